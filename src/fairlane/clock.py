@@ -1,0 +1,91 @@
+"""Time: integer microseconds since 1970, UTC, always passed in, never read by what decides."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections.abc import Awaitable
+from typing import Protocol
+
+SECOND = 1_000_000
+
+
+def seconds(value: float) -> int:
+    """Seconds as microseconds."""
+    return round(value * SECOND)
+
+
+class Clock(Protocol):
+    """The one clock of a process. Never goes back."""
+
+    def now(self) -> int: ...
+
+    async def sleep(self, duration: int) -> None:
+        """Returns when `duration` microseconds of this clock have passed."""
+
+    async def wait(self, event: asyncio.Event, duration: int) -> bool:
+        """Whether the event came before `duration` microseconds of this clock had passed."""
+
+
+class SystemClock:
+    """Wall time at the start, carried on by the monotonic clock: a changed system time cannot
+    expire a lease."""
+
+    def __init__(self) -> None:
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def now(self) -> int:
+        return (time.monotonic_ns() + self._offset) // 1000
+
+    async def sleep(self, duration: int) -> None:
+        await asyncio.sleep(duration / SECOND)
+
+    async def wait(self, event: asyncio.Event, duration: int) -> bool:
+        try:
+            async with asyncio.timeout(duration / SECOND):
+                await event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class ManualClock:
+    """A clock that a test moves. Sleepers wake in the order of their time."""
+
+    def __init__(self, start: int = 1_700_000_000 * SECOND) -> None:
+        self._now = start
+        self._count = 0
+        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    def now(self) -> int:
+        return self._now
+
+    async def sleep(self, duration: int) -> None:
+        if duration <= 0:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._sleepers, (self._now + duration, self._count, future))
+        await future
+
+    async def wait(self, event: asyncio.Event, duration: int) -> bool:
+        return await _first(event.wait(), self.sleep(duration))
+
+    def advance(self, duration: int) -> None:
+        """Move time on and wake who is due."""
+        self._now += duration
+        while self._sleepers and self._sleepers[0][0] <= self._now:
+            future = heapq.heappop(self._sleepers)[2]
+            if not future.done():
+                future.set_result(None)
+
+
+async def _first(wanted: Awaitable[object], other: Awaitable[object]) -> bool:
+    tasks = [asyncio.ensure_future(wanted), asyncio.ensure_future(other)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].done()
+    finally:
+        for task in tasks:
+            task.cancel()

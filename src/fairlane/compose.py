@@ -1,0 +1,27 @@
+"""From settings to a wired engine: the only place that names a ledger or an index."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from fairlane.clock import Clock, SystemClock
+from fairlane.engine.engine import Engine
+from fairlane.index.memory import MemoryIndex
+from fairlane.ledger.sqlite import SqliteLedger
+from fairlane.model.catalog import Catalog
+
+
+async def embedded(
+    catalog: Catalog,
+    path: Path,
+    *,
+    clock: Clock | None = None,
+    sweeping: bool = True,
+    seed: int | None = None,
+    connection: type[sqlite3.Connection] = sqlite3.Connection,
+) -> Engine:
+    """One process, one file, nothing to install. Start it with `async with`."""
+    clock = clock or SystemClock()
+    ledger = await SqliteLedger.open(path, connection)
+    return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)

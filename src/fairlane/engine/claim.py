@@ -1,0 +1,127 @@
+"""Claim: the index proposes, the ledger confirms, only confirmed work is handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.engine.core import Core
+from fairlane.engine.rebuild import ensure_epoch
+from fairlane.errors import NotReady
+from fairlane.index.index import Proposal
+from fairlane.ledger.ledger import Confirmation, Unconfirmed
+from fairlane.model.lease import Lease
+from fairlane.model.service import user_pool
+from fairlane.model.state import State
+from fairlane.model.worker import Loaded, Worker
+
+TRIES = 3
+"""Rounds of proposals that were all refused before a claim comes back empty-handed."""
+
+
+async def claim(core: Core, worker: Worker, n: int, *, wait: int = 0) -> list[Lease]:
+    """Up to n leases, in the order of service. With `wait`, returns within that time at the latest,
+    and as soon as there is something."""
+    until = core.now() + wait
+    while True:
+        found, look_again_at = await _try(core, worker, n)
+        now = core.now()
+        if found or now >= until:
+            await core.index.leave(worker.id)
+            return found
+        await core.index.wait(worker.id, min(until, look_again_at))
+
+
+async def _try(core: Core, worker: Worker, n: int) -> tuple[list[Lease], int]:
+    look_again_at = core.now()
+    for _ in range(TRIES):
+        loaded = core.loaded.get(worker.id, Loaded())
+        try:
+            picks = await core.index.claim(worker, loaded, n, core.now(), core.epoch)
+        except NotReady:
+            await core.ready.wait()
+            continue
+        look_again_at = picks.look_again_at
+        if not picks.proposals:
+            break
+        leases = await _confirm(core, worker, picks.proposals)
+        if leases:
+            for lease in leases:
+                loaded = loaded.after(lease.model, lease.started_at)
+            core.loaded[worker.id] = loaded
+            return leases, look_again_at
+    return [], look_again_at
+
+
+async def _confirm(core: Core, worker: Worker, proposals: Sequence[Proposal]) -> list[Lease]:
+    now = core.now()
+    written = await core.ledger.confirm(
+        [_confirmation(core, worker, proposal, now) for proposal in proposals]
+    )
+    leases: list[Lease] = []
+    refused: list[tuple[Proposal, Unconfirmed]] = []
+    for proposal, outcome in zip(proposals, written.outcomes, strict=True):
+        if isinstance(outcome, Lease):
+            leases.append(outcome)
+        else:
+            refused.append((proposal, outcome))
+    if refused:
+        await heal(core, refused)
+    core.watchers.tell(lease.job for lease in leases)
+    if core.predictions:
+        _learn_eta(core, leases)
+    return leases
+
+
+def _confirmation(core: Core, worker: Worker, proposal: Proposal, now: int) -> Confirmation:
+    """The pools are derived from the settings, not believed."""
+    token, entry, slots = proposal
+    service = entry.lane.split("|", 1)[0]
+    pools = {pool.name for pool in core.catalog.pools(service, worker.region)}
+    tier = core.catalog.tiers.all[entry.rank]
+    cap = tier.max_running_per_user
+    if cap:
+        pools.add(user_pool(entry.user))
+    return Confirmation(
+        token,
+        entry.id,
+        entry.rev,
+        entry.lane,
+        tier.name,
+        entry.user,
+        slots,
+        frozenset(pools),
+        cap,
+        worker.id,
+        worker.region,
+        entry.cost,
+        worker.lease,
+        now,
+        core.epoch,
+    )
+
+
+async def heal(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> None:
+    """The index was wrong about these: it learns what the ledger says."""
+    now = core.now()
+    await core.index.drop([proposal.token for proposal, _ in refused], now)
+    found = await core.ledger.jobs([proposal.entry.id for proposal, _ in refused])
+    for proposal, _ in refused:
+        job = found.get(proposal.entry.id)
+        queued = job is not None and job.state is State.QUEUED
+        truth = core.entry(job) if job is not None and queued else None
+        await core.index.mend(proposal.entry, truth, now)
+    for pool in sorted({pool for _, refusal in refused for pool in refusal.pools}):
+        rows = [(row.slot, row.token) for row in await core.ledger.slots(pool)]
+        await core.index.sync_slots(pool, rows, now)
+    if any(refusal.reason == "another epoch" for _, refusal in refused):
+        await ensure_epoch(core)
+
+
+def _learn_eta(core: Core, leases: list[Lease]) -> None:
+    for lease in leases:
+        predicted = core.predictions.pop(lease.job, None)
+        if predicted is not None:
+            at, wait = predicted
+            calibration = core.calibrations.get((lease.service, lease.tier))
+            if calibration is not None:
+                calibration.learn(wait, lease.started_at - at)

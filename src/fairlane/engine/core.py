@@ -1,0 +1,72 @@
+"""What all verbs share: the two stores, the settings, the clock, and a few things learnt."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fairlane.clock import Clock
+from fairlane.engine.watch import Watchers
+from fairlane.ids import Ids
+from fairlane.index.index import Index
+from fairlane.ledger.ledger import Ledger
+from fairlane.model.catalog import Catalog
+from fairlane.model.entry import Entry
+from fairlane.model.job import Band, Job, fair_user
+from fairlane.model.state import State
+from fairlane.model.worker import Loaded
+from fairlane.policy.estimate import FIRST_COST, Average
+from fairlane.policy.eta import Calibration
+
+
+@dataclass(slots=True)
+class Core:
+    ledger: Ledger
+    index: Index
+    catalog: Catalog
+    clock: Clock
+    ids: Ids
+    jitter: random.Random
+    epoch: str = ""
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    watchers: Watchers = field(default_factory=Watchers)
+    costs: Average = field(default_factory=lambda: Average(FIRST_COST))
+    loaded: dict[str, Loaded] = field(default_factory=dict)
+    tiers_of_users: dict[tuple[str, str], str] = field(default_factory=dict)
+    calibrations: dict[tuple[str, str], Calibration] = field(default_factory=dict)
+    predictions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    reached_since: int = 0
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    def entry(self, job: Job) -> Entry:
+        """The place in line that the ledger gives a queued job."""
+        tiers = self.catalog.tiers
+        return Entry(
+            id=job.id,
+            rev=job.rev,
+            lane=job.lane,
+            band=job.band,
+            rank=tiers.rank(job.tier),
+            score=job.paid_at if job.band is Band.SKIP else job.ready_at - job.waited,
+            ready_at=job.ready_at,
+            user=fair_user(job.user, job.key),
+            model=job.model,
+            cost=self.costs.get(job.current.service, job.model),
+            cap=tiers[job.tier].max_running_per_user,
+            announced=tiers.rank(job.level),
+        )
+
+
+async def publish(core: Core, jobs: Sequence[str]) -> None:
+    """Tell the index what the ledger says about these jobs now. Any number of times, in any
+    order: nothing old comes back."""
+    found = await core.ledger.jobs(jobs)
+    queued = [job for job in found.values() if job.state is State.QUEUED and not job.fan_out]
+    gone = [(job.id, job.rev) for job in found.values() if job.state is not State.QUEUED]
+    gone += [(job, 1 << 62) for job in jobs if job not in found]
+    await core.index.take(gone)
+    await core.index.put([core.entry(job) for job in queued], core.now())

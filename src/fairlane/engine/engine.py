@@ -1,0 +1,265 @@
+"""The engine: every verb, over one ledger and one index."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from fairlane.clock import Clock
+from fairlane.engine import live, moves, views
+from fairlane.engine.claim import claim
+from fairlane.engine.core import Core
+from fairlane.engine.rebuild import publish_left_behind, rebuild
+from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
+from fairlane.engine.submit import Caller, submit
+from fairlane.engine.sweep import Sweeper
+from fairlane.errors import FairlaneError, StaleLease
+from fairlane.ids import Ids
+from fairlane.index.index import Index
+from fairlane.ledger.ledger import (
+    Accepted,
+    Counts,
+    Filter,
+    Ledger,
+    Renewal,
+    Replayed,
+    Settled,
+    Skipped,
+    Stale,
+    SubmitOutcome,
+)
+from fairlane.model.attempt import Attempt, Fault
+from fairlane.model.catalog import Catalog
+from fairlane.model.event import Event
+from fairlane.model.job import Job, Json, NewJob, Progress
+from fairlane.model.lease import Lease
+from fairlane.model.state import Move, State
+from fairlane.model.worker import Worker, WorkerState
+
+LOCAL = Caller()
+SECOND = 1_000_000
+
+
+class Engine:
+    """Use it as `async with Engine(...) as engine`. Sweeps run by themselves unless `sweeping` is
+    off; then call `sweep`, once a second of its clock."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        index: Index,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        sweeping: bool = True,
+        seed: int | None = None,
+    ) -> None:
+        self.core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
+        self._sweeping = sweeping
+        self._sweeper = Sweeper(self.core)
+        self._background: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Engine:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Ready when it returns: limits written, index built from the ledger."""
+        core = self.core
+        core.reached_since = core.now()
+        await live.adopt(core, await live.with_live_settings(core))
+        await rebuild(core)
+        await publish_left_behind(core)
+        if self._sweeping:
+            self._background = asyncio.create_task(self._sweep_for_ever())
+
+    async def stop(self) -> None:
+        if self._background is not None:
+            self._background.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._background
+        await self.core.ledger.close()
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await self.core.clock.sleep(SECOND)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """What has to happen by itself: expired leases, promotions, leftovers, retention."""
+        await self._sweeper.sweep()
+
+    async def rebuild(self) -> None:
+        """Throw the index away and build it from the ledger."""
+        await rebuild(self.core)
+
+    # --- callers -----------------------------------------------------------------------------
+    async def submit(self, job: NewJob, caller: Caller = LOCAL) -> Accepted | Replayed:
+        """Durable and in line when it returns. Raises what is wrong with it, or which limit holds."""
+        (outcome,) = await submit(self.core, caller, [job])
+        if isinstance(outcome, FairlaneError):
+            raise outcome
+        return outcome
+
+    async def submit_many(
+        self, jobs: Sequence[NewJob], caller: Caller = LOCAL
+    ) -> list[SubmitOutcome]:
+        """Each job's own outcome; an error stands in its place."""
+        return await submit(self.core, caller, jobs)
+
+    async def cancel(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
+        """At once and for good; a running attempt is told, its result will be refused."""
+        await moves.cancel(self.core, job, tenant, op)
+
+    async def resume(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
+        """Go on at the step that failed, with the attempts already used."""
+        await moves.reopen(self.core, job, tenant, Move.RESUME, op)
+
+    async def replay(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
+        """Go on at the step that failed, with all attempts again."""
+        await moves.reopen(self.core, job, tenant, Move.REPLAY, op)
+
+    async def quote(self, job: str, tenant: str | None = None) -> moves.Quote:
+        """What a skip would cost and bring."""
+        return await moves.quote(self.core, job, tenant)
+
+    async def skip(
+        self,
+        job: str,
+        tenant: str | None = None,
+        max_price: int | None = None,
+        op: str | None = None,
+    ) -> Skipped:
+        """Pay and go to the very front. Charged at most once."""
+        return await moves.skip(self.core, job, tenant, max_price, op)
+
+    # --- workers -----------------------------------------------------------------------------
+    async def register(self, worker: Worker) -> Worker:
+        await self.core.ledger.put_worker(worker, self.core.now())
+        return worker
+
+    async def heartbeat(self, worker: Worker, leases: Sequence[Lease] = ()) -> Renewal:
+        """The worker lives and its leases go on; which of them are lost or cancelled."""
+        now = self.core.now()
+        await self.core.ledger.put_worker(worker, now)
+        return await self.renew(leases, now + worker.lease)
+
+    async def drain(self, worker: Worker) -> Worker:
+        """No new work for it."""
+        draining = replace(worker, state=WorkerState.DRAINING)
+        await self.core.index.leave(worker.id)
+        return await self.register(draining)
+
+    async def claim(self, worker: Worker, n: int = 1, *, wait: float = 0) -> list[Lease]:
+        """Up to n leases; n should never be more than the worker can start now. `wait` seconds at
+        the longest if there is nothing."""
+        if worker.state is not WorkerState.ACTIVE:
+            return []
+        return await claim(self.core, worker, n, wait=round(wait * SECOND))
+
+    async def renew(self, leases: Sequence[Lease], until: int) -> Renewal:
+        if not leases:
+            return Renewal([], [])
+        pairs = [(lease.job, lease.token) for lease in leases]
+        return await self.core.ledger.renew(pairs, until, self.core.now())
+
+    async def settle(self, reports: Sequence[Report]) -> list[Settled | Stale]:
+        """Each report's own outcome, in order."""
+        return await settle(self.core, reports)
+
+    async def complete(self, lease: Lease, output: Json = None, metrics: Json = None) -> Settled:
+        return await self._settle(Done(lease, output, metrics))
+
+    async def fail(
+        self,
+        lease: Lease,
+        fault: Fault = Fault.TRANSIENT,
+        message: str = "",
+        *,
+        retry_after: float = 0,
+        closed: bool = True,
+    ) -> Settled:
+        after = round(retry_after * SECOND)
+        return await self._settle(Failed(lease, fault, message, after, closed))
+
+    async def give_back(self, lease: Lease) -> Settled:
+        return await self._settle(GivenBack(lease))
+
+    async def progress(self, lease: Lease, percent: float, text: str = "") -> None:
+        progress = Progress(percent, text, self.core.now())
+        state = await self.core.ledger.progress(lease.job, lease.token, progress)
+        if state is not None:
+            raise StaleLease(lease.job, state)
+        self.core.watchers.tell([lease.job])
+
+    async def loaded(self, service: str, model: str, seconds: float) -> None:
+        """A worker took this long to load a model."""
+        await self.core.index.learn_load(service, model, round(seconds * SECOND))
+
+    async def _settle(self, report: Report) -> Settled:
+        (outcome,) = await settle(self.core, [report])
+        if isinstance(outcome, Stale):
+            raise StaleLease(report.lease.job, outcome.state or "gone")
+        return outcome
+
+    # --- looking -----------------------------------------------------------------------------
+    async def get(self, job: str, tenant: str | None = None) -> Job:
+        return await views.get(self.core, job, tenant)
+
+    async def view(self, job: str, tenant: str | None = None) -> views.View:
+        """The job with its position, ETA and reasons."""
+        return await views.view(self.core, job, tenant)
+
+    async def list_jobs(
+        self, wanted: Filter | None = None, cursor: str | None = None, limit: int = 50
+    ) -> views.Page:
+        return await views.list_jobs(self.core, wanted or Filter(), cursor, limit)
+
+    async def attempts(self, job: str, tenant: str | None = None) -> list[Attempt]:
+        return await views.attempts(self.core, job, tenant)
+
+    def events(self, job: str, after: int = 0) -> AsyncIterator[Event]:
+        """What has happened after that number, then what happens, until the job is over."""
+        return views.events(self.core, job, after)
+
+    async def overview(self) -> views.Overview:
+        return await views.overview(self.core)
+
+    async def wait(self, job: str) -> Job:
+        """The job when it is over."""
+        async for _ in self.events(job):
+            pass
+        return await self.get(job)
+
+    async def check(self) -> Counts:
+        """The ledger's own promises; each count must be 0."""
+        return await self.core.ledger.check()
+
+    # --- administration ----------------------------------------------------------------------
+    async def set_tier(self, user: str, tier: str, tenant: str = "default") -> None:
+        self.core.catalog.tiers.rank(tier)
+        await self.core.ledger.set_tier(tenant, user, tier, self.core.now(), "local")
+        self.core.tiers_of_users.pop((tenant, user), None)
+
+    async def add_credits(
+        self, user: str, amount: int, operation: str, note: str = "", tenant: str = "default"
+    ) -> int:
+        """The balance afterwards. The same operation again changes nothing."""
+        now = self.core.now()
+        return await self.core.ledger.credit(tenant, user, amount, operation, now, note)
+
+    async def balance(self, user: str, tenant: str = "default") -> int:
+        return await self.core.ledger.balance(tenant, user)
+
+    async def change(self, kind: str, name: str, setting: str, value: Json) -> None:
+        """A live setting: `change("services", "image_gen", "limit", 2)`."""
+        await live.change(self.core, kind, name, setting, value, "local")
+
+    async def count(self, state: State) -> int:
+        return await self.core.ledger.count(state)

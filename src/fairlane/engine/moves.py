@@ -1,0 +1,90 @@
+"""Moves from outside: cancel, resume, replay, skip. The ledger decides, then the index learns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fairlane.engine.core import Core, publish
+from fairlane.engine.views import get, view
+from fairlane.errors import FairlaneError, InvalidInput
+from fairlane.ids import token
+from fairlane.index.index import Freed
+from fairlane.ledger.ledger import Request, Skipped
+from fairlane.model.state import Move
+from fairlane.policy.admission import Quota
+from fairlane.policy.eta import Eta
+from fairlane.policy.skip import price
+
+
+class Quote(NamedTuple):
+    price: int
+    balance: int
+    saves: Eta | None
+
+
+async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> None:
+    strict = frozenset(name for name, service in core.catalog.services.items() if service.strict)
+    written = await core.ledger.cancel(_request(core, job, tenant, op), strict)
+    (ended,) = written.outcomes
+    if isinstance(ended, FairlaneError):
+        raise ended
+    await core.index.take([(each.job, each.rev) for each in ended])
+    freed = [Freed(each.token, None, each.kept) for each in ended if each.token is not None]
+    if freed:
+        await core.index.free(freed, core.now())
+    core.ledger.published(written.receipts)
+    core.watchers.tell(each.job for each in ended)
+    await _tell_parent(core, job)
+
+
+async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str | None) -> list[str]:
+    """The jobs that are back in line: itself, or a fan-out's cells."""
+    quota = await _quota(core, job, tenant) if move is Move.RESUME else None
+    written = await core.ledger.reopen(_request(core, job, tenant, op), move, quota)
+    (reopened,) = written.outcomes
+    if isinstance(reopened, FairlaneError):
+        raise reopened
+    await publish(core, reopened.jobs)
+    core.ledger.published(written.receipts)
+    core.watchers.tell([job, *reopened.jobs])
+    await _tell_parent(core, job)
+    return reopened.jobs
+
+
+async def quote(core: Core, job: str, tenant: str | None) -> Quote:
+    seen = await view(core, job, tenant)
+    if seen.job.user is None:
+        raise InvalidInput("a job without a user has nobody to charge")
+    balance = await core.ledger.balance(seen.job.tenant, seen.job.user)
+    return Quote(price(seen.job.duration), balance, seen.eta)
+
+
+async def skip(
+    core: Core, job: str, tenant: str | None, max_price: int | None, op: str | None
+) -> Skipped:
+    cost = price((await get(core, job, tenant)).duration)
+    if max_price is not None and cost > max_price:
+        raise InvalidInput(f"the skip costs {cost}, more than the {max_price} offered")
+    written = await core.ledger.skip(_request(core, job, tenant, op), cost)
+    (skipped,) = written.outcomes
+    if isinstance(skipped, FairlaneError):
+        raise skipped
+    await publish(core, [job])
+    core.ledger.published(written.receipts)
+    core.watchers.tell([job])
+    return skipped
+
+
+def _request(core: Core, job: str, tenant: str | None, op: str | None) -> Request:
+    return Request(job, tenant, op or token(), core.now())
+
+
+async def _quota(core: Core, job: str, tenant: str | None) -> Quota:
+    tier = core.catalog.tiers[(await get(core, job, tenant)).tier]
+    return Quota(tier.pending, 0, core.catalog.limits.waiting)
+
+
+async def _tell_parent(core: Core, job: str) -> None:
+    found = (await core.ledger.jobs([job])).get(job)
+    if found is not None and found.parent is not None:
+        core.watchers.tell([found.parent])

@@ -1,0 +1,281 @@
+"""Settle: how attempts end. Policy says what becomes of the job, the ledger makes it so while the
+token holds, then the index learns it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import orjson
+
+from fairlane.engine.core import Core
+from fairlane.index.index import Call, Freed
+from fairlane.ledger.ledger import Settled, Settlement, Stale
+from fairlane.model.attempt import Fault, Outcome
+from fairlane.model.entry import Entry
+from fairlane.model.event import EventType, Fact, place
+from fairlane.model.job import Band, Error, Json
+from fairlane.model.lease import Lease
+from fairlane.model.service import RetryPlace, Service
+from fairlane.model.state import Code, Move, State
+from fairlane.model.step import Lane
+from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
+
+SECOND = 1_000_000
+RETURN_AFTER = 60 * SECOND
+"""How long a job that may run nowhere else stays away from the region that failed it."""
+
+
+class Done(NamedTuple):
+    """The step succeeded."""
+
+    lease: Lease
+    output: Json = None
+    metrics: Json = None
+
+
+class Failed(NamedTuple):
+    """The step failed. `closed` False = the call may still be running at the service; `retry_after`
+    (µs) is what an unavailable service asked for."""
+
+    lease: Lease
+    fault: Fault
+    message: str = ""
+    retry_after: int = 0
+    closed: bool = True
+    outcome: Outcome = Outcome.FAILED
+
+
+class GivenBack(NamedTuple):
+    """The worker stops without having tried: no attempt is used up."""
+
+    lease: Lease
+
+
+Report = Done | Failed | GivenBack
+
+
+async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]:
+    """Each report's own outcome, in order. Stale = the lease was gone and nothing was written."""
+    now = core.now()
+    settlements = [await _settlement(core, report, now) for report in reports]
+    written = await core.ledger.settle(settlements)
+    await _tell_index(core, settlements, written.outcomes, now)
+    core.ledger.published(written.receipts)
+    core.watchers.tell(settlement.lease.job for settlement in settlements)
+    core.watchers.tell(
+        outcome.ended_parent
+        for outcome in written.outcomes
+        if isinstance(outcome, Settled) and outcome.ended_parent
+    )
+    return written.outcomes
+
+
+async def _settlement(core: Core, report: Report, now: int) -> Settlement:
+    match report:
+        case Done():
+            return _done(core, report, now)
+        case Failed():
+            return await _failed(core, report, now)
+        case GivenBack():
+            return _given_back(report, now)
+
+
+async def _tell_index(
+    core: Core, settlements: list[Settlement], outcomes: list[Settled | Stale], now: int
+) -> None:
+    freed, queued, answered = [], [], []
+    for settlement, outcome in zip(settlements, outcomes, strict=True):
+        lease = settlement.lease
+        if isinstance(outcome, Stale):
+            freed.append(Freed(lease.token))
+            continue
+        done = settlement.outcome is Outcome.COMPLETED
+        actual = now - lease.started_at if done else None
+        freed.append(Freed(lease.token, actual, outcome.kept))
+        if done:
+            answered.append(Call(lease.service, lease.region, lease.token))
+            core.costs.learn(now - lease.started_at, lease.service, lease.model)
+        if outcome.state is State.QUEUED and not outcome.again:
+            queued.append(_entry(core, settlement, outcome.rev))
+    await core.index.answered(answered)
+    await core.index.free(freed, now)
+    if queued:
+        await core.index.put(queued, now)
+
+
+def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:
+    lease = settlement.lease
+    tiers = core.catalog.tiers
+    rank = tiers.rank(lease.tier)
+    service = settlement.lane.split("|", 1)[0]
+    return Entry(
+        id=lease.job,
+        rev=rev,
+        lane=settlement.lane,
+        band=settlement.band,
+        rank=rank,
+        score=lease.paid_at if lease.skipped else settlement.ready_at - lease.waited,
+        ready_at=settlement.ready_at,
+        user=lease.user,
+        model=lease.model,
+        cost=core.costs.get(service, lease.model),
+        cap=tiers.all[rank].max_running_per_user,
+    )
+
+
+# --- the step succeeded ----------------------------------------------------------------------------
+def _done(core: Core, report: Done, now: int) -> Settlement:
+    lease = report.lease
+    output = orjson.dumps(report.output)
+    most = core.catalog.limits.result_bytes
+    if len(output) > most:
+        message = f"the result has {len(output)} bytes, at most {most} are allowed"
+        return _ended(Failed(lease, Fault.RESULT_TOO_LARGE, message), Code.RESULT_TOO_LARGE, now)
+    complete = Fact(EventType.STEP_COMPLETE, now, _place(lease))
+    settlement = Settlement(
+        lease=lease,
+        now=now,
+        move=Move.COMPLETE,
+        outcome=Outcome.COMPLETED,
+        facts=(complete, Fact(EventType.JOB_COMPLETE, now, {})),
+        output=output.decode(),
+        metrics=orjson.dumps(report.metrics).decode() if report.metrics is not None else None,
+    )
+    if lease.last_step:
+        return settlement
+    step = lease.plan[lease.step + 1]
+    waiting = Fact(EventType.WAITING, now, place(step.service, lease.step + 1, len(lease.plan)))
+    return settlement._replace(
+        move=Move.ADVANCE,
+        facts=(complete, waiting),
+        timeout=step.timeout,
+        ready_at=now,
+        give_up_at=now + step.max_wait if step.max_wait else None,
+        band=Band.SKIP if lease.skipped else Band.TIER,
+        lane=step.lane,
+    )
+
+
+# --- the step failed -------------------------------------------------------------------------------
+async def _failed(core: Core, report: Failed, now: int) -> Settlement:
+    lease, service = report.lease, core.catalog.service(report.lease.service)
+    free, not_before = await _service_health(core, report, now)
+    verdict = judge(
+        Tried(
+            report.fault,
+            lease.attempt,
+            lease.at.max_attempts,
+            lease.deadline - lease.started_at,
+            lease.at.timeout,
+            free,
+        ),
+        core.jitter.randrange(1000),
+        tuple(round(delay * SECOND) for delay in service.backoff),
+    )
+    return _judged(report, verdict, service, max(now, not_before), now)._replace(
+        strict=service.strict, closed=report.closed
+    )
+
+
+def _judged(report: Failed, verdict: Verdict, service: Service, start: int, now: int) -> Settlement:
+    match verdict:
+        case Retry():
+            return _retry(report, verdict, service, start, now)
+        case Fail(code):
+            return _ended(report, code, now)
+        case Bury():
+            return _ended(report, Code.MAX_ATTEMPTS, now)
+
+
+async def _service_health(core: Core, report: Failed, now: int) -> tuple[bool, int]:
+    """Whether the failure is the service's and costs nothing, and until when it is closed."""
+    lease = report.lease
+    call = Call(lease.service, lease.region, lease.token)
+    if report.fault is Fault.UNAVAILABLE:
+        failure = await core.index.unavailable(call, lease.job, now, report.retry_after)
+        if failure.forgiven:
+            await core.ledger.forgive(failure.forgiven)
+        return failure.free, failure.gate.closed_until
+    if report.fault in (Fault.TIMEOUT, Fault.TRANSIENT):
+        await core.index.unprobed([lease.token])
+    else:
+        await core.index.answered([call])
+    return False, 0
+
+
+def _retry(report: Failed, verdict: Retry, service: Service, start: int, now: int) -> Settlement:
+    lease = report.lease
+    ready_at = start + verdict.delay
+    lane = lease.at.lane
+    if service.failover and lease.region is not None:
+        lane, moved = _elsewhere(service, lane, lease.region)
+        if not moved:
+            ready_at = max(ready_at, now + RETURN_AFTER)
+    data = {
+        **_place(lease),
+        "attempt": lease.attempt,
+        "fault": str(report.fault),
+        "again_at": ready_at,
+    }
+    front = service.retry_place is RetryPlace.FRONT
+    return Settlement(
+        lease=lease,
+        now=now,
+        move=Move.RETRY,
+        outcome=report.outcome,
+        facts=(Fact(EventType.JOB_RETRY, now, data),),
+        fault=report.fault,
+        message=report.message,
+        attempt=verdict.attempt,
+        timeout=verdict.timeout,
+        ready_at=ready_at,
+        give_up_at=ready_at + lease.at.max_wait if lease.at.max_wait else None,
+        band=Band.SKIP if lease.skipped else Band.FRONT if front else Band.TIER,
+        lane=lane,
+    )
+
+
+def _elsewhere(service: Service, lane_name: str, failed_region: str) -> tuple[str, bool]:
+    """The lane without the region that failed, if that leaves one."""
+    lane = Lane.parse(lane_name)
+    allowed = lane.regions or tuple(sorted(service.regions))
+    others = tuple(region for region in allowed if region != failed_region)
+    return (lane._replace(regions=others).name, True) if others else (lane_name, False)
+
+
+def _ended(report: Failed, code: Code, now: int) -> Settlement:
+    lease = report.lease
+    data = {**_place(lease), "code": str(code), "message": report.message}
+    return Settlement(
+        lease=lease,
+        now=now,
+        move=Move.BURY if code is Code.MAX_ATTEMPTS else Move.FAIL,
+        outcome=report.outcome,
+        facts=(Fact(EventType.JOB_FAILED, now, data),),
+        fault=report.fault,
+        message=report.message,
+        error=Error(code, report.message),
+    )
+
+
+# --- given back ------------------------------------------------------------------------------------
+def _given_back(report: GivenBack, now: int) -> Settlement:
+    lease = report.lease
+    return Settlement(
+        lease=lease,
+        now=now,
+        move=Move.GIVE_BACK,
+        outcome=Outcome.RELEASED,
+        facts=(Fact(EventType.WAITING, now, _place(lease)),),
+        attempt=lease.attempt - 1,
+        timeout=lease.deadline - lease.started_at,
+        ready_at=now,
+        give_up_at=now + lease.at.max_wait if lease.at.max_wait else None,
+        band=Band.SKIP if lease.skipped else Band.TIER,
+        lane=lease.at.lane,
+    )
+
+
+def _place(lease: Lease) -> dict[str, Json]:
+    return place(lease.service, lease.step, len(lease.plan))

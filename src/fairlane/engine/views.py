@@ -1,0 +1,201 @@
+"""Looking: where a job stands, when it will start, why it waits, how the whole queue is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from fairlane.engine.core import Core
+from fairlane.errors import Expired, NotFound
+from fairlane.index.index import Standing, Stats
+from fairlane.ledger.ledger import Filter
+from fairlane.model.attempt import Attempt
+from fairlane.model.event import Event
+from fairlane.model.job import Job, Json
+from fairlane.model.state import State
+from fairlane.model.step import Lane
+from fairlane.policy.aging import next_promotion
+from fairlane.policy.estimate import FIRST_LOAD
+from fairlane.policy.eta import Ahead, Calibration, Eta, predict, rounded
+
+SECOND = 1_000_000
+MOST_PREDICTIONS = 10_000
+
+
+class Reason(NamedTuple):
+    """Why a job waits: a code for programs, a text for people."""
+
+    code: str
+    text: str
+
+
+class View(NamedTuple):
+    """A job as its owner sees it. Position, ETA and reasons only while it is queued."""
+
+    job: Job
+    input: Json
+    context: dict[str, Json]
+    waited: int
+    position: int | None
+    effective_tier: str
+    eta: Eta | None
+    reasons: tuple[Reason, ...]
+    next_promotion_at: int | None
+
+
+class Page(NamedTuple):
+    jobs: list[Job]
+    next: str | None
+
+
+class Overview(NamedTuple):
+    stats: Stats
+    queued: int
+    running: int
+    completed_last_minute: int
+    failed_last_minute: int
+    unrunnable: dict[str, int]
+
+
+async def get(core: Core, job_id: str, tenant: str | None = None) -> Job:
+    """The job as the ledger has it. Another tenant's looks like none."""
+    job = (await core.ledger.jobs([job_id])).get(job_id)
+    if job is None or tenant not in (None, job.tenant):
+        status = await core.ledger.fate(job_id) if job is None else None
+        if status is not None:
+            raise Expired(job_id, status)
+        raise NotFound("job", job_id)
+    return job
+
+
+async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
+    job = await get(core, job_id, tenant)
+    sent, context = await core.ledger.payload(job_id)
+    now = core.now()
+    standing = await core.index.standing(job_id, now) if job.state is State.QUEUED else None
+    names = core.catalog.tiers.names
+    return View(
+        job=job,
+        input=sent,
+        context=context,
+        waited=job.waited_until(now),
+        position=rounded(standing.position) if standing and standing.position else None,
+        effective_tier=names[standing.level] if standing else job.level,
+        eta=_eta(core, job, standing, now) if standing else None,
+        reasons=tuple(_reasons(core, job, standing, now)) if standing else (),
+        next_promotion_at=_next_promotion_at(core, job, standing, now) if standing else None,
+    )
+
+
+async def list_jobs(core: Core, wanted: Filter, cursor: str | None, limit: int) -> Page:
+    """Newest first. The cursor is where the next page begins; rows that live through the whole
+    listing are returned exactly once."""
+    found = await core.ledger.list_jobs(wanted, cursor, limit + 1)
+    more = len(found) > limit
+    return Page(found[:limit], found[limit - 1].id if more else None)
+
+
+async def attempts(core: Core, job_id: str, tenant: str | None = None) -> list[Attempt]:
+    await get(core, job_id, tenant)
+    return await core.ledger.attempts(job_id)
+
+
+async def events(core: Core, job_id: str, after: int = 0) -> AsyncIterator[Event]:
+    """Everything after that number, then whatever comes, without a gap, until the job is over."""
+    with core.watchers.watching(job_id) as bell:
+        while True:
+            bell.clear()
+            job = (await core.ledger.jobs([job_id])).get(job_id)
+            for event in await core.ledger.events(job_id, after):
+                after = event.seq
+                yield event
+            if job is None or not job.live:
+                return
+            await bell.wait()
+
+
+async def overview(core: Core) -> Overview:
+    stats = await core.index.stats()
+    recent = await core.ledger.finished_since(core.now() - 60 * SECOND)
+    return Overview(
+        stats=stats,
+        queued=await core.ledger.count(State.QUEUED),
+        running=await core.ledger.count(State.RUNNING),
+        completed_last_minute=recent.get(State.COMPLETED, 0),
+        failed_last_minute=recent.get(State.FAILED, 0) + recent.get(State.DEAD, 0),
+        unrunnable=await _unrunnable(core, stats),
+    )
+
+
+async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
+    """Lanes that wait and that no worker heard of within its lease covers."""
+    now = core.now()
+    alive = [worker for worker, at in await core.ledger.workers() if now - at <= worker.lease]
+    return {
+        lane: 1
+        for lane in stats.lanes
+        if not any(worker.covers(Lane.parse(lane)) for worker in alive)
+    }
+
+
+# --- when ------------------------------------------------------------------------------------------
+def _eta(core: Core, job: Job, standing: Standing, now: int) -> Eta:
+    service = core.catalog.service(job.current.service)
+    delay = max(0, job.ready_at - now)
+    ahead = Ahead(
+        work=standing.work,
+        slots=service.limit or max(1, len(core.loaded)),
+        load=FIRST_LOAD if job.model and standing.position > 1 else 0,
+    )
+    predicted = predict(ahead) + delay
+    key = (service.name, job.tier)
+    calibration = core.calibrations.setdefault(key, Calibration())
+    if job.id not in core.predictions and len(core.predictions) < MOST_PREDICTIONS:
+        core.predictions[job.id] = (now, predicted)
+    return calibration.eta(predicted)
+
+
+# --- why -------------------------------------------------------------------------------------------
+def _reasons(core: Core, job: Job, standing: Standing, now: int) -> list[Reason]:
+    found = []
+    if job.ready_at > now:
+        found.append(Reason("delayed", f"starts in {(job.ready_at - now) / SECOND:.0f} s"))
+    ahead = standing.position - 1
+    if ahead > 0:
+        found.append(Reason("ahead", f"{ahead} ahead of you"))
+    if standing.behind_own:
+        found.append(Reason("own", f"{standing.behind_own} of your own jobs are first"))
+    found += [_explained(reason, now) for reason in standing.reasons if reason != "delayed"]
+    promotion = _next_promotion_at(core, job, standing, now)
+    if promotion is not None:
+        found.append(Reason("promotion", f"next promotion in {(promotion - now) / SECOND:.0f} s"))
+    return found
+
+
+def _explained(reason: str, now: int) -> Reason:
+    code, _, rest = reason.partition(":")
+    match code:
+        case "busy":
+            pool, _, use = rest.rpartition(":")
+            return Reason(code, f"{pool.partition(':')[2]} {use} busy")
+        case "rate":
+            pool, _, use = rest.rpartition(":")
+            return Reason(code, f"{pool.rpartition(':')[2]} {use} this minute")
+        case "closed":
+            name, _, until = rest.rpartition(":")
+            left = max(0, int(until) - now) / SECOND
+            return Reason(code, f"{name} does not answer; next try in {left:.0f} s")
+        case "paused":
+            return Reason(code, "the service is paused")
+        case "user_running":
+            return Reason(code, f"{rest} of your jobs are running, which is the most allowed")
+        case _:
+            return Reason(code, "next in line for the slots it needs")
+
+
+def _next_promotion_at(core: Core, job: Job, standing: Standing, now: int) -> int | None:
+    rank = core.catalog.tiers.rank(job.tier)
+    found = next_promotion(now - standing.since, core.catalog.tiers.thresholds[rank])
+    if found is None or standing.position == 0 or standing.behind_own:
+        return None
+    return now + found[1]

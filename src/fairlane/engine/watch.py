@@ -1,0 +1,31 @@
+"""Telling listeners that a job has news. They read the news from the ledger, so none is missed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class Watchers:
+    def __init__(self) -> None:
+        self._bells: dict[str, set[asyncio.Event]] = {}
+
+    @contextmanager
+    def watching(self, job: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the job has changed since it was last cleared."""
+        bell = asyncio.Event()
+        self._bells.setdefault(job, set()).add(bell)
+        try:
+            yield bell
+        finally:
+            bells = self._bells[job]
+            bells.discard(bell)
+            if not bells:
+                del self._bells[job]
+
+    def tell(self, jobs: Iterable[str]) -> None:
+        if self._bells:
+            for job in jobs:
+                for bell in self._bells.get(job, ()):
+                    bell.set()

@@ -1,0 +1,127 @@
+"""Every error a caller can meet, and what to do about it.
+
+FairlaneError
+├── BadRequest            change the request
+│   ├── UnknownName         a tier, service or pipeline that is not configured
+│   ├── InvalidInput        a value that can never be accepted
+│   └── KeyReused           the idempotency key belongs to another request
+├── Refused               a limit holds; says which, what is left, when to try again
+├── Conflict              the job is not where the request thinks it is
+│   ├── StaleLease          the lease is gone; stop working on this job
+│   └── WrongState          the move is not possible from the job's present state
+├── NotFound              no such job, worker or user
+├── Expired               the job existed and its record has been removed
+├── InsufficientCredits   pay first
+├── NotReady              the index is being rebuilt; try again in a moment
+└── SetupError            fix the settings or the machine
+    ├── LedgerInUse         another process owns this ledger
+    └── LedgerTooNew        the ledger was written by a newer version
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class FairlaneError(Exception):
+    """Anything Fairlane refuses or cannot do. `code` is stable and machine-readable."""
+
+    code = "error"
+
+
+class BadRequest(FairlaneError):
+    code = "bad_request"
+
+
+class UnknownName(BadRequest):
+    """Names what was asked for and everything that is known."""
+
+    code = "unknown_name"
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        super().__init__(f'unknown {kind} "{name}"; known: {", ".join(self.known) or "none"}')
+
+
+class InvalidInput(BadRequest):
+    code = "invalid_input"
+
+
+class KeyReused(BadRequest):
+    code = "idempotency_key_reused"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f'idempotency key "{key}" was used with another request; use a new key')
+
+
+class Refused(FairlaneError):
+    """A limit holds: how much it is, what is `left`, when it frees (µs)."""
+
+    def __init__(
+        self, code: str, message: str, *, limit: int, left: int = 0, frees_at: int | None = None
+    ) -> None:
+        self.code, self.limit, self.left, self.frees_at = code, limit, left, frees_at
+        super().__init__(message)
+
+
+class Conflict(FairlaneError):
+    """The job's present state does not allow this; `state` says where it is."""
+
+    code = "conflict"
+
+    def __init__(self, message: str, *, state: str) -> None:
+        self.state = state
+        super().__init__(message)
+
+
+class StaleLease(Conflict):
+    code = "stale_lease"
+
+    def __init__(self, job_id: str, state: str) -> None:
+        super().__init__(f"the lease on job {job_id} is gone; the job is {state}", state=state)
+
+
+class WrongState(Conflict):
+    code = "wrong_state"
+
+    def __init__(self, job_id: str, state: str, move: str) -> None:
+        super().__init__(f"job {job_id} is {state}: {move} is not possible", state=state)
+
+
+class NotFound(FairlaneError):
+    code = "not_found"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f'no {kind} "{name}"')
+
+
+class Expired(FairlaneError):
+    code = "expired"
+
+    def __init__(self, job_id: str, status: str | None) -> None:
+        self.status = status
+        super().__init__(f"job {job_id} ended as {status or 'unknown'}; its record was removed")
+
+
+class InsufficientCredits(FairlaneError):
+    code = "insufficient_credits"
+
+    def __init__(self, price: int, balance: int) -> None:
+        self.price, self.balance = price, balance
+        super().__init__(f"this costs {price}, the balance is {balance}")
+
+
+class NotReady(FairlaneError):
+    code = "not_ready"
+
+
+class SetupError(FairlaneError):
+    code = "setup"
+
+
+class LedgerInUse(SetupError):
+    code = "ledger_in_use"
+
+
+class LedgerTooNew(SetupError):
+    code = "ledger_too_new"

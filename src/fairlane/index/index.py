@@ -1,0 +1,187 @@
+"""What every index can do. One guarantee a method; the memory index is the executable
+specification, and any other must choose the same jobs.
+
+Verbs take `now`, the ledger's clock in microseconds. An index may be lost, stale or wrong at any
+time: it costs time, never a promise, because the ledger confirms everything it proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from fairlane.model.catalog import Catalog
+from fairlane.model.entry import Entry, Start
+from fairlane.model.lease import Slot
+from fairlane.model.worker import Loaded, Worker
+from fairlane.policy.health import Failure, Gate
+
+
+class Proposal(NamedTuple):
+    """A job the index would hand out next, under a token of its own, with a slot number in every
+    limited pool it needs."""
+
+    token: str
+    entry: Entry
+    slots: tuple[Slot, ...]
+
+
+class Picks(NamedTuple):
+    """What a claim found. With nothing found the worker is filed as idle; without a wake-up it
+    should look again at `look_again_at`."""
+
+    proposals: list[Proposal]
+    look_again_at: int
+
+
+class Held(NamedTuple):
+    """A proposal that was handed out and not yet freed, as the index remembers it."""
+
+    token: str
+    entry: Entry
+    slots: tuple[Slot, ...]
+    at: int
+
+
+class Call(NamedTuple):
+    """An attempt at a service."""
+
+    service: str
+    region: str | None
+    token: str
+
+
+class Freed(NamedTuple):
+    """A lease that ended: what it really cost (None = unknown) and the slots that stay taken."""
+
+    token: str
+    actual: int | None = None
+    kept: tuple[Slot, ...] = ()
+
+
+class Standing(NamedTuple):
+    """Where one job stands. `position` counts from 1 (0 = not in line yet), `work` is the estimated
+    cost of everything before it, `behind_own` how many of those are its own user's."""
+
+    position: int
+    level: int
+    since: int
+    work: int
+    behind_own: int
+    reasons: tuple[str, ...]
+
+
+class Depth(NamedTuple):
+    """One service and tier: how many wait, how many wait for their time, since when the oldest."""
+
+    service: str
+    rank: int
+    waiting: int
+    delayed: int
+    oldest: int | None
+
+
+class PoolUse(NamedTuple):
+    pool: str
+    limit: int
+    held: int
+
+
+class Stats(NamedTuple):
+    depths: list[Depth]
+    pools: list[PoolUse]
+    gates: dict[str, Gate]
+    held: int
+    idle: int
+    lanes: list[str]
+
+
+class Index(Protocol):
+    # --- what waits --------------------------------------------------------------------------
+    async def put(self, entries: Sequence[Entry], now: int) -> None:
+        """Each is in line at its place, or waits for its time, unless the index knows the same or
+        a newer rev. Wakes workers that can run it."""
+
+    async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
+        """These (job, rev) are not in line, unless the index knows a newer rev. Held entries are
+        left alone."""
+
+    async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
+        """If the index still shows exactly `seen`, it now shows `truth`, whatever the revs say."""
+
+    async def announced(self, levels: Sequence[tuple[str, int]]) -> None:
+        """The owners of these jobs have been told the rank they count as."""
+
+    # --- handing out -------------------------------------------------------------------------
+    async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
+        """The next n jobs in the order of service that this worker covers, each with all its slots
+        or not at all, filed as held. Raises NotReady under another epoch or while loading."""
+
+    async def drop(self, tokens: Sequence[str], now: int) -> None:
+        """Proposals that were refused: their slots are free, their jobs are not in line."""
+
+    async def free(self, freed: Sequence[Freed], now: int) -> None:
+        """These leases have ended: slots free except those kept, counters corrected, workers woken.
+        A second time changes nothing."""
+
+    async def unverified(self, before: int, limit: int) -> list[Held]:
+        """Held entries that nobody has verified since `before`, oldest first."""
+
+    async def verified(self, tokens: Sequence[str], now: int) -> None:
+        """The ledger says these run under their tokens."""
+
+    async def wait(self, worker_id: str, until: int) -> None:
+        """Returns when there may be something for this idle worker, at `until` at the latest."""
+
+    async def leave(self, worker_id: str) -> None:
+        """The worker is not idle any more and must not be woken."""
+
+    # --- services ----------------------------------------------------------------------------
+    async def configure(self, catalog: Catalog) -> None:
+        """Limits and rules from now on. What is held stays held."""
+
+    async def answered(self, calls: Sequence[Call]) -> None:
+        """The services answered these calls, well or badly: they are not sick."""
+
+    async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
+        """The service did not answer. What that means for its gate and for this job."""
+
+    async def unprobed(self, tokens: Sequence[str]) -> None:
+        """These attempts ended without saying anything about their services."""
+
+    async def learn_load(self, service: str, model: str, duration: int) -> None:
+        """A worker took this long to load the model."""
+
+    # --- looking -----------------------------------------------------------------------------
+    async def standing(self, job: str, now: int) -> Standing | None:
+        """Where the job stands, or None if the index does not know it as waiting."""
+
+    async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
+        """Jobs in line that count as a better rank than their owners have been told."""
+
+    async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
+        """Waiting jobs that the index does not show like this, held ones aside: (job, shown)."""
+
+    async def stats(self) -> Stats: ...
+
+    async def has_lane(self, lane: str) -> bool:
+        """Whether a job of this lane may come: the lane is live, or its service has room for one
+        more (at most 64)."""
+
+    # --- rebuild -----------------------------------------------------------------------------
+    async def begin(self, epoch: str) -> None:
+        """Empty and loading. Puts and takes are remembered, claims refused."""
+
+    async def load(self, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+        """A page of live jobs, unless something newer has been heard of them meanwhile."""
+
+    async def load_slots(self, rows: Sequence[tuple[Slot, str]]) -> None:
+        """(slot, token) rows of the ledger, unless the token has been freed meanwhile."""
+
+    async def load_starts(self, starts: Sequence[Start]) -> None:
+        """Where the ageing clocks stand."""
+
+    async def open(self, epoch: str, now: int) -> bool:
+        """Loaded: claims under this epoch work. False if another rebuild has begun meanwhile."""
+
+    async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
+        """The ledger's rows of one pool. Returns how many numbers had to be corrected."""

@@ -1,0 +1,3 @@
+from fairlane.index.memory.memory import MemoryIndex
+
+__all__ = ["MemoryIndex"]

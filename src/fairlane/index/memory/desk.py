@@ -1,0 +1,218 @@
+"""One service's desk: its lines by lane and band, its users' accounts, its credits."""
+
+from __future__ import annotations
+
+from fairlane.index.memory.flows import Account, Flow, Ranking, by_age, by_order
+from fairlane.model.entry import Entry
+from fairlane.model.job import Band
+from fairlane.model.service import Affinity, Fairness, Service
+from fairlane.model.step import Lane
+from fairlane.policy.aging import Starts, level
+from fairlane.policy.fairness import charge, correct, lift
+from fairlane.policy.order import Candidate
+from fairlane.policy.shares import Credits, Kind
+
+Candidates = tuple[Candidate | None, Candidate | None]
+"""(aged, other): the candidates one queue puts up."""
+
+KINDS = {Band.SKIP: Kind.SKIP, Band.FRONT: Kind.FRONT}
+
+
+class Queue:
+    """What waits in one lane and band. Tiers keep their rank; skips and front retries have none."""
+
+    __slots__ = ("aged", "band", "by_model", "count", "fair", "flows", "key", "lane", "rank")
+
+    def __init__(self, key: tuple[str, Band, int], *, ages: bool) -> None:
+        self.key = key
+        self.lane, self.band, self.rank = Lane.parse(key[0]), key[1], key[2]
+        self.flows: dict[str, Flow] = {}
+        self.count = 0
+        self.fair = by_order()
+        self.aged = by_age() if ages else None
+        self.by_model: dict[str, Ranking] = {}
+
+    def push(self, flow: Flow) -> None:
+        """Rank the flow where its measures stand now."""
+        self.fair.push(flow)
+        if self.aged is not None:
+            self.aged.push(flow)
+        if flow.model:
+            ranking = self.by_model.get(flow.model)
+            if ranking is None:
+                ranking = self.by_model[flow.model] = by_order()
+            ranking.push(flow)
+
+    def candidates(
+        self, now: int, thresholds: tuple[tuple[int, int], ...], patience: int
+    ) -> Candidates:
+        flow = self.fair.head()
+        if flow is None:
+            return None, None
+        order, since, rank = flow.order, flow.since, self.rank
+        if self.band is not Band.TIER:
+            return None, Candidate(0, order, since, flow.name, rank, KINDS[self.band])
+        fresh = Candidate(rank, order, since, flow.name, rank, Kind.FRESH)
+        if not patience:
+            return None, fresh
+        if self.aged is not None:
+            flow = self.aged.head() or flow
+            since = flow.since
+        reached = level(rank, now - since, thresholds)
+        if reached < rank or now - since >= patience:
+            return Candidate(reached, since, since, flow.name, rank, Kind.AGED), fresh
+        return None, fresh
+
+    def warm(self, model: str) -> Candidate | None:
+        """The first in fair order of those that need this model."""
+        ranking = self.by_model.get(model)
+        flow = ranking.head() if ranking is not None else None
+        if flow is None:
+            return None
+        return Candidate(self.rank, flow.order, flow.since, flow.name, self.rank, Kind.FRESH)
+
+
+class Desk:
+    def __init__(self, service: Service) -> None:
+        self.credits = Credits()
+        self.queues: dict[tuple[str, Band, int], Queue] = {}
+        self.flows: dict[str, Flow] = {}
+        self.lanes: dict[str, int] = {}
+        self._accounts: dict[tuple[int, str], Account] = {}
+        self._virtual: dict[int, int] = {}
+        self.configure(service)
+
+    def configure(self, service: Service) -> None:
+        self.service = service
+        self.fair = service.fairness is Fairness.USER
+        self.keeps_models = service.affinity is not Affinity.NONE
+
+    # --- coming and going --------------------------------------------------------------------
+    def enter(self, entry: Entry) -> None:
+        """The job is in its line."""
+        name = self.flow_name(entry)
+        flow = self.flows.get(name)
+        if flow is None:
+            flow = self.flows[name] = self._flow(name, entry)
+            flow.queue.flows[name] = flow
+        flow.line.add((entry.score, entry.id))
+        if not flow.parked and flow.line.head()[1] == entry.id:
+            flow.queue.push(flow)
+        if flow.account is not None:
+            flow.account.waiting += 1
+        flow.queue.count += 1
+        self.lanes[entry.lane] = self.lanes.get(entry.lane, 0) + 1
+
+    def remove(self, entry: Entry) -> None:
+        """A waiting job is out of its line."""
+        flow = self.flows[self.flow_name(entry)]
+        was_head = flow.line.head()[1] == entry.id
+        flow.line.remove((entry.score, entry.id))
+        self._left(flow, entry)
+        if was_head and flow.line and not flow.parked:
+            flow.queue.push(flow)
+
+    def started(self, flow: Flow, entry: Entry, kind: Kind, now: int) -> None:
+        """The flow's head, taken out of its line, has been handed out: its user is charged and the
+        user's ageing clock starts anew."""
+        if self.fair:
+            account = self._account(entry.rank, entry.user)
+            if kind is Kind.FRESH:
+                self._virtual[entry.rank] = max(self._virtual.get(entry.rank, 0), account.counter)
+            if kind is not Kind.SKIP:
+                account.counter, account.refund = charge(
+                    account.counter, account.refund, entry.cost
+                )
+            account.starts = account.starts.after(entry.id, now)
+            account.running += 1
+        self._left(flow, entry)
+
+    def ended(self, entry: Entry, actual: int | None) -> None:
+        """A job that was handed out is no longer running; `actual` None = cost unknown."""
+        account = self._accounts.get((entry.rank, entry.user))
+        if account is None:
+            return
+        account.running = max(0, account.running - 1)
+        if actual is not None and entry.band is not Band.SKIP:
+            account.counter, account.refund = correct(
+                account.counter, account.refund, entry.cost, actual
+            )
+        self._forget_if_idle(entry.rank, entry.user, account)
+
+    def unpark(self, flow: Flow) -> None:
+        flow.parked = False
+        if flow.line:
+            flow.queue.push(flow)
+
+    def restart(self, rank: int, user: str, job: str, at: int) -> None:
+        """An ageing clock as the ledger remembers it."""
+        account = self._account(rank, user)
+        if at > account.starts.at:
+            account.starts = account.starts.after(job, at)
+        else:
+            account.starts = Starts(
+                account.starts.at, account.starts.job, max(at, account.starts.other_at)
+            )
+
+    def resume(self, entry: Entry) -> None:
+        """A running job as the ledger remembers it."""
+        if self.fair:
+            self._account(entry.rank, entry.user).running += 1
+
+    def tidy(self) -> None:
+        """Forget users who are away and owe nothing: they would be lifted to virtual time anyway."""
+        for (rank, user), account in list(self._accounts.items()):
+            self._forget_if_idle(rank, user, account)
+
+    # --- names -------------------------------------------------------------------------------
+    def flow_name(self, entry: Entry) -> str:
+        own = self.fair and entry.band is Band.TIER
+        user = entry.user if own or entry.cap else ""
+        return f"{entry.lane}|{entry.band}.{self._rank(entry)}|{self._model(entry)}|{user}"
+
+    def _rank(self, entry: Entry) -> int:
+        return entry.rank if entry.band is Band.TIER else -1
+
+    def _model(self, entry: Entry) -> str:
+        return entry.model if self.keeps_models else ""
+
+    # --- parts -------------------------------------------------------------------------------
+    def _queue(self, entry: Entry) -> Queue:
+        key = (entry.lane, entry.band, self._rank(entry))
+        queue = self.queues.get(key)
+        if queue is None:
+            queue = self.queues[key] = Queue(key, ages=self.fair and entry.band is Band.TIER)
+        return queue
+
+    def _flow(self, name: str, entry: Entry) -> Flow:
+        account = None
+        if self.fair and entry.band is Band.TIER:
+            account = self._account(entry.rank, entry.user)
+            if not account.waiting:
+                virtual = self._virtual.get(entry.rank, 0)
+                account.counter, self._virtual[entry.rank] = lift(account.counter, virtual)
+        return Flow(name, self._queue(entry), entry, self._model(entry), account)
+
+    def _account(self, rank: int, user: str) -> Account:
+        account = self._accounts.get((rank, user))
+        if account is None:
+            account = self._accounts[rank, user] = Account()
+        return account
+
+    def _left(self, flow: Flow, entry: Entry) -> None:
+        queue = flow.queue
+        queue.count -= 1
+        if not flow.line:
+            del self.flows[flow.name], queue.flows[flow.name]
+            if not queue.flows:
+                del self.queues[queue.key]
+        self.lanes[entry.lane] -= 1
+        if not self.lanes[entry.lane]:
+            del self.lanes[entry.lane]
+        if flow.account is not None:
+            flow.account.waiting -= 1
+
+    def _forget_if_idle(self, rank: int, user: str, account: Account) -> None:
+        if not account.waiting and not account.running:
+            if account.counter <= self._virtual.get(rank, 0):
+                del self._accounts[rank, user]

@@ -1,0 +1,54 @@
+"""Idle workers: who waits for work, and who is woken for which."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fairlane.model.step import Lane
+from fairlane.model.worker import Loaded, Worker
+
+
+class Idle:
+    """In order of their coming: the first is the longest idle."""
+
+    def __init__(self) -> None:
+        self._asleep: dict[str, tuple[Worker, Loaded]] = {}
+        self._bells: dict[str, asyncio.Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._asleep)
+
+    def file(self, worker: Worker, loaded: Loaded) -> None:
+        self._asleep[worker.id] = (worker, loaded)
+        self._bells[worker.id] = asyncio.Event()
+
+    def leave(self, worker_id: str) -> None:
+        self._asleep.pop(worker_id, None)
+        self._bells.pop(worker_id, None)
+
+    def bell(self, worker_id: str) -> asyncio.Event | None:
+        """Rung when there may be something to do."""
+        return self._bells.get(worker_id)
+
+    def wake_for(self, lane: Lane, model: str) -> None:
+        """One worker for one job: a warm one first, else the longest idle."""
+        longest: str | None = None
+        for worker_id, (worker, loaded) in self._asleep.items():
+            if worker.covers(lane):
+                if not model or loaded.model == model:
+                    longest = worker_id
+                    break
+                longest = longest or worker_id
+        self._ring(longest)
+
+    def wake(self, n: int, useful: Callable[[Worker], bool]) -> None:
+        """Up to n workers for which this holds, the longest idle first."""
+        found = [each for each, (worker, _) in self._asleep.items() if useful(worker)]
+        for worker_id in found[:n]:
+            self._ring(worker_id)
+
+    def _ring(self, worker_id: str | None) -> None:
+        if worker_id is not None:
+            del self._asleep[worker_id]
+            self._bells[worker_id].set()

@@ -1,0 +1,49 @@
+"""A line of jobs: sorted, cheap at both ends, with ranks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+Spot = tuple[int, str]
+"""(score, job id)"""
+
+
+class Line:
+    """Almost everybody joins at the end and leaves from the front; a retry may go in between."""
+
+    __slots__ = ("_front", "_spots")
+
+    def __init__(self) -> None:
+        self._spots: list[Spot] = []
+        self._front = 0
+
+    def __len__(self) -> int:
+        return len(self._spots) - self._front
+
+    def head(self) -> Spot:
+        return self._spots[self._front]
+
+    def add(self, spot: Spot) -> None:
+        spots = self._spots
+        if not spots or spot >= spots[-1]:
+            spots.append(spot)
+        else:
+            insort(spots, spot, lo=self._front)
+
+    def pop(self) -> Spot:
+        spot = self._spots[self._front]
+        self._front += 1
+        if self._front > 64 and self._front * 2 > len(self._spots):
+            del self._spots[: self._front]
+            self._front = 0
+        return spot
+
+    def remove(self, spot: Spot) -> None:
+        del self._spots[self._front + self.ahead_of(spot)]
+
+    def ahead_of(self, spot: Spot) -> int:
+        """How many stand before this spot."""
+        return bisect_left(self._spots, spot, lo=self._front) - self._front
+
+    def first(self, n: int) -> list[Spot]:
+        return self._spots[self._front : self._front + n]

@@ -1,0 +1,224 @@
+"""One claim: the next n jobs for one worker.
+
+The candidates of every service are kept between picks and looked at again only where a pick has
+touched them, so a batch costs little more than its first job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlane.index.index import Proposal
+from fairlane.index.memory.desk import Candidates, Desk, Queue
+from fairlane.index.memory.flows import Flow
+from fairlane.index.memory.pools import SlotPool
+from fairlane.model.entry import Entry
+from fairlane.model.worker import Loaded, Worker
+from fairlane.policy.affinity import Pick, stays
+from fairlane.policy.aging import HOLD_AFTER
+from fairlane.policy.order import Candidate, Choice, Heads, between_services, choose
+from fairlane.policy.shares import Kind, granted
+
+if TYPE_CHECKING:
+    from fairlane.index.memory.memory import MemoryIndex
+
+HOLD_FOR = 30_000_000
+"""A reservation ends this long after the last worker that could serve it has asked."""
+
+
+class Hold(NamedTuple):
+    """The single oldest job past 4 × its patience, and the pools whose last slot is kept for it."""
+
+    since: int
+    job: str
+    pools: frozenset[str]
+    until: int
+
+
+class View:
+    """One service as this worker sees it."""
+
+    def __init__(self, desk: Desk, pools: list[SlotPool], queues: list[Queue]) -> None:
+        self.desk, self.pools, self.queues = desk, pools, queues
+        self.candidates: dict[int, Candidates] = {}
+        self.heads: Heads | None = None
+
+    def has_room(self, hold: Hold | None) -> bool:
+        return all(
+            pool.spare > (1 if hold is not None and pool.name in hold.pools else 0)
+            for pool in self.pools
+        )
+
+
+class Round:
+    def __init__(self, index: MemoryIndex, worker: Worker, loaded: Loaded, now: int) -> None:
+        self.index, self.worker, self.loaded, self.now = index, worker, loaded, now
+        self.views = self._views()
+
+    def next(self) -> Proposal | None:
+        """Hand out the best job there is now."""
+        while True:
+            best = self._best()
+            if best is None:
+                return None
+            view, choice = self._with_affinity(*best)
+            flow = view.desk.flows[choice.candidate.flow]
+            if flow.cap and self.index.pools.of_user(flow.user, flow.cap).spare <= 0:
+                self._park(view, flow)
+                continue
+            return self._grant(view, flow, choice)
+
+    # --- choosing ----------------------------------------------------------------------------
+    def _views(self) -> list[View]:
+        views = []
+        for name, desk in self.index.desks.items():
+            if not desk.lanes or not self.index.admits(name, self.worker.region, self.now):
+                continue
+            queues = [queue for queue in desk.queues.values() if self._serves(queue)]
+            if queues:
+                pools = self.index.slot_pools(name, self.worker.region, self.now)
+                views.append(View(desk, pools, queues))
+        return views
+
+    def _serves(self, queue: Queue) -> bool:
+        tiers = self.worker.tiers
+        if tiers is not None and queue.rank >= 0:
+            if self.index.catalog.tiers.names[queue.rank] not in tiers:
+                return False
+        return self.worker.covers(queue.lane)
+
+    def _best(self) -> tuple[View, Choice] | None:
+        best: tuple[View, Choice] | None = None
+        best_key: tuple[int, int, str] | None = None
+        hold = self.index.current_hold(self.now)
+        for view in self.views:
+            if not view.has_room(hold) and not self._is_held_for(view, hold):
+                self._consider_hold(view)
+                hold = self.index.current_hold(self.now)
+                continue
+            desk = view.desk
+            choice = choose(self._heads(view), desk.credits, desk.service.shares)
+            if choice is None:
+                continue
+            if len(self.views) == 1:
+                return view, choice
+            key = between_services(choice)
+            if best_key is None or key < best_key:
+                best, best_key = (view, choice), key
+        return best
+
+    def _heads(self, view: View) -> Heads:
+        if view.heads is not None:
+            return view.heads
+        found: list[Candidate | None] = [None, None, None, None]
+        tiers = self.index.catalog.tiers
+        for queue in view.queues:
+            pair = view.candidates.get(id(queue))
+            if pair is None:
+                rank = queue.rank
+                pair = queue.candidates(
+                    self.now,
+                    tiers.thresholds[rank] if rank >= 0 else (),
+                    tiers.patience[rank] if rank >= 0 else 0,
+                )
+                view.candidates[id(queue)] = pair
+            for candidate in pair:
+                if candidate is not None:
+                    known = found[candidate.kind]
+                    if known is None or candidate < known:
+                        found[candidate.kind] = candidate
+        view.heads = Heads(*found)
+        return view.heads
+
+    def _with_affinity(self, view: View, choice: Choice) -> tuple[View, Choice]:
+        model = self.loaded.model
+        candidate = choice.candidate
+        if not model or candidate.kind is Kind.SKIP or not view.desk.keeps_models:
+            return view, choice
+        entry = self._head_entry(view, candidate)
+        if entry.model == model:
+            return view, choice
+        warm = self._warm(model)
+        if warm is None:
+            return view, choice
+        service = view.desk.service
+        pick = Pick(
+            entry.rank,
+            self.index.catalog.tiers.patience[entry.rank],
+            self.now - candidate.since,
+            self.index.loads.get(service.name, entry.model),
+            entry.cost,
+            service.limit == 1,
+        )
+        warm_view, warm_candidate = warm
+        if stays(
+            service.affinity, service.batch_size, self.loaded, pick, warm_candidate.rank, self.now
+        ):
+            return warm_view, Choice(warm_candidate, jumped=False)
+        return view, choice
+
+    def _warm(self, model: str) -> tuple[View, Candidate] | None:
+        hold = self.index.current_hold(self.now)
+        best: tuple[View, Candidate] | None = None
+        for view in self.views:
+            if not view.desk.keeps_models or not view.has_room(hold):
+                continue
+            for queue in view.queues:
+                candidate = queue.warm(model)
+                if candidate is not None and (best is None or candidate < best[1]):
+                    best = (view, candidate)
+        return best
+
+    def _head_entry(self, view: View, candidate: Candidate) -> Entry:
+        return self.index.waiting[view.desk.flows[candidate.flow].line.head()[1]]
+
+    # --- reserving the last slot ---------------------------------------------------------------
+    def _is_held_for(self, view: View, hold: Hold | None) -> bool:
+        """Whether the reservation is for this service's own head, and it can go now."""
+        if hold is None or not view.has_room(None):
+            return False
+        aged = self._heads(view).aged
+        return aged is not None and self._head_entry(view, aged).id == hold.job
+
+    def _consider_hold(self, view: View) -> None:
+        aged = self._heads(view).aged
+        if aged is None:
+            return
+        patience = self.index.catalog.tiers.patience[aged.rank]
+        if self.now - aged.since < HOLD_AFTER * patience:
+            return
+        hold = self.index.current_hold(self.now)
+        if hold is None or aged.since <= hold.since:
+            job = self._head_entry(view, aged).id
+            pools = frozenset(pool.name for pool in view.pools)
+            self.index.hold = Hold(aged.since, job, pools, self.now + HOLD_FOR)
+
+    # --- handing out ---------------------------------------------------------------------------
+    def _grant(self, view: View, flow: Flow, choice: Choice) -> Proposal:
+        index, desk, now = self.index, view.desk, self.now
+        entry = index.waiting.pop(flow.line.pop()[1])
+        kind = choice.candidate.kind
+        token = index.new_token()
+        pools = view.pools
+        if flow.cap:
+            pools = [*pools, index.pools.of_user(flow.user, flow.cap)]
+        slots = index.pools.take(pools, token, now)
+        desk.credits = granted(desk.credits, kind, desk.service.shares, jumped=choice.jumped)
+        desk.started(flow, entry, kind, now)
+        index.hand_out(token, entry, slots, self.worker.region, now)
+        self.loaded = self.loaded.after(entry.model, now)
+        self._touched(view, flow.queue, entry.rank)
+        return Proposal(token, entry, slots)
+
+    def _park(self, view: View, flow: Flow) -> None:
+        self.index.park(view.desk, flow)
+        self._touched(view, flow.queue, flow.queue.rank)
+
+    def _touched(self, view: View, queue: Queue, rank: int) -> None:
+        """A user's counter and clock are shared by all lanes of a service and tier."""
+        view.heads = None
+        candidates = view.candidates
+        for each in view.queues:
+            if each is queue or each.rank == rank:
+                candidates.pop(id(each), None)
+        if not self.index.admits(view.desk.service.name, self.worker.region, self.now):
+            self.views.remove(view)

@@ -1,0 +1,139 @@
+"""Slot numbers: which places of a pool the index believes taken, and by which token."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from fairlane.model.lease import Slot
+from fairlane.model.service import Pool, is_user_pool, user_pool
+
+
+class SlotPool:
+    """While numbers above a lowered limit are still held, they count against it."""
+
+    __slots__ = ("_free", "_temporary", "held", "limit", "name", "window")
+
+    def __init__(self, pool: Pool) -> None:
+        self.name, self.limit, self.window = pool.name, pool.limit, pool.window
+        self.held: dict[int, str] = {}
+        self._free = list(range(1, pool.limit + 1))
+        self._temporary: list[tuple[int, int]] = []
+
+    @property
+    def spare(self) -> int:
+        return self.limit - len(self.held)
+
+    def take(self, token: str, now: int) -> Slot:
+        """The lowest free number. Only if there is a spare one."""
+        while (n := heapq.heappop(self._free)) in self.held or n > self.limit:
+            pass
+        until = now + self.window if self.window else 0
+        self.hold(Slot(self.name, n, until), token)
+        return Slot(self.name, n, until)
+
+    def hold(self, slot: Slot, token: str) -> None:
+        self.held[slot.n] = token
+        if slot.until:
+            heapq.heappush(self._temporary, (slot.until, slot.n))
+
+    def give(self, n: int, token: str) -> bool:
+        """Free the number if this token holds it."""
+        if self.held.get(n) != token:
+            return False
+        del self.held[n]
+        if n <= self.limit:
+            heapq.heappush(self._free, n)
+        return True
+
+    def expire(self, now: int) -> None:
+        """Free what holds only for a time. Rates."""
+        while self._temporary and self._temporary[0][0] <= now:
+            n = heapq.heappop(self._temporary)[1]
+            if n in self.held:
+                self.give(n, self.held[n])
+
+    def next_expiry(self) -> int | None:
+        return self._temporary[0][0] if self._temporary else None
+
+    def resize(self, limit: int) -> None:
+        self.limit = limit
+        self._free = [n for n in range(1, limit + 1) if n not in self.held]
+
+
+class Pools:
+    """All pools by name, and what each token holds. Per-user pools come and go with their users."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, SlotPool] = {}
+        self._by_token: dict[str, list[Slot]] = {}
+
+    def __iter__(self) -> Iterator[SlotPool]:
+        return iter(self._pools.values())
+
+    def get(self, name: str) -> SlotPool | None:
+        return self._pools.get(name)
+
+    def configure(self, wanted: dict[str, Pool]) -> None:
+        for name in [each.name for each in self if not is_user_pool(each.name)]:
+            if name not in wanted:
+                del self._pools[name]
+        for pool in wanted.values():
+            known = self._pools.get(pool.name)
+            if known is None or known.window != pool.window:
+                self._pools[pool.name] = SlotPool(pool)
+            elif known.limit != pool.limit:
+                known.resize(pool.limit)
+
+    def of_user(self, user: str, cap: int) -> SlotPool:
+        """The pool behind `max_running_per_user`."""
+        name = user_pool(user)
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = SlotPool(Pool(name, cap))
+        elif pool.limit != cap:
+            pool.resize(cap)
+        return pool
+
+    def take(self, pools: list[SlotPool], token: str, now: int) -> tuple[Slot, ...]:
+        slots = tuple([pool.take(token, now) for pool in pools])
+        if slots:
+            self._by_token[token] = list(slots)
+        return slots
+
+    def hold(self, slot: Slot, token: str) -> None:
+        """Believe the ledger: this slot is taken by this token."""
+        pool = self._pools.get(slot.pool)
+        if pool is None:
+            if not is_user_pool(slot.pool):
+                return
+            pool = self._pools[slot.pool] = SlotPool(Pool(slot.pool, slot.n))
+        pool.hold(slot, token)
+        self._by_token.setdefault(token, []).append(slot)
+
+    def release(self, token: str, *, kept: tuple[Slot, ...] = (), refused: bool = False) -> None:
+        """Give back what the token holds. Rates run on by themselves unless the grant never was."""
+        keep = {(slot.pool, slot.n) for slot in kept}
+        stays = []
+        for slot in self._by_token.pop(token, ()):
+            if (slot.pool, slot.n) in keep:
+                stays.append(slot)
+            elif refused or not slot.until:
+                self._give(slot, token)
+        if stays:
+            self._by_token[token] = stays
+
+    def forget(self, slot: Slot, token: str) -> None:
+        """One number that no ledger row stands behind."""
+        self._give(slot, token)
+        left = [each for each in self._by_token.get(token, ()) if each[:2] != slot[:2]]
+        if left:
+            self._by_token[token] = left
+        else:
+            self._by_token.pop(token, None)
+
+    def _give(self, slot: Slot, token: str) -> None:
+        pool = self._pools.get(slot.pool)
+        if pool is not None and pool.give(slot.n, token) and not pool.held:
+            if is_user_pool(slot.pool):
+                del self._pools[slot.pool]

@@ -1,0 +1,140 @@
+"""Looking at the index without changing it: where a job stands, how deep the lines are, who has
+waited long enough to be told so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlane.index.index import Depth, PoolUse, Standing, Stats
+from fairlane.index.memory.desk import Desk, Queue
+from fairlane.model.entry import Entry
+from fairlane.model.job import Band
+from fairlane.policy.aging import level
+from fairlane.policy.health import Gate
+
+if TYPE_CHECKING:
+    from fairlane.index.memory.memory import MemoryIndex
+
+LOOKED_AT = 20_000
+"""The most jobs of one line that a pass over promotions looks at."""
+
+
+def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
+    entry = index.waiting.get(job)
+    if entry is None:
+        return None
+    tiers = index.catalog.tiers
+    if index.is_delayed(job):
+        return Standing(0, entry.rank, entry.score, 0, 0, ("delayed",))
+    desk = index.desks[entry.lane.split("|", 1)[0]]
+    flow = desk.flows[desk.flow_name(entry)]
+    own_before = flow.line.ahead_of((entry.score, entry.id))
+    since = flow.since if own_before == 0 else now
+    if flow.account is None:
+        since = entry.score
+    reached = entry.rank
+    if entry.band is Band.TIER:
+        reached = level(entry.rank, now - since, tiers.thresholds[entry.rank])
+    before = _jobs_before(desk, entry, reached, own_before)
+    return Standing(
+        position=before + 1,
+        level=reached,
+        since=since,
+        work=before * entry.cost,
+        behind_own=own_before if flow.account is not None else 0,
+        reasons=tuple(_reasons(index, desk, entry, parked=flow.parked)),
+    )
+
+
+def _jobs_before(desk: Desk, entry: Entry, reached: int, own_before: int) -> int:
+    """Jobs that go before this one if nothing new comes: all of better bands and tiers; in its own
+    tier, of every user as many as it has of its own before it, plus one for the turn."""
+    before = own_before
+    for queue in desk.queues.values():
+        if queue.band < entry.band or (queue.band is Band.TIER and queue.rank < reached):
+            before += queue.count
+        elif queue.band is entry.band and (queue.band is not Band.TIER or queue.rank == entry.rank):
+            before += _same_tier(desk, queue, entry, own_before)
+    return before
+
+
+def _same_tier(desk: Desk, queue: Queue, entry: Entry, own_before: int) -> int:
+    own = desk.flow_name(entry)
+    counter = desk.flows[own].order
+    before = 0
+    for flow in queue.flows.values():
+        if flow.name == own:
+            continue
+        if flow.account is None:
+            before += flow.line.ahead_of((entry.score, entry.id))
+        else:
+            turn = 1 if flow.order < counter else 0
+            before += min(len(flow.line), own_before + turn)
+    return before
+
+
+def _reasons(index: MemoryIndex, desk: Desk, entry: Entry, *, parked: bool) -> list[str]:
+    found = []
+    service = desk.service
+    if service.paused:
+        found.append("paused")
+    for key in (service.name, *(f"{service.name}@{region}" for region in service.regions)):
+        gate = index.gates.get(key, Gate())
+        if gate.closed:
+            found.append(f"closed:{key}:{gate.closed_until}")
+    for pool in index.catalog.pools(service.name, None):
+        use = index.pools.get(pool.name)
+        if use is not None and use.spare <= 0:
+            kind = "rate" if pool.window else "busy"
+            found.append(f"{kind}:{pool.name}:{len(use.held)}/{use.limit}")
+    if parked:
+        found.append(f"user_running:{entry.cap}")
+    if index.hold is not None and index.hold.job == entry.id:
+        found.append("reserving")
+    return found
+
+
+def promotable(index: MemoryIndex, now: int, limit: int) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    tiers = index.catalog.tiers
+    for desk in index.desks.values():
+        for queue in desk.queues.values():
+            if queue.band is not Band.TIER or not tiers.thresholds[queue.rank]:
+                continue
+            for flow in queue.flows.values():
+                heads = 1 if flow.account is not None else LOOKED_AT
+                for score, job in flow.line.first(heads):
+                    since = flow.since if flow.account is not None else score
+                    reached = level(queue.rank, now - since, tiers.thresholds[queue.rank])
+                    if reached == queue.rank:
+                        break
+                    if reached < index.waiting[job].announced:
+                        found.append((job, reached))
+                        if len(found) == limit:
+                            return found
+    return found
+
+
+def stats(index: MemoryIndex) -> Stats:
+    depths: dict[tuple[str, int], list[int]] = {}
+    oldest: dict[tuple[str, int], int] = {}
+    for name, desk in index.desks.items():
+        for queue in desk.queues.values():
+            for flow in queue.flows.values():
+                score, job = flow.line.head()
+                key = (name, index.waiting[job].rank)
+                depths.setdefault(key, [0, 0])[0] += len(flow.line)
+                oldest[key] = min(score, oldest.get(key, score))
+    for entry in index.delayed_entries():
+        depths.setdefault((entry.lane.split("|", 1)[0], entry.rank), [0, 0])[1] += 1
+    return Stats(
+        depths=[
+            Depth(service, rank, waiting, delayed, oldest.get((service, rank)))
+            for (service, rank), (waiting, delayed) in sorted(depths.items())
+        ],
+        pools=[PoolUse(pool.name, pool.limit, len(pool.held)) for pool in index.pools],
+        gates={key: gate for key, gate in index.gates.items() if gate.closed},
+        held=len(index.held),
+        idle=len(index.idle),
+        lanes=sorted(lane for desk in index.desks.values() for lane in desk.lanes),
+    )

@@ -1,0 +1,3 @@
+from fairlane.ledger.sqlite.ledger import SqliteLedger
+
+__all__ = ["SqliteLedger"]

@@ -1,0 +1,207 @@
+"""Users, money, limits, live settings, workers, and what is kept for how long."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlane.errors import FairlaneError
+from fairlane.ledger.sqlite import rows
+from fairlane.ledger.sqlite.money import MINT, account_of, balance, transfer
+from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.job import Json
+from fairlane.model.worker import Worker, WorkerState
+
+
+class TierChange(NamedTuple):
+    tenant: str
+    user: str
+    tier: str
+    now: int
+    actor: str
+
+
+class Grant(NamedTuple):
+    tenant: str
+    user: str
+    amount: int
+    operation: str
+    now: int
+    note: str
+
+
+class PoolSize(NamedTuple):
+    """`services` and `region` say whose running jobs a newly limited pool must count."""
+
+    pool: str
+    size: int
+    services: tuple[str, ...]
+    region: str | None
+
+
+class Setting(NamedTuple):
+    name: str
+    value: Json
+    file_value: Json
+    now: int
+    actor: str
+
+
+class Retirement(NamedTuple):
+    finished_before: int
+    dead_before: int
+    keys_before: int
+    limit: int
+
+
+def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
+    for item in items:
+        row = tx.execute(
+            "SELECT tier FROM users WHERE tenant = ? AND id = ?", (item.tenant, item.user)
+        ).fetchone()
+        tx.execute(
+            "INSERT OR REPLACE INTO users VALUES (?, ?, ?, ?)",
+            (item.tenant, item.user, item.tier, item.now),
+        )
+        before = row[0] if row else None
+        _audit(
+            tx, item.now, item.actor, "set tier", f"{item.tenant}/{item.user}", before, item.tier
+        )
+    return [None] * len(items)
+
+
+def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]:
+    outcomes: list[int | FairlaneError] = []
+    for item in items:
+        account = account_of(item.tenant, item.user)
+        source, target = (MINT, account) if item.amount >= 0 else (account, MINT)
+        refusal = transfer(
+            tx, item.operation, source, target, abs(item.amount), item.now, item.note
+        )
+        outcomes.append(refusal or balance(tx, account))
+    return outcomes
+
+
+def set_pool(tx: Transaction, items: Sequence[PoolSize]) -> list[None]:
+    for item in items:
+        row = tx.execute("SELECT size FROM pools WHERE name = ?", (item.pool,)).fetchone()
+        if not item.size:
+            tx.execute("DELETE FROM pools WHERE name = ?", (item.pool,))
+            continue
+        if row is None:
+            _count_running(tx, item)
+        tx.execute("INSERT OR REPLACE INTO pools VALUES (?, ?)", (item.pool, item.size))
+    return [None] * len(items)
+
+
+def _count_running(tx: Transaction, item: PoolSize) -> None:
+    """What already runs takes a slot, also above the limit: it drains, nothing is killed."""
+    running = tx.execute(
+        "SELECT id, token, lane, region FROM jobs WHERE token IS NOT NULL "
+        "AND id NOT IN (SELECT job FROM slots WHERE pool = ?)",
+        (item.pool,),
+    ).fetchall()
+    (last,) = tx.execute(
+        "SELECT coalesce(max(n), 0) FROM slots WHERE pool = ?", (item.pool,)
+    ).fetchone()
+    for job, token, lane, region in running:
+        if lane.split("|", 1)[0] in item.services and item.region in (None, region):
+            last += 1
+            tx.execute("INSERT INTO slots VALUES (?, ?, ?, ?, NULL)", (item.pool, last, token, job))
+
+
+def setting(tx: Transaction, items: Sequence[Setting]) -> list[None]:
+    for item in items:
+        row = tx.execute("SELECT value FROM settings WHERE name = ?", (item.name,)).fetchone()
+        tx.execute(
+            "INSERT OR REPLACE INTO settings VALUES (?, ?, ?, ?)",
+            (item.name, rows.dumps(item.value), rows.dumps(item.file_value), item.now),
+        )
+        before = row[0] if row else None
+        _audit(tx, item.now, item.actor, "set", item.name, before, rows.dumps(item.value))
+    return [None] * len(items)
+
+
+def _audit(
+    tx: Transaction,
+    now: int,
+    actor: str,
+    action: str,
+    target: str,
+    before: str | None,
+    after: str | None,
+) -> None:
+    tx.execute(
+        "INSERT INTO audit (at, actor, action, target, before, after) VALUES (?, ?, ?, ?, ?, ?)",
+        (now, actor, action, target, before, after),
+    )
+
+
+def settings(connection: sqlite3.Connection) -> dict[str, tuple[Json, Json]]:
+    return {
+        name: (rows.loads(value), rows.loads(file_value))
+        for name, value, file_value in connection.execute(
+            "SELECT name, value, file_value FROM settings"
+        )
+    }
+
+
+# --- workers ---------------------------------------------------------------------------------------
+def put_worker(tx: Transaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
+    for worker, now in items:
+        spec = {
+            "services": sorted(worker.services) if worker.services is not None else None,
+            "region": worker.region,
+            "capabilities": sorted(worker.capabilities),
+            "tiers": sorted(worker.tiers) if worker.tiers is not None else None,
+            "capacity": worker.capacity,
+            "heartbeat": worker.heartbeat,
+            "version": worker.version,
+        }
+        tx.execute(
+            "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?)",
+            (worker.id, rows.dumps(spec), worker.state, now),
+        )
+    return [None] * len(items)
+
+
+def workers(connection: sqlite3.Connection) -> list[tuple[Worker, int]]:
+    found = []
+    for worker_id, text, state, at in connection.execute(
+        "SELECT id, spec, state, heartbeat_at FROM workers ORDER BY id"
+    ):
+        spec = rows.loads(text)
+        for name in ("services", "capabilities", "tiers"):
+            if spec[name] is not None:
+                spec[name] = frozenset(spec[name])
+        found.append((Worker(id=worker_id, state=WorkerState(state), **spec), at))
+    return found
+
+
+# --- retention -------------------------------------------------------------------------------------
+def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
+    return [_retire(tx, item) for item in items]
+
+
+def _retire(tx: Transaction, item: Retirement) -> int:
+    """Children of a parent that lives, and jobs the outbox still names, stay."""
+    found = tx.execute(
+        "SELECT id, state FROM jobs WHERE finished_at <= ? "
+        "AND (state <> 'dead' OR finished_at <= ?) "
+        "AND (parent IS NULL OR parent NOT IN (SELECT id FROM jobs WHERE finished_at IS NULL)) "
+        "AND id NOT IN (SELECT value FROM outbox, json_each(outbox.jobs)) "
+        "ORDER BY finished_at LIMIT ?",
+        (item.finished_before, item.dead_before, item.limit),
+    ).fetchall()
+    for job, state in found:
+        tx.execute("UPDATE idempotency SET status = ? WHERE job = ?", (state, job))
+        for table in ("steps", "attempts", "events", "inputs"):
+            tx.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
+        tx.execute("DELETE FROM jobs WHERE id = ?", (job,))
+    keys = tx.execute(
+        "DELETE FROM idempotency WHERE (scope, key) IN "
+        "(SELECT scope, key FROM idempotency WHERE at <= ? LIMIT ?)",
+        (item.keys_before, item.limit),
+    ).rowcount
+    return max(len(found), keys)

@@ -1,0 +1,184 @@
+"""Confirm: make proposals of the index true, or refuse them, each on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fairlane.ledger.ledger import Confirmation, Unconfirmed
+from fairlane.ledger.sqlite.context import contexts, large_inputs
+from fairlane.ledger.sqlite.rows import chunks, loads, marks, plan
+from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.job import fair_user
+from fairlane.model.lease import Lease
+from fairlane.model.state import Move, State, moved
+
+COLUMNS = (
+    "id, state, rev, lane, tier, user, key, ready_at, token, fence, timeout, plan, step, attempt, "
+    "input, tenant, model, waited, seq, written, paid_at, parent, trace, name, started_at, "
+    "lease_until, deadline, created_at"
+)
+
+START = """
+UPDATE jobs SET state = 'running', rev = rev + 1, seq = seq + 1, attempt = attempt + 1,
+    fence = fence + 1, token = ?, worker = ?, region = ?, lease_until = ?, deadline = ?,
+    started_at = ?, waited = ?
+WHERE id = ?
+"""
+
+
+def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
+    (epoch,) = tx.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+    rows = _rows(tx, items)
+    context = contexts(tx, [row[0] for row in rows.values() if row[12]])
+    inputs = large_inputs(tx, [row[0] for row in rows.values() if row[14] is None])
+    outcomes: list[Lease | Unconfirmed] = []
+    starts: list[tuple[Any, ...]] = []
+    taken: set[str] = set()
+    parents: set[str] = set()
+    for item in items:
+        row = rows.get(item.job)
+        again = row is not None and row[8] == item.token
+        refusal = None if again else _refusal(item, row, epoch, taken)
+        if refusal is None and not again:
+            refusal = _take_slots(tx, item)
+        if refusal is not None or row is None:
+            outcomes.append(refusal or Unconfirmed("unknown job"))
+            continue
+        text = inputs[item.job] if row[14] is None else row[14]
+        lease = _lease(item, row, text, context.get(item.job, {}), again=again)
+        outcomes.append(lease)
+        if not again:
+            taken.add(item.job)
+            starts.append(_start(item, lease))
+            if lease.parent is not None:
+                parents.add(lease.parent)
+    tx.executemany(START, starts)
+    tx.queued -= len(starts)
+    for parent in parents:
+        _start_parent(tx, parent, items[0].now)
+    return outcomes
+
+
+def _rows(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, tuple[Any, ...]]:
+    return {
+        row[0]: row
+        for part in chunks([item.job for item in items])
+        for row in tx.execute(f"SELECT {COLUMNS} FROM jobs WHERE id IN ({marks(part)})", part)
+    }
+
+
+def _refusal(
+    item: Confirmation, row: tuple[Any, ...] | None, epoch: str, taken: set[str]
+) -> Unconfirmed | None:
+    if row is None or item.job in taken:
+        return Unconfirmed("unknown job" if row is None else "already taken")
+    _, state, rev, lane, tier, user, key, ready_at = row[:8]
+    if item.epoch != epoch:
+        return Unconfirmed("another epoch")
+    if moved(State(state), Move.CLAIM) is None or rev != item.rev:
+        return Unconfirmed(f"job is {state} at rev {rev}")
+    if ready_at > item.now:
+        return Unconfirmed("not ready yet")
+    if (lane, tier, fair_user(user, key)) != (item.lane, item.tier, item.user):
+        return Unconfirmed("another lane, tier or user")
+    if {slot.pool for slot in item.slots} != item.pools or len(item.slots) != len(item.pools):
+        return Unconfirmed("not the pools it needs", tuple(item.pools))
+    return None
+
+
+def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
+    """All slots or none. One writer: what is free when we look is free when we insert."""
+    wrong = []
+    for slot in item.slots:
+        if slot.until:
+            tx.execute("DELETE FROM slots WHERE pool = ? AND until <= ?", (slot.pool, item.now))
+        if not _is_free(tx, slot.pool, slot.n, item.cap):
+            wrong.append(slot.pool)
+    if wrong:
+        return Unconfirmed("slot taken or above the limit", tuple(wrong))
+    tx.executemany(
+        "INSERT INTO slots VALUES (?, ?, ?, ?, ?)",
+        [(slot.pool, slot.n, item.token, item.job, slot.until or None) for slot in item.slots],
+    )
+    return None
+
+
+def _is_free(tx: Transaction, pool: str, n: int, cap: int) -> bool:
+    row = tx.execute("SELECT size FROM pools WHERE name = ?", (pool,)).fetchone()
+    size = row[0] if row is not None else cap
+    above, same = tx.execute(
+        "SELECT EXISTS (SELECT 1 FROM slots WHERE pool = ? AND n > ?), "
+        "EXISTS (SELECT 1 FROM slots WHERE pool = ? AND n = ?)",
+        (pool, size, pool, n),
+    ).fetchone()
+    if same or n > size:
+        return False
+    if above:
+        (held,) = tx.execute("SELECT count(*) FROM slots WHERE pool = ?", (pool,)).fetchone()
+        return bool(held < size)
+    return True
+
+
+def _lease(
+    item: Confirmation, row: tuple[Any, ...], text: str, context: dict[str, Any], *, again: bool
+) -> Lease:
+    (_, _, rev, _, tier, _, _, ready_at, _, fence, timeout, plan_text, step, attempt) = row[:14]
+    (tenant, model, waited, seq, written, paid_at, parent, trace, name) = row[15:24]
+    started_at, lease_until, deadline, created_at = row[24:]
+    if not again:
+        rev, fence, attempt, seq = rev + 1, fence + 1, attempt + 1, seq + 1
+        started_at, deadline = item.now, item.now + timeout
+        lease_until = min(item.now + item.lease, deadline)
+        waited += item.now - ready_at
+    return Lease(
+        job=item.job,
+        token=item.token,
+        fence=fence,
+        rev=rev,
+        name=name,
+        plan=plan(plan_text),
+        step=step,
+        attempt=attempt,
+        input=loads(text),
+        context=context,
+        tenant=tenant,
+        user=item.user,
+        tier=tier,
+        model=model,
+        region=item.region,
+        worker=item.worker,
+        cost=item.cost,
+        started_at=started_at,
+        lease_until=lease_until,
+        deadline=deadline,
+        queued_at=created_at,
+        waited=waited,
+        seq=seq,
+        written=written,
+        paid_at=paid_at,
+        parent=parent,
+        trace=trace,
+    )
+
+
+def _start(item: Confirmation, lease: Lease) -> tuple[Any, ...]:
+    return (
+        lease.token,
+        lease.worker,
+        lease.region,
+        lease.lease_until,
+        lease.deadline,
+        lease.started_at,
+        lease.waited,
+        item.job,
+    )
+
+
+def _start_parent(tx: Transaction, parent: str, now: int) -> None:
+    """A fan-out runs from the start of its first cell."""
+    tx.execute(
+        "UPDATE jobs SET state = 'running', rev = rev + 1, started_at = ? "
+        "WHERE id = ? AND state = 'queued'",
+        (now, parent),
+    )

@@ -1,0 +1,63 @@
+"""Fan-out: a parent counts the cells that are not over. Whoever ends the last one ends it."""
+
+from __future__ import annotations
+
+from fairlane.ledger.sqlite.history import find, write_events
+from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.event import EventType, Fact
+from fairlane.model.state import Code, State
+
+
+def cell_ended(tx: Transaction, parent: str, now: int) -> str | None:
+    """Count one cell down. Returns the parent if this ended it."""
+    row = tx.execute(
+        "UPDATE jobs SET cells_left = cells_left - 1 WHERE id = ? RETURNING cells_left, state",
+        (parent,),
+    ).fetchone()
+    if row is None or row[0] > 0 or row[1] not in (State.RUNNING, State.QUEUED):
+        return None
+    _end(tx, parent, now)
+    return parent
+
+
+def cell_reopened(tx: Transaction, parent: str, now: int) -> None:
+    """Count one cell up again; a parent that had ended runs again."""
+    (state,) = tx.execute(
+        "UPDATE jobs SET cells_left = cells_left + 1 WHERE id = ? RETURNING state", (parent,)
+    ).fetchone()
+    if state in (State.COMPLETED, State.FAILED):
+        tx.execute(
+            "UPDATE jobs SET state = 'running', rev = rev + 1, finished_at = NULL, "
+            "error_code = NULL, error_message = NULL WHERE id = ?",
+            (parent,),
+        )
+        _tell(tx, parent, Fact(EventType.JOB_REOPENED, now, {}))
+
+
+def _end(tx: Transaction, parent: str, now: int) -> None:
+    (bad,) = tx.execute(
+        "SELECT count(*) FROM jobs WHERE parent = ? AND state <> 'completed'", (parent,)
+    ).fetchone()
+    state = State.FAILED if bad else State.COMPLETED
+    tx.execute(
+        "UPDATE jobs SET state = ?, rev = rev + 1, finished_at = ?, error_code = ?, "
+        "error_message = ? WHERE id = ?",
+        (
+            state,
+            now,
+            Code.CELLS_FAILED if bad else None,
+            f"{bad} cells did not complete" if bad else None,
+            parent,
+        ),
+    )
+    if bad:
+        fact = Fact(EventType.JOB_FAILED, now, {"code": Code.CELLS_FAILED, "cells": bad})
+    else:
+        fact = Fact(EventType.JOB_COMPLETE, now, {})
+    _tell(tx, parent, fact)
+
+
+def _tell(tx: Transaction, parent: str, fact: Fact) -> None:
+    job = find(tx, parent)
+    if job is not None:
+        write_events(tx, job, [fact])

@@ -1,0 +1,163 @@
+"""Leases while they live, and what is decided about waiting jobs: renew, expire, revoke, promote,
+give up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlane.ledger.ledger import Renewal
+from fairlane.ledger.sqlite import rows
+from fairlane.ledger.sqlite.fanout import cell_ended
+from fairlane.ledger.sqlite.history import find, write_events
+from fairlane.ledger.sqlite.money import refund
+from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.event import EventType, Fact
+from fairlane.model.job import Band, Job, Progress
+from fairlane.model.state import Code, Move, State, moved
+
+
+class RenewRequest(NamedTuple):
+    tokens: Sequence[tuple[str, str]]
+    until: int
+    now: int
+
+
+class ProgressReport(NamedTuple):
+    job: str
+    token: str
+    progress: Progress
+
+
+class Promotion(NamedTuple):
+    job: str
+    level: str
+    now: int
+
+
+class Unconfirmed(NamedTuple):
+    """A proposal that nobody has confirmed for too long."""
+
+    job: str
+    rev: int
+    token: str
+
+
+def renew(tx: Transaction, items: Sequence[RenewRequest]) -> list[Renewal]:
+    return [_renew(tx, item) for item in items]
+
+
+def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
+    lost: list[str] = []
+    cancelled: list[str] = []
+    for job, token in item.tokens:
+        held = tx.execute(
+            "UPDATE jobs SET lease_until = min(?, deadline) "
+            "WHERE id = ? AND token = ? AND lease_until > ?",
+            (item.until, job, token, item.now),
+        ).rowcount
+        if not held:
+            row = tx.execute("SELECT state FROM jobs WHERE id = ?", (job,)).fetchone()
+            ended = row is not None and row[0] == State.CANCELLED
+            (cancelled if ended else lost).append(job)
+    return Renewal(lost, cancelled)
+
+
+def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | None]:
+    """None if the token holds, otherwise where the job is; a missing job is as good as cancelled."""
+    outcomes: list[State | None] = []
+    for item in items:
+        held = tx.execute(
+            "UPDATE jobs SET progress = ? WHERE id = ? AND token = ?",
+            (rows.dumps(item.progress), item.job, item.token),
+        ).rowcount
+        job = None if held else find(tx, item.job)
+        outcomes.append(None if held else job.state if job else State.CANCELLED)
+    return outcomes
+
+
+def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
+    """(now, limit): slots whose time is over are free; the tokens that had them."""
+    freed = []
+    for now, limit in items:
+        found = tx.execute(
+            "SELECT pool, n, token FROM slots WHERE until <= ? LIMIT ?", (now, limit)
+        ).fetchall()
+        tx.executemany("DELETE FROM slots WHERE pool = ? AND n = ? AND token = ?", found)
+        freed.append([token for _, _, token in found])
+    return freed
+
+
+def revoke(tx: Transaction, items: Sequence[Unconfirmed]) -> list[bool]:
+    """Whether the job runs under that token; otherwise its rev moves on, so a late confirm fails."""
+    runs = []
+    for item in items:
+        job = find(tx, item.job)
+        held = job is not None and job.token == item.token
+        runs.append(held)
+        if job is not None and not held:
+            if job.state is State.QUEUED and job.rev == item.rev:
+                tx.execute("UPDATE jobs SET rev = rev + 1 WHERE id = ?", (item.job,))
+            tx.touched.append(item.job)
+    return runs
+
+
+def promote(tx: Transaction, items: Sequence[Promotion]) -> list[str | None]:
+    """The level each job had before, or None if there was nothing to announce."""
+    outcomes: list[str | None] = []
+    for item in items:
+        job = find(tx, item.job)
+        if job is None or moved(job.state, Move.PROMOTE) is None or job.level == item.level:
+            outcomes.append(None)
+            continue
+        fact = Fact(EventType.JOB_PROMOTED, item.now, {"old": job.level, "new": item.level})
+        write_events(tx, job, [fact])
+        tx.execute(
+            "UPDATE jobs SET level = ?, promoted_at = ? WHERE id = ?",
+            (item.level, item.now, item.job),
+        )
+        outcomes.append(job.level)
+    return outcomes
+
+
+def give_up(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
+    """(now, limit): queued jobs past their longest wait have failed, resumable."""
+    return [_give_up(tx, now, limit) for now, limit in items]
+
+
+def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
+    found = tx.execute(
+        f"SELECT {rows.JOB} FROM jobs WHERE give_up_at <= ? AND state = 'queued' LIMIT ?",
+        (now, limit),
+    ).fetchall()
+    jobs = [rows.job(row) for row in found]
+    for job in jobs:
+        code = Code.RESOURCE_EXHAUSTED
+        write_events(tx, job, [Fact(EventType.JOB_FAILED, now, {"code": code})])
+        tx.execute(
+            "UPDATE jobs SET state = 'failed', rev = rev + 1, finished_at = ?, give_up_at = NULL, "
+            "waited = ?, error_code = ?, error_message = ? WHERE id = ?",
+            (
+                now,
+                job.waited_until(now),
+                code,
+                f"no capacity at {job.current.service} in time",
+                job.id,
+            ),
+        )
+        if job.band is Band.SKIP and job.step == 0:
+            refund(tx, job.id, now)
+        if job.parent is not None:
+            cell_ended(tx, job.parent, now)
+        tx.touched.append(job.id)
+    tx.queued -= len(jobs)
+    return jobs
+
+
+def forgive(tx: Transaction, items: Sequence[str]) -> list[None]:
+    """A queued job gets its last attempt back."""
+    tx.executemany(
+        "UPDATE jobs SET attempt = attempt - 1 WHERE id = ? AND state = 'queued' AND attempt > 0",
+        [(job,) for job in items],
+    )
+    return [None] * len(items)

@@ -1,0 +1,280 @@
+"""The ledger in one SQLite file, owned by one process: nothing to install, nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from fairlane.errors import FairlaneError
+from fairlane.ledger.ledger import (
+    Confirmation,
+    Counts,
+    Ended,
+    Filter,
+    LiveSlot,
+    Renewal,
+    Reopened,
+    Request,
+    Settled,
+    Settlement,
+    Skipped,
+    Stale,
+    Submission,
+    SubmitOutcome,
+    Unconfirmed,
+    Written,
+)
+from fairlane.ledger.sqlite import admin, leases, money, moves, reads, rows
+from fairlane.ledger.sqlite.confirm import confirm
+from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
+from fairlane.ledger.sqlite.settle import settle
+from fairlane.ledger.sqlite.submit import submit
+from fairlane.ledger.sqlite.writer import Transaction, Writer
+from fairlane.model.attempt import Attempt
+from fairlane.model.entry import Start
+from fairlane.model.event import Event
+from fairlane.model.job import Job, Json, Progress
+from fairlane.model.lease import Lease
+from fairlane.model.state import Move, State
+from fairlane.model.worker import Worker
+from fairlane.policy.admission import Quota
+
+T = TypeVar("T")
+
+
+class SqliteLedger:
+    def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
+        self._path, self._ownership, self._connection = path, ownership, connection
+        self._writer = Writer(connection)
+        self._reading = connect(path)
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
+
+    @classmethod
+    async def open(
+        cls, path: Path, factory: type[sqlite3.Connection] = sqlite3.Connection
+    ) -> SqliteLedger:
+        """Own the file, or say who does. Creates and migrates it as needed."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ownership = Ownership(path)
+        try:
+            connection = connect(path, factory)
+            migrate(connection)
+            return cls(path, ownership, connection)
+        except BaseException:
+            ownership.release()
+            raise
+
+    async def close(self) -> None:
+        await self._writer.close()
+        self._reader.shutdown()
+        self._reading.close()
+        self._connection.close()
+        self._ownership.release()
+
+    @property
+    def queued(self) -> int:
+        """How many jobs are in line, as the writer counts them."""
+        return self._writer.queued
+
+    # --- hot ---------------------------------------------------------------------------------
+    async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome]:
+        return await self._writer.write(submit, items)
+
+    async def confirm(self, items: Sequence[Confirmation]) -> Written[Lease | Unconfirmed]:
+        return await self._writer.write(confirm, items)
+
+    async def settle(self, items: Sequence[Settlement]) -> Written[Settled | Stale]:
+        return await self._writer.write(settle, items)
+
+    def published(self, receipts: Sequence[int]) -> None:
+        self._writer.published(receipts)
+
+    # --- leases ------------------------------------------------------------------------------
+    async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
+        return await self._one(leases.renew, leases.RenewRequest(tokens, until, now))
+
+    async def progress(self, job: str, token: str, progress: Progress) -> State | None:
+        return await self._one(leases.progress, leases.ProgressReport(job, token, progress))
+
+    async def lease(self, job: str, token: str) -> Lease | Stale:
+        found = (await self.jobs([job])).get(job)
+        if found is None or found.token != token:
+            return Stale(found.state if found is not None else None)
+        return rows.lease(found)
+
+    async def expired(self, now: int, limit: int) -> list[Lease]:
+        return [rows.lease(job) for job in await self._read(reads.expired, now, limit)]
+
+    async def free_slots(self, now: int, limit: int) -> list[str]:
+        return await self._one(leases.free_slots, (now, limit))
+
+    # --- moves from outside ------------------------------------------------------------------
+    async def cancel(
+        self, request: Request, strict: frozenset[str]
+    ) -> Written[list[Ended] | FairlaneError]:
+        return await self._writer.write(moves.cancel, [moves.CancelRequest(request, strict)])
+
+    async def reopen(
+        self, request: Request, move: Move, quota: Quota | None
+    ) -> Written[Reopened | FairlaneError]:
+        return await self._writer.write(moves.reopen, [moves.ReopenRequest(request, move, quota)])
+
+    async def skip(self, request: Request, price: int) -> Written[Skipped | FairlaneError]:
+        return await self._writer.write(moves.skip, [moves.SkipRequest(request, price)])
+
+    async def promote(self, levels: Sequence[tuple[str, str]], now: int) -> list[str | None]:
+        items = [leases.Promotion(job, level, now) for job, level in levels]
+        return (await self._writer.write(leases.promote, items)).outcomes
+
+    async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
+        return await self._writer.write(leases.give_up, [(now, limit)])
+
+    async def forgive(self, jobs: Sequence[str]) -> None:
+        await self._writer.write(leases.forgive, jobs)
+
+    async def revoke(self, held: Sequence[tuple[str, int, str]]) -> Written[bool]:
+        return await self._writer.write(leases.revoke, [leases.Unconfirmed(*each) for each in held])
+
+    # --- rebuild -----------------------------------------------------------------------------
+    async def epoch(self) -> str:
+        return await self._read(lambda connection: _meta(connection, "epoch"))
+
+    async def new_epoch(self, epoch: str) -> None:
+        await self._one(_set_epoch, epoch)
+
+    async def live(self, page: int) -> AsyncIterator[list[Job]]:
+        connection = await self._in_reader(connect, self._path)
+        try:
+            cursor = await self._in_reader(connection.execute, reads.LIVE)
+            while found := await self._in_reader(cursor.fetchmany, page):
+                yield [rows.job(row) for row in found]
+        finally:
+            await self._in_reader(connection.close)
+
+    async def slots(self, pool: str | None = None) -> list[LiveSlot]:
+        return await self._read(reads.slots, pool)
+
+    async def starts(self, since: int, ranks: dict[str, int]) -> list[Start]:
+        return await self._read(reads.starts, since, ranks)
+
+    async def outbox(self, limit: int) -> list[tuple[int, list[str]]]:
+        return await self._read(_outbox, limit)
+
+    async def clear_outbox(self, seqs: Sequence[int]) -> None:
+        await self._writer.write(_clear_outbox, seqs)
+
+    # --- reads -------------------------------------------------------------------------------
+    async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
+        return await self._read(reads.jobs, ids)
+
+    async def fate(self, job: str) -> str | None:
+        return await self._read(reads.fate, job)
+
+    async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
+        return await self._read(reads.list_jobs, wanted, after, limit)
+
+    async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
+        return await self._read(reads.payload, job)
+
+    async def attempts(self, job: str) -> list[Attempt]:
+        return await self._read(reads.attempts, job)
+
+    async def events(self, job: str, after: int) -> list[Event]:
+        return await self._read(reads.events, job, after)
+
+    async def count(self, state: State) -> int:
+        return await self._read(reads.count, state)
+
+    async def finished_since(self, since: int) -> dict[State, int]:
+        return await self._read(reads.finished_since, since)
+
+    # --- users, money, settings, workers -----------------------------------------------------
+    async def tier_of(self, tenant: str, user: str) -> str | None:
+        return await self._read(_tier_of, tenant, user)
+
+    async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
+        await self._one(admin.set_tier, admin.TierChange(tenant, user, tier, now, actor))
+
+    async def credit(
+        self, tenant: str, user: str, amount: int, operation: str, now: int, note: str
+    ) -> int:
+        grant = admin.Grant(tenant, user, amount, operation, now, note)
+        outcome = await self._one(admin.credit, grant)
+        if isinstance(outcome, FairlaneError):
+            raise outcome
+        return outcome
+
+    async def balance(self, tenant: str, user: str) -> int:
+        account = money.account_of(tenant, user)
+        return await self._read(lambda connection: money.balance(Transaction(connection), account))
+
+    async def set_pool(
+        self, pool: str, size: int, services: Sequence[str], region: str | None
+    ) -> None:
+        await self._one(admin.set_pool, admin.PoolSize(pool, size, tuple(services), region))
+
+    async def setting(self, name: str, value: Json, file_value: Json, now: int, actor: str) -> None:
+        await self._one(admin.setting, admin.Setting(name, value, file_value, now, actor))
+
+    async def settings(self) -> dict[str, tuple[Json, Json]]:
+        return await self._read(admin.settings)
+
+    async def put_worker(self, worker: Worker, now: int) -> None:
+        await self._one(admin.put_worker, (worker, now))
+
+    async def workers(self) -> list[tuple[Worker, int]]:
+        return await self._read(admin.workers)
+
+    # --- upkeep ------------------------------------------------------------------------------
+    async def retire(
+        self, finished_before: int, dead_before: int, keys_before: int, limit: int
+    ) -> int:
+        wanted = admin.Retirement(finished_before, dead_before, keys_before, limit)
+        return await self._one(admin.retire, wanted)
+
+    async def check(self) -> Counts:
+        return await self._read(reads.check)
+
+    # --- threads -----------------------------------------------------------------------------
+    async def _one(self, verb: Callable[[Transaction, Sequence[T]], list[Out]], item: T) -> Out:
+        return (await self._writer.write(verb, [item])).outcomes[0]
+
+    async def _read(self, query: Callable[..., T], *args: object) -> T:
+        return await self._in_reader(query, self._reading, *args)
+
+    async def _in_reader(self, function: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reader, function, *args)
+
+
+Out = TypeVar("Out")
+
+
+def _meta(connection: sqlite3.Connection, name: str) -> str:
+    (value,) = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return str(value)
+
+
+def _set_epoch(tx: Transaction, items: Sequence[str]) -> list[None]:
+    tx.executemany("UPDATE meta SET value = ? WHERE name = 'epoch'", [(item,) for item in items])
+    return [None] * len(items)
+
+
+def _outbox(connection: sqlite3.Connection, limit: int) -> list[tuple[int, list[str]]]:
+    found = connection.execute("SELECT seq, jobs FROM outbox ORDER BY seq LIMIT ?", (limit,))
+    return [(seq, rows.loads(jobs)) for seq, jobs in found]
+
+
+def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
+    tx.executemany("DELETE FROM outbox WHERE seq = ?", [(item,) for item in items])
+    return [None] * len(items)
+
+
+def _tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
+    row = connection.execute(
+        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
+    ).fetchone()
+    return None if row is None else row[0]

@@ -1,0 +1,54 @@
+"""Credits: append-only, double entry. Every operation's entries add up to nothing."""
+
+from __future__ import annotations
+
+from fairlane.errors import InsufficientCredits
+from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.job import Band
+
+MINT = "house:mint"
+SKIPS = "house:skips"
+
+
+def account_of(tenant: str, user: str) -> str:
+    return f"user:{tenant}/{user}"
+
+
+def balance(tx: Transaction, account: str) -> int:
+    row = tx.execute("SELECT balance FROM accounts WHERE name = ?", (account,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def transfer(
+    tx: Transaction, operation: str, source: str, target: str, amount: int, now: int, note: str
+) -> InsufficientCredits | None:
+    """Move credits, once for one operation however often it is run."""
+    if tx.execute("SELECT 1 FROM entries WHERE operation = ?", (operation,)).fetchone():
+        return None
+    available = balance(tx, source)
+    if available < amount and not source.startswith("house:"):
+        return InsufficientCredits(amount, available)
+    for account, change in ((source, -amount), (target, amount)):
+        tx.execute("INSERT OR IGNORE INTO accounts VALUES (?, 0)", (account,))
+        tx.execute("UPDATE accounts SET balance = balance + ? WHERE name = ?", (change, account))
+        tx.execute(
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", (operation, account, change, now, note)
+        )
+    return None
+
+
+def refund(tx: Transaction, job: str, now: int) -> None:
+    """A skip that brought nothing is paid back in full, once; the job loses its place in front."""
+    row = tx.execute("SELECT charge FROM jobs WHERE id = ?", (job,)).fetchone()
+    if row is None or row[0] is None:
+        return
+    charge = row[0]
+    paid = tx.execute(
+        "SELECT account, -amount FROM entries WHERE operation = ? AND amount < 0", (charge,)
+    ).fetchone()
+    if paid is not None:
+        account, amount = paid
+        transfer(tx, f"refund:{charge}", SKIPS, account, amount, now, f"skip of {job} refunded")
+    tx.execute(
+        "UPDATE jobs SET charge = NULL, band = ?, paid_at = 0 WHERE id = ?", (Band.TIER, job)
+    )

@@ -1,0 +1,174 @@
+"""Reads. On a connection of their own: nobody who looks waits for somebody who writes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from fairlane.ledger.ledger import Counts, Filter, LiveSlot
+from fairlane.ledger.sqlite import rows
+from fairlane.ledger.sqlite.context import step_context
+from fairlane.model.attempt import Attempt
+from fairlane.model.entry import Start
+from fairlane.model.event import Event, implied, numbered
+from fairlane.model.job import Job, Json, fair_user
+from fairlane.model.lease import Slot
+from fairlane.model.state import State
+
+
+def jobs(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Job]:
+    return {
+        row[0]: rows.job(row)
+        for part in rows.chunks(ids)
+        for row in connection.execute(
+            f"SELECT {rows.JOB} FROM jobs WHERE id IN ({rows.marks(part)})", part
+        )
+    }
+
+
+LIVE = f"SELECT {rows.JOB} FROM jobs WHERE finished_at IS NULL AND cells = 0"
+
+
+def expired(connection: sqlite3.Connection, now: int, limit: int) -> list[Job]:
+    found = connection.execute(
+        f"SELECT {rows.JOB} FROM jobs WHERE token IS NOT NULL AND lease_until <= ? "
+        "ORDER BY lease_until LIMIT ?",
+        (now, limit),
+    )
+    return [rows.job(row) for row in found]
+
+
+def slots(connection: sqlite3.Connection, pool: str | None) -> list[LiveSlot]:
+    where, args = ("WHERE pool = ?", (pool,)) if pool is not None else ("", ())
+    return [
+        LiveSlot(Slot(name, n, until or 0), token, job)
+        for name, n, until, token, job in connection.execute(
+            f"SELECT pool, n, until, token, job FROM slots {where}", args
+        )
+    ]
+
+
+def starts(connection: sqlite3.Connection, since: int, ranks: dict[str, int]) -> list[Start]:
+    """From what lives or has finished since then: an older start no longer holds anybody back."""
+    latest: dict[tuple[str, int, str], list[tuple[int, str]]] = {}
+    for query in (
+        "SELECT lane, tier, user, key, started_at, id FROM jobs "
+        "WHERE finished_at IS NULL AND started_at > ? AND cells = 0",
+        "SELECT lane, tier, user, key, started_at, id FROM jobs "
+        "WHERE finished_at > ? AND started_at IS NOT NULL AND cells = 0",
+    ):
+        for lane, tier, user, key, at, job in connection.execute(query, (since,)):
+            if tier in ranks:
+                who = (lane.split("|", 1)[0], ranks[tier], fair_user(user, key))
+                latest.setdefault(who, []).append((at, job))
+    return [Start(*who, at, job) for who, found in latest.items() for at, job in sorted(found)[-2:]]
+
+
+def list_jobs(
+    connection: sqlite3.Connection, wanted: Filter, after: str | None, limit: int
+) -> list[Job]:
+    where = ["id < ?"] if after is not None else []
+    args: list[object] = [after] if after is not None else []
+    for column in ("tenant", "user", "name", "parent"):
+        value = getattr(wanted, column)
+        if value is not None:
+            where.append(f"{column} = ?")
+            args.append(value)
+    if wanted.parent is None:
+        where.append("parent IS NULL")
+    if wanted.states:
+        where.append(f"state IN ({rows.marks(wanted.states)})")
+        args += wanted.states
+    if wanted.tag is not None:
+        where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
+        args.append(wanted.tag)
+    condition = f"WHERE {' AND '.join(where)}" if where else ""
+    found = connection.execute(
+        f"SELECT {rows.JOB} FROM jobs {condition} ORDER BY id DESC LIMIT ?", (*args, limit)
+    )
+    return [rows.job(row) for row in found]
+
+
+def payload(connection: sqlite3.Connection, job: str) -> tuple[Json, dict[str, Json]]:
+    text = connection.execute(
+        "SELECT coalesce(jobs.input, inputs.input) FROM jobs "
+        "LEFT JOIN inputs ON inputs.job = jobs.id WHERE jobs.id = ?",
+        (job,),
+    ).fetchone()
+    context: dict[str, Json] = {}
+    for row in connection.execute(
+        "SELECT step, service, output, metrics, attempts FROM steps WHERE job = ? ORDER BY step",
+        (job,),
+    ):
+        context.update(step_context(*row))
+    return (rows.loads(text[0]) if text else None), context
+
+
+def attempts(connection: sqlite3.Connection, job: str) -> list[Attempt]:
+    found = connection.execute(
+        "SELECT job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, "
+        "message FROM attempts WHERE job = ? ORDER BY fence",
+        (job,),
+    )
+    return [rows.attempt(row) for row in found]
+
+
+def events(connection: sqlite3.Connection, job_id: str, after: int) -> list[Event]:
+    """Row and events are read in one snapshot, so what the row implies fits behind what is
+    written."""
+    connection.execute("BEGIN")
+    try:
+        found = jobs(connection, [job_id]).get(job_id)
+        written = connection.execute(
+            "SELECT first, body FROM events WHERE job = ? ORDER BY first", (job_id,)
+        ).fetchall()
+    finally:
+        connection.execute("COMMIT")
+    if found is None:
+        return []
+    told = [event for first, body in written for event in numbered(job_id, first, rows.facts(body))]
+    told += numbered(job_id, found.written + 1, implied(found))
+    return [event for event in told if event.seq > after]
+
+
+def fate(connection: sqlite3.Connection, job: str) -> str | None:
+    row = connection.execute("SELECT status FROM idempotency WHERE job = ?", (job,)).fetchone()
+    return None if row is None else row[0]
+
+
+def count(connection: sqlite3.Connection, state: State) -> int:
+    (found,) = connection.execute(
+        "SELECT count(*) FROM jobs WHERE state = ? AND parent IS NULL", (state,)
+    ).fetchone()
+    return int(found)
+
+
+def finished_since(connection: sqlite3.Connection, since: int) -> dict[State, int]:
+    return {
+        State(state): number
+        for state, number in connection.execute(
+            "SELECT state, count(*) FROM jobs WHERE finished_at > ? GROUP BY state", (since,)
+        )
+    }
+
+
+CHECKS = {
+    "over_limit": "SELECT count(*) FROM slots JOIN pools ON pools.name = slots.pool "
+    "WHERE slots.n > pools.size",
+    "orphan_slots": "SELECT count(*) FROM slots LEFT JOIN jobs ON jobs.token = slots.token "
+    "AND jobs.id = slots.job WHERE jobs.id IS NULL AND slots.until IS NULL",
+    "unbalanced_operations": "SELECT count(*) FROM (SELECT 1 FROM entries GROUP BY operation "
+    "HAVING sum(amount) <> 0)",
+    "wrong_balances": "SELECT count(*) FROM accounts WHERE balance <> "
+    "(SELECT coalesce(sum(amount), 0) FROM entries WHERE account = accounts.name)",
+    "event_gaps": "SELECT count(*) FROM jobs WHERE written <> (SELECT coalesce(sum("
+    "json_array_length(body)), 0) FROM events WHERE job = jobs.id)",
+    "stuck_parents": "SELECT count(*) FROM jobs p WHERE p.cells > 0 AND p.cells_left <> "
+    "(SELECT count(*) FROM jobs c WHERE c.parent = p.id AND c.finished_at IS NULL)",
+}
+
+
+def check(connection: sqlite3.Connection) -> Counts:
+    return Counts(
+        **{name: connection.execute(query).fetchone()[0] for name, query in CHECKS.items()}
+    )

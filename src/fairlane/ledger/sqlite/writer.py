@@ -1,0 +1,221 @@
+"""The one writer. Calls that arrive while a commit is under way share the next transaction; each is
+answered after the commit, and one that cannot be written never takes others down with it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+
+from fairlane.errors import SetupError
+from fairlane.ledger.ledger import Written
+
+Item = TypeVar("Item")
+Out = TypeVar("Out")
+
+MOST_CALLS = 256
+"""Calls that share one transaction at the most."""
+
+
+COUNT_QUEUED = """
+SELECT count(*) FROM jobs WHERE finished_at IS NULL AND state = 'queued' AND cells = 0
+"""
+
+
+class Transaction:
+    """What a verb writes with. Jobs it marks as touched are named in the outbox; `queued` is the
+    number of jobs in line, which every verb that changes it keeps right."""
+
+    __slots__ = ("execute", "executemany", "queued", "touched")
+
+    def __init__(self, connection: sqlite3.Connection, queued: int = 0) -> None:
+        self.execute = connection.execute
+        self.executemany = connection.executemany
+        self.queued = queued
+        self.touched: list[str] = []
+
+
+Verb = Callable[[Transaction, Sequence[Any]], list[Any]]
+"""Writes each item, in order, and returns as many outcomes."""
+
+
+class Call(NamedTuple):
+    verb: Verb
+    items: Sequence[Any]
+    future: asyncio.Future[Written[Any]]
+
+
+class Answer(NamedTuple):
+    future: asyncio.Future[Written[Any]]
+    written: Written[Any] | BaseException
+
+
+class Writer:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._closing: asyncio.Future[None] = self._loop.create_future()
+        self._unpublished: dict[int, int] = {}
+        self._published: list[int] = []
+        (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM outbox").fetchone()
+        self._receipts = itertools.count(last + 1)
+        self.queued: int = connection.execute(COUNT_QUEUED).fetchone()[0]
+        self._thread = threading.Thread(target=self._run, name="fairlane-writer", daemon=True)
+        self._thread.start()
+
+    def write(
+        self, verb: Callable[[Transaction, Sequence[Item]], list[Out]], items: Sequence[Item]
+    ) -> asyncio.Future[Written[Out]]:
+        """Durable when it resolves."""
+        future: asyncio.Future[Written[Any]] = self._loop.create_future()
+        if self._closing.done() or not self._thread.is_alive():
+            future.set_exception(SetupError("the ledger is closed"))
+        else:
+            self._calls.put(Call(verb, items, future))
+        return future
+
+    def published(self, receipts: Iterable[int]) -> None:
+        """One of the calls behind each of these outbox rows is known to the index. When all calls
+        of a row are, it goes with the next transaction."""
+        for receipt in receipts:
+            left = self._unpublished.get(receipt, 0) - 1
+            if left > 0:
+                self._unpublished[receipt] = left
+            elif self._unpublished.pop(receipt, None) is not None:
+                self._published.append(receipt)
+
+    async def close(self) -> None:
+        self._calls.put(None)
+        await asyncio.to_thread(self._thread.join)
+        if not self._closing.done():
+            self._closing.set_result(None)
+
+    # --- in the writer's thread ------------------------------------------------------------------
+    def _run(self) -> None:
+        while (first := self._calls.get()) is not None:
+            calls, last = self._gather(first)
+            answers = self._commit(calls)
+            try:
+                self._loop.call_soon_threadsafe(_deliver, answers)
+            except RuntimeError:
+                break  # the loop is gone, and with it everybody who waited
+            if last:
+                break
+
+    def _gather(self, first: Call) -> tuple[list[Call], bool]:
+        calls = [first]
+        while len(calls) < MOST_CALLS:
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                break
+            if call is None:
+                return calls, True
+            calls.append(call)
+        return calls, False
+
+    def _commit(self, calls: list[Call]) -> list[Answer]:
+        try:
+            return self._transaction(calls)
+        except sqlite3.OperationalError as error:
+            return [Answer(call.future, error) for call in calls]
+        except Exception as error:  # one item's data: find it, write the others
+            return self._without_culprit(calls, error)
+
+    def _without_culprit(self, calls: list[Call], error: Exception) -> list[Answer]:
+        if len(calls) > 1:
+            half = len(calls) // 2
+            return self._commit(calls[:half]) + self._commit(calls[half:])
+        (call,) = calls
+        if len(call.items) <= 1:
+            return [Answer(call.future, error)]
+        half = len(call.items) // 2
+        halves = [
+            self._commit([call._replace(items=part)])[0].written
+            for part in (call.items[:half], call.items[half:])
+        ]
+        return [Answer(call.future, _joined(halves, (half, len(call.items) - half)))]
+
+    def _transaction(self, calls: list[Call]) -> list[Answer]:
+        connection = self._connection
+        tx = Transaction(connection, self.queued)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            outcomes = _run_verbs(tx, calls)
+            receipts = self._note_touched(tx, calls)
+            cleared = len(self._published)
+            if cleared:
+                self._clear(self._published[:cleared])
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        del self._published[:cleared]
+        self.queued = tx.queued
+        return [
+            Answer(call.future, Written(out, receipts))
+            for call, out in zip(calls, outcomes, strict=True)
+        ]
+
+    def _note_touched(self, tx: Transaction, calls: list[Call]) -> tuple[int, ...]:
+        if not tx.touched:
+            return ()
+        receipt = next(self._receipts)
+        jobs = orjson.dumps(tx.touched).decode()
+        self._connection.execute("INSERT INTO outbox VALUES (?, ?)", (receipt, jobs))
+        self._unpublished[receipt] = len(calls)
+        return (receipt,)
+
+    def _clear(self, receipts: list[int]) -> None:
+        self._connection.executemany(
+            "DELETE FROM outbox WHERE seq = ?", [(receipt,) for receipt in receipts]
+        )
+
+
+def _run_verbs(tx: Transaction, calls: list[Call]) -> list[list[Any]]:
+    """Calls of one verb are written as one batch, verbs in the order of their first call."""
+    batches: dict[Verb, list[Call]] = {}
+    for call in calls:
+        batches.setdefault(call.verb, []).append(call)
+    outcomes: dict[int, list[Any]] = {}
+    for verb, same in batches.items():
+        if len(same) == 1:
+            outcomes[id(same[0])] = verb(tx, same[0].items)
+            continue
+        results = iter(verb(tx, [item for call in same for item in call.items]))
+        for call in same:
+            outcomes[id(call)] = list(itertools.islice(results, len(call.items)))
+    return [outcomes[id(call)] for call in calls]
+
+
+def _joined(
+    halves: Iterable[Written[Any] | BaseException], sizes: Iterable[int]
+) -> Written[Any] | BaseException:
+    """One answer from two halves; what could not be written stands as its error in its place."""
+    outcomes: list[Any] = []
+    receipts: tuple[int, ...] = ()
+    for half, size in zip(halves, sizes, strict=True):
+        if isinstance(half, BaseException):
+            outcomes += [half] * size
+        else:
+            outcomes += half.outcomes
+            receipts += half.receipts
+    return Written(outcomes, receipts)
+
+
+def _deliver(answers: list[Answer]) -> None:
+    for future, written in answers:
+        if future.cancelled():
+            continue
+        if isinstance(written, BaseException):
+            future.set_exception(written)
+        else:
+            future.set_result(written)

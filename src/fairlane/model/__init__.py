@@ -1,0 +1,1 @@
+"""The nouns. Frozen, without behaviour that reads the world."""

@@ -1,0 +1,121 @@
+"""Everything that is configured: tiers, services, providers, pipelines. Checked once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from fairlane.errors import InvalidInput, UnknownName
+from fairlane.model.service import Pool, Provider, Service
+from fairlane.model.tier import Tiers
+
+NAME = re.compile(r"^[A-Za-z0-9_.\-]{1,100}$")
+MINUTE = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of the whole queue. Times are seconds, sizes bytes."""
+
+    waiting: int = 1_000_000
+    input_bytes: int = 1 << 20
+    result_bytes: int = 8 << 20
+    context_bytes: int = 32 << 20
+    cells: int = 1_000
+    keep_finished: float = 7 * 86_400
+    keep_dead: float = 30 * 86_400
+    keep_keys: float = 86_400
+
+
+class Catalog:
+    """With `task_defaults` a service nobody configured is accepted as a task of that kind."""
+
+    def __init__(
+        self,
+        tiers: Tiers,
+        services: Iterable[Service] = (),
+        providers: Iterable[Provider] = (),
+        pipelines: Mapping[str, tuple[str, ...]] | None = None,
+        limits: Limits | None = None,
+        task_defaults: Service | None = None,
+    ) -> None:
+        self.tiers = tiers
+        self.services = {service.name: service for service in services}
+        self.providers = {provider.name: provider for provider in providers}
+        self.pipelines = dict(pipelines or {})
+        self.limits = limits or Limits()
+        self.task_defaults = task_defaults
+        self._check()
+
+    def service(self, name: str) -> Service:
+        found = self.services.get(name)
+        if found is None:
+            if self.task_defaults is None:
+                raise UnknownName("service", name, self.services)
+            checked_name("service", name)
+            found = self.services[name] = replace(self.task_defaults, name=name)
+        return found
+
+    def steps(self, name: str) -> tuple[Service, ...]:
+        """A pipeline's services, or the one service of that name."""
+        pipeline = self.pipelines.get(name)
+        if pipeline is not None:
+            return tuple(self.service(each) for each in pipeline)
+        if name not in self.services and self.task_defaults is None:
+            raise UnknownName("pipeline or service", name, [*self.pipelines, *self.services])
+        return (self.service(name),)
+
+    def pools(self, service_name: str, region: str | None) -> tuple[Pool, ...]:
+        """Every limited pool that a step of this service, run in this region, needs a slot in."""
+        service = self.service(service_name)
+        found = _limited(f"svc:{service.name}", service.limit, service.rate)
+        if region in service.regions:
+            found += _limited(f"svc:{service.name}@{region}", service.regions[region].limit, 0)
+        if service.provider is not None:
+            provider = self.providers[service.provider]
+            found += _limited(f"prov:{provider.name}", provider.limit, provider.rate)
+        return found
+
+    def all_pools(self) -> dict[str, Pool]:
+        """Every limited pool, by name."""
+        found = {}
+        for service in self.services.values():
+            for region in [None, *service.regions]:
+                found.update({pool.name: pool for pool in self.pools(service.name, region)})
+        return found
+
+    def _check(self) -> None:
+        for kind, names in (
+            ("tier", self.tiers.names),
+            ("service", self.services),
+            ("provider", self.providers),
+            ("pipeline", self.pipelines),
+        ):
+            for name in names:
+                checked_name(kind, name)
+        for service in self.services.values():
+            if service.provider is not None and service.provider not in self.providers:
+                raise UnknownName("provider", service.provider, self.providers)
+            for region in service.regions:
+                checked_name("region", region)
+            for capability in service.capabilities:
+                checked_name("capability", capability)
+        for name, steps in self.pipelines.items():
+            if not steps:
+                raise InvalidInput(f'pipeline "{name}" has no steps')
+            for each in steps:
+                self.service(each)
+
+
+def checked_name(kind: str, name: str) -> str:
+    if not NAME.match(name):
+        raise InvalidInput(
+            f'{kind} "{name[:100]}": a name is 1 to 100 of letters, digits, "_", "-" and "."'
+        )
+    return name
+
+
+def _limited(name: str, limit: int, rate: int) -> tuple[Pool, ...]:
+    slots = (Pool(name, limit),) if limit else ()
+    return (*slots, Pool(f"rate:{name}", rate, MINUTE)) if rate else slots

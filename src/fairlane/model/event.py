@@ -1,0 +1,98 @@
+"""Facts about a job, numbered from 1 without a gap.
+
+A job's `WAITING` at submit and `STEP_START` at claim are implied by its row (`Job.seq` counts
+them) until the next move writes them down together with its own: one row of events a move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from fairlane.model.job import Job, Json
+from fairlane.model.state import State
+
+
+class EventType(StrEnum):
+    WAITING = "WAITING"
+    STEP_START = "STEP_START"
+    STEP_COMPLETE = "STEP_COMPLETE"
+    JOB_PROMOTED = "JOB_PROMOTED"
+    JOB_SKIPPED = "JOB_SKIPPED"
+    JOB_RETRY = "JOB_RETRY"
+    JOB_COMPLETE = "JOB_COMPLETE"
+    JOB_FAILED = "JOB_FAILED"
+    JOB_CANCELLED = "JOB_CANCELLED"
+    JOB_REOPENED = "JOB_REOPENED"
+
+
+class Fact(NamedTuple):
+    """An event before it has a number."""
+
+    type: EventType
+    at: int
+    data: dict[str, Json]
+
+
+class Event(NamedTuple):
+    seq: int
+    type: EventType
+    job: str
+    at: int
+    data: dict[str, Json]
+
+    @property
+    def message(self) -> str:
+        return MESSAGES[self.type].format_map(_Words(self.data))
+
+
+MESSAGES = {
+    EventType.WAITING: "Waiting for {service} ({step}/{total})",
+    EventType.STEP_START: "Running {service} ({step}/{total})",
+    EventType.STEP_COMPLETE: "Completed {service} ({step}/{total})",
+    EventType.JOB_PROMOTED: "Promoted from {old} to {new}",
+    EventType.JOB_SKIPPED: "Moved to the front",
+    EventType.JOB_RETRY: "Trying {service} again ({step}/{total})",
+    EventType.JOB_COMPLETE: "Completed",
+    EventType.JOB_FAILED: "Failed: {code}",
+    EventType.JOB_CANCELLED: "Cancelled",
+    EventType.JOB_REOPENED: "Back in line",
+}
+
+
+class _Words(dict[str, Json]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def place(service: str, step: int, total: int) -> dict[str, Json]:
+    """Which step an event is about, as people count: from 1."""
+    return {"service": service, "step": step + 1, "total": total}
+
+
+def implied(job: Job) -> list[Fact]:
+    """The facts that the row itself states and no event row has written down yet."""
+    missing = job.seq - job.written
+    if missing <= 0:
+        return []
+    where = place(job.current.service, job.step, len(job.plan))
+    if job.fan_out:
+        where = {"cells": job.cells}
+    waiting = Fact(EventType.WAITING, job.created_at, where)
+    if job.state is not State.RUNNING or job.started_at is None or job.fan_out:
+        return [waiting]
+    start = started(job.started_at, where, job.attempt, job.worker, job.region)
+    return [waiting, start][-missing:]
+
+
+def started(
+    at: int, where: dict[str, Json], attempt: int, worker: str | None, region: str | None
+) -> Fact:
+    data = {**where, "attempt": attempt, "worker": worker}
+    if region:
+        data["region"] = region
+    return Fact(EventType.STEP_START, at, data)
+
+
+def numbered(job_id: str, first: int, facts: Iterable[Fact]) -> list[Event]:
+    return [Event(first + i, f.type, job_id, f.at, f.data) for i, f in enumerate(facts)]

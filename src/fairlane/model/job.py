@@ -1,0 +1,129 @@
+"""A job: what is submitted, and everything the ledger knows about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from fairlane.model.state import LIVE, RESUMABLE, Code, State
+from fairlane.model.step import Plan, Step
+
+Json = Any
+"""What JSON can say. Stored as text, handed out parsed."""
+
+
+class Band(IntEnum):
+    """Where a job stands in line: paid skips, retries that ask for the front, then its tier."""
+
+    SKIP = 0
+    FRONT = 1
+    TIER = 2
+
+
+class NewJob(NamedTuple):
+    """A request to run something, checked at the door. `tier` only if the caller may set it.
+    `matrix` makes it a fan-out: one execution for every combination. Times are microseconds."""
+
+    name: str
+    input: Json = None
+    user: str | None = None
+    tier: str | None = None
+    model: str = ""
+    duration: float = 0
+    regions: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    matrix: dict[str, tuple[str, ...]] | None = None
+    run_at: int | None = None
+    timeout: int = 0
+    max_wait: int = 0
+    callback: str | None = None
+    tags: tuple[str, ...] = ()
+    trace: str | None = None
+    idempotency_key: str | None = None
+
+
+class Error(NamedTuple):
+    code: Code
+    message: str
+
+    @property
+    def resumable(self) -> bool:
+        return self.code in RESUMABLE
+
+
+class Progress(NamedTuple):
+    percent: float
+    text: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row of the ledger, read. Times are microseconds."""
+
+    id: str
+    tenant: str
+    key: str
+    user: str | None
+    name: str
+    state: State
+    plan: Plan
+    step: int
+    model: str
+    duration: float
+    tier: str
+    level: str
+    promoted_at: int | None
+    band: Band
+    paid_at: int
+    rev: int
+    seq: int
+    written: int
+    attempt: int
+    timeout: int
+    lane: str
+    token: str | None
+    fence: int
+    worker: str | None
+    region: str | None
+    lease_until: int | None
+    deadline: int | None
+    started_at: int | None
+    waited: int
+    ready_at: int
+    created_at: int
+    finished_at: int | None
+    error: Error | None
+    progress: Progress | None
+    parent: str | None
+    cell: dict[str, str] | None
+    cells: int
+    cells_left: int
+    tags: tuple[str, ...]
+    callback: str | None
+    trace: str | None
+
+    @property
+    def current(self) -> Step:
+        """The step it is at; a finished job is at its last one."""
+        return self.plan[min(self.step, len(self.plan) - 1)]
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+    @property
+    def fan_out(self) -> bool:
+        return self.cells > 0
+
+    def waited_until(self, now: int) -> int:
+        """Time spent in line so far, over all steps and attempts."""
+        if self.state is State.QUEUED:
+            return self.waited + max(0, now - self.ready_at)
+        return self.waited
+
+
+def fair_user(user: str | None, key: str) -> str:
+    """On whose share a job runs. All jobs of one key that name no user are one user."""
+    return f"u:{user}" if user is not None else f"k:{key}"

@@ -1,0 +1,65 @@
+"""A lease: who runs which step of which job, until when, proven by which token."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fairlane.model.job import Json
+from fairlane.model.step import Plan, Step
+
+
+class Slot(NamedTuple):
+    """One place in a pool. With `until` it frees itself then (a rate); otherwise with its lease."""
+
+    pool: str
+    n: int
+    until: int = 0
+
+
+class Lease(NamedTuple):
+    """Confirmed work, handed to one worker. `attempt` counts from 1 within the step, `fence` over
+    the job's whole life. Times are microseconds."""
+
+    job: str
+    token: str
+    fence: int
+    rev: int
+    name: str
+    plan: Plan
+    step: int
+    attempt: int
+    input: Json
+    context: dict[str, Json]
+    tenant: str
+    user: str
+    tier: str
+    model: str
+    region: str | None
+    worker: str
+    cost: int
+    started_at: int
+    lease_until: int
+    deadline: int
+    queued_at: int
+    waited: int
+    seq: int
+    written: int
+    paid_at: int
+    parent: str | None
+    trace: str | None
+
+    @property
+    def skipped(self) -> bool:
+        return self.paid_at > 0
+
+    @property
+    def at(self) -> Step:
+        return self.plan[self.step]
+
+    @property
+    def service(self) -> str:
+        return self.plan[self.step].service
+
+    @property
+    def last_step(self) -> bool:
+        return self.step + 1 == len(self.plan)

@@ -1,0 +1,55 @@
+"""A worker: whoever runs attempts. Our dispatcher, a pull worker, a Celery fleet, the caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from fairlane.model.step import Lane
+
+
+class WorkerState(StrEnum):
+    ACTIVE = "active"
+    DRAINING = "draining"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The model a worker has in memory, since when, and how many jobs in a row it served."""
+
+    model: str = ""
+    since: int = 0
+    streak: int = 0
+
+    def after(self, model: str, now: int) -> Loaded:
+        if model == self.model:
+            return replace(self, streak=self.streak + 1)
+        return Loaded(model, now, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """`services` none = whatever it has the capabilities for; `tiers` none = every tier."""
+
+    id: str
+    services: frozenset[str] | None = None
+    region: str | None = None
+    capabilities: frozenset[str] = frozenset()
+    tiers: frozenset[str] | None = None
+    capacity: int = 5
+    heartbeat: int = 5_000_000
+    version: str = ""
+    state: WorkerState = WorkerState.ACTIVE
+
+    @property
+    def lease(self) -> int:
+        """Three missed heartbeats and the work is somebody else's."""
+        return 3 * self.heartbeat
+
+    def covers(self, lane: Lane) -> bool:
+        return (
+            (self.services is None or lane.service in self.services)
+            and (not lane.regions or self.region in lane.regions)
+            and self.capabilities.issuperset(lane.capabilities)
+        )

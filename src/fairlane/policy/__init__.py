@@ -1,0 +1,1 @@
+"""Decisions. Pure: no clock, no chance, no I/O; everything a decision needs is an argument."""

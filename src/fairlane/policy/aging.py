@@ -1,0 +1,49 @@
+"""Waiting makes a job count as a better tier: exactly, at fixed thresholds, computed when asked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Thresholds = tuple[tuple[int, int], ...]
+"""(rank reached, microseconds of waiting), soonest first."""
+
+HOLD_AFTER = 4
+"""Times its patience a job must have waited before it may reserve the last slot of its pools."""
+
+
+def level(rank: int, waited: int, thresholds: Thresholds) -> int:
+    """The rank a job counts as: its own, or the best one whose threshold its wait has passed."""
+    reached = rank
+    for better, after in thresholds:
+        if waited < after:
+            break
+        reached = better
+    return reached
+
+
+def next_promotion(waited: int, thresholds: Thresholds) -> tuple[int, int] | None:
+    """(rank, microseconds until then) of the next promotion still to come."""
+    for better, after in thresholds:
+        if waited < after:
+            return better, after - waited
+    return None
+
+
+class Starts(NamedTuple):
+    """When a user's jobs last started in one service and tier: the latest start, whose it was, and
+    the latest start of any other job."""
+
+    at: int = 0
+    job: str = ""
+    other_at: int = 0
+
+    def after(self, job: str, now: int) -> Starts:
+        if job == self.job:
+            return Starts(now, job, self.other_at)
+        return Starts(now, job, self.at)
+
+
+def ages_from(score: int, job: str, starts: Starts) -> int:
+    """Since when a job ages: its place in time, or the last start of another job of its user, so
+    that one user's flood cannot age past everybody else."""
+    return max(score, starts.other_at if starts.job == job else starts.at)

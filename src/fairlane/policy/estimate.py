@@ -1,0 +1,31 @@
+"""How long things take, learnt from how long they took: an average that forgets slowly."""
+
+from __future__ import annotations
+
+FIRST_COST = 1_000_000
+FIRST_LOAD = 3_500_000
+ALPHA = 200
+"""The weight of the newest value, in thousandths."""
+
+
+class Average:
+    """A moving average per key, bounded in size: the least recently updated keys are forgotten."""
+
+    def __init__(self, first: int, most_keys: int = 10_000) -> None:
+        self._first, self._most = first, most_keys
+        self._values: dict[tuple[str, str], int] = {}
+
+    def get(self, service: str, model: str = "") -> int:
+        """The average for this model, else for the service, else the first guess."""
+        found = self._values.get((service, model))
+        if found is None:
+            found = self._values.get((service, ""))
+        return self._first if found is None else found
+
+    def learn(self, value: int, service: str, model: str = "") -> None:
+        for key in {(service, model), (service, "")}:
+            old = self._values.pop(key, None)
+            new = value if old is None else old + (value - old) * ALPHA // 1000
+            self._values[key] = new
+        while len(self._values) > self._most:
+            del self._values[next(iter(self._values))]

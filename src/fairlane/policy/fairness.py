@@ -1,0 +1,27 @@
+"""Fair share inside a tier: start-time fair queueing between users, by cost.
+
+Every user has a virtual counter, in microseconds of service. The lowest goes first. Counters only
+grow, so an index may refresh its order lazily."""
+
+from __future__ import annotations
+
+
+def lift(counter: int, virtual_time: int) -> tuple[int, int]:
+    """(counter, virtual time) when a user begins to wait: nobody saves up share by being away.
+    Each arrival moves virtual time on by one microsecond, so equals are served in their order."""
+    if counter > virtual_time:
+        return counter, virtual_time
+    return virtual_time + 1, virtual_time + 1
+
+
+def charge(counter: int, refund: int, cost: int) -> tuple[int, int]:
+    """(counter, refund) when a job of this estimated cost starts; what is owed is used up first."""
+    used = min(refund, cost)
+    return counter + cost - used, refund - used
+
+
+def correct(counter: int, refund: int, estimated: int, actual: int) -> tuple[int, int]:
+    """(counter, refund) when the true cost is known: more is charged now, less is owed."""
+    if actual >= estimated:
+        return counter + actual - estimated, refund
+    return counter, refund + estimated - actual

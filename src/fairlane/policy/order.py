@@ -1,0 +1,73 @@
+"""The order of service: which of the heads of all lines goes next.
+
+Inside one service the shares decide which class is up; between services the better level goes,
+then the older job. Everything here compares, nothing here looks anything up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fairlane.model.service import Shares
+from fairlane.policy.shares import Credits, Kind, may_jump
+
+
+class Candidate(NamedTuple):
+    """The head of a line. Compared field by field: `level` (the rank it counts as), `order` (its
+    place among the candidates of its kind), `since` (when it began to age), `flow` (a name, so
+    that two stores break ties alike). `rank` is the tier it was born in."""
+
+    level: int
+    order: int
+    since: int
+    flow: str
+    rank: int
+    kind: Kind
+
+
+class Heads(NamedTuple):
+    """The best candidate of each class in one service, or None."""
+
+    skip: Candidate | None = None
+    front: Candidate | None = None
+    aged: Candidate | None = None
+    fresh: Candidate | None = None
+
+
+class Choice(NamedTuple):
+    """Who goes, and whether it goes before others that wait, which costs its class a credit."""
+
+    candidate: Candidate
+    jumped: bool
+
+
+def choose(heads: Heads, credit: Credits, shares: Shares) -> Choice | None:
+    """The next job of one service."""
+    skip, front, aged, fresh = heads
+    waiting = aged or fresh
+    if skip and (not (front or waiting) or may_jump(Kind.SKIP, credit, shares)):
+        return Choice(skip, jumped=bool(front or waiting))
+    if front and (not waiting or may_jump(Kind.FRONT, credit, shares)):
+        return Choice(front, jumped=bool(waiting))
+    if aged and (fresh is None or _goes_before(aged, fresh)):
+        better_born = fresh is not None and fresh.rank < aged.rank
+        if not better_born or may_jump(Kind.AGED, credit, shares):
+            return Choice(aged, jumped=better_born)
+    if fresh:
+        return Choice(fresh, jumped=False)
+    return Choice(aged, jumped=False) if aged else None
+
+
+def between_services(choice: Choice) -> tuple[int, int, str]:
+    """Sort key over the choices of all services a worker covers."""
+    candidate = choice.candidate
+    if candidate.kind is Kind.SKIP:
+        return -2, candidate.order, candidate.flow
+    if candidate.kind is Kind.FRONT:
+        return -1, candidate.order, candidate.flow
+    return candidate.level, candidate.since, candidate.flow
+
+
+def _goes_before(aged: Candidate, fresh: Candidate) -> bool:
+    if aged.level != fresh.level:
+        return aged.level < fresh.level
+    return aged.since <= fresh.since

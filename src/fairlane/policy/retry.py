@@ -1,0 +1,85 @@
+"""What becomes of a job whose attempt failed: again, later, or not at all."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fairlane.model.attempt import Fault
+from fairlane.model.state import Code
+
+CAP = 60_000_000
+JITTER = 200
+"""The most that a delay is shortened, in thousandths, so that retries do not come in step."""
+
+GROWTH = (3, 2)
+MOST_GROWTH = 4
+LONGEST = 3_600_000_000
+
+PERMANENT = {
+    Fault.INVALID_INPUT: Code.INVALID_INPUT,
+    Fault.SERVICE_ERROR: Code.SERVICE_ERROR,
+    Fault.RESULT_TOO_LARGE: Code.RESULT_TOO_LARGE,
+    Fault.QUALITY: Code.QUALITY,
+}
+
+
+class Retry(NamedTuple):
+    """Back in line after `delay` microseconds; `attempt` is what has been used up."""
+
+    delay: int
+    attempt: int
+    timeout: int
+
+
+class Fail(NamedTuple):
+    """No retry can help."""
+
+    code: Code
+
+
+class Bury(NamedTuple):
+    """The attempts are used up: to the dead letters."""
+
+
+Verdict = Retry | Fail | Bury
+
+
+class Tried(NamedTuple):
+    """An attempt that did not succeed. `free` = it must not cost an attempt."""
+
+    fault: Fault
+    attempt: int
+    max_attempts: int
+    timeout: int
+    first_timeout: int
+    free: bool = False
+
+
+def judge(tried: Tried, jitter: int, backoff: tuple[int, ...] = ()) -> Verdict:
+    """`jitter` is 0…999, drawn by the caller. `backoff` replaces the powers of two."""
+    if tried.fault in PERMANENT:
+        return Fail(PERMANENT[tried.fault])
+    if tried.free:
+        return Retry(delay(tried.attempt, jitter, backoff), tried.attempt - 1, tried.timeout)
+    if tried.attempt >= tried.max_attempts:
+        return Bury()
+    timeout = tried.timeout
+    if tried.fault is Fault.TIMEOUT:
+        timeout = grown(tried.timeout, tried.first_timeout)
+    return Retry(delay(tried.attempt, jitter, backoff), tried.attempt, timeout)
+
+
+def delay(attempt: int, jitter: int, backoff: tuple[int, ...] = ()) -> int:
+    """Back-off before the next try: 2ⁿ s from n = 1, at most 60 s, up to 20 % less."""
+    if backoff:
+        full = backoff[min(attempt, len(backoff)) - 1]
+    else:
+        full = min(CAP, 2 ** min(attempt, 30) * 1_000_000)
+    return full - full * JITTER * jitter // 1_000_000
+
+
+def grown(timeout: int, first: int) -> int:
+    """A step that ran out of time gets half as much again, at most four times the first, never
+    more than an hour (unless it was given more to begin with)."""
+    longer = timeout * GROWTH[0] // GROWTH[1]
+    return max(timeout, min(longer, first * MOST_GROWTH, LONGEST))

@@ -1,0 +1,14 @@
+"""The paid skip: what it costs."""
+
+from __future__ import annotations
+
+PRICES = ((10, 1), (30, 3), (60, 5), (120, 10))
+BEYOND = 15
+
+
+def price(duration: float, prices: tuple[tuple[float, int], ...] = PRICES) -> int:
+    """Credits for moving a job of this many seconds to the front."""
+    for longest, cost in prices:
+        if duration <= longest:
+            return cost
+    return BEYOND

@@ -1,0 +1,41 @@
+"""Files stay small, and their names say what is in them."""
+
+from pathlib import Path
+
+from tests.repo.checkout import ROOT, SOURCE, kept_files
+
+LONGEST = 350
+READ_BY_PEOPLE = {".py", ".lua", ".sql"}
+NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
+
+
+def test_no_source_file_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {shown(path): len(path.read_text("utf-8").splitlines()) for path in source_files()}
+    too_long = {name: length for name, length in lengths.items() if length > LONGEST}
+    assert not too_long, f"split these by concept, {LONGEST} lines at most: {too_long}"
+
+
+def test_no_file_or_folder_has_a_name_that_says_nothing() -> None:
+    vague = [
+        shown(path)
+        for path in kept_files()
+        if any(words_of(part) & NAMES_THAT_SAY_NOTHING for part in path.relative_to(ROOT).parts)
+    ]
+    assert not vague, f"name these after what they hold: {vague}"
+
+
+def test_there_is_source_to_look_at() -> None:
+    assert source_files()
+
+
+def source_files() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*") if path.suffix in READ_BY_PEOPLE)
+
+
+def words_of(part: str) -> set[str]:
+    """`queue_manager.py` is made of "queue" and "manager"."""
+    return set(part.partition(".")[0].lower().replace("-", "_").split("_"))
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()

@@ -1,0 +1,89 @@
+"""A queue to test with: a real engine over real stores, and a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairlane.clock import ManualClock, seconds
+from fairlane.compose import embedded
+from fairlane.engine import Engine
+from fairlane.engine.submit import Caller
+from fairlane.ledger.ledger import Accepted
+from fairlane.model.catalog import Catalog
+from fairlane.model.job import Job, NewJob
+from fairlane.model.lease import Lease
+from fairlane.model.service import Fairness, Service
+from fairlane.model.tier import Tier, Tiers
+from fairlane.model.worker import Worker
+
+TIERS = Tiers(
+    [
+        Tier("high", max_retries=5, timeout=300),
+        Tier("medium", {"high": 1200}, max_retries=3, timeout=600),
+        Tier("low", {"medium": 600, "high": 1800}, max_retries=2, timeout=900),
+    ],
+    default="medium",
+)
+
+
+def catalog(*services: Service, tiers: Tiers = TIERS, **others: object) -> Catalog:
+    """Settings with these services; one unlimited, unfair service "work" if none is named."""
+    chosen = services or (Service("work", fairness=Fairness.NONE),)
+    return Catalog(tiers, chosen, **others)  # type: ignore[arg-type]
+
+
+class World:
+    """One embedded queue. Sweeps happen when the test says so."""
+
+    def __init__(self, settings: Catalog, path: Path) -> None:
+        self.settings, self.path = settings, path
+        self.clock = ManualClock()
+        self.engine: Engine
+
+    async def __aenter__(self) -> World:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.engine.stop()
+
+    async def start(self) -> None:
+        engine = await embedded(self.settings, self.path, clock=self.clock, sweeping=False, seed=1)
+        self.engine = await engine.__aenter__()
+
+    async def restart(self) -> None:
+        """Stop, forget everything that is only in memory, start from the file."""
+        await self.engine.stop()
+        await self.start()
+
+    async def submit(self, name: str = "work", caller: Caller | None = None, **more: object) -> str:
+        """Submit one job; its id."""
+        job = NewJob(name, **more)  # type: ignore[arg-type]
+        return (await self.engine.submit(job, caller or Caller())).job
+
+    async def submit_all(self, jobs: Sequence[NewJob]) -> list[str]:
+        outcomes = await self.engine.submit_many(jobs)
+        assert all(isinstance(outcome, Accepted) for outcome in outcomes), outcomes
+        return [outcome.job for outcome in outcomes if isinstance(outcome, Accepted)]
+
+    async def claim(self, n: int = 1, worker: Worker | None = None) -> list[Lease]:
+        return await self.engine.claim(worker or Worker("w"), n)
+
+    async def claim_one(self, worker: Worker | None = None) -> Lease:
+        (lease,) = await self.claim(1, worker)
+        return lease
+
+    async def job(self, job: str) -> Job:
+        return await self.engine.get(job)
+
+    async def pass_time(self, duration: float, *, sweeps: int = 1) -> None:
+        """Let seconds go by, then sweep."""
+        self.clock.advance(seconds(duration))
+        for _ in range(sweeps):
+            await self.engine.sweep()
+
+    async def healthy(self) -> None:
+        """The ledger's own promises hold."""
+        counts = await self.engine.check()
+        assert not any(counts), counts

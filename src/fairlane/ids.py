@@ -14,21 +14,36 @@ class Ids:
     def __init__(self, seed: int | None = None) -> None:
         self._bits = random.Random(os.urandom(16) if seed is None else seed).getrandbits
         self._last = 0
+        self._prefix = (-1, "")
 
     def new(self, now: int) -> str:
         # 48 bits of milliseconds, then 26 bits that count within the millisecond:
         # UUIDv7's 12 bits before the variant and the first 14 bits behind it.
         stamp = max(((now // 1000) << 26) | self._bits(20), self._last + 1)
         self._last = stamp
-        tail = self._bits(48)
-        return (
-            f"{stamp >> 42:08x}-{stamp >> 26 & 0xFFFF:04x}-7{stamp >> 14 & 0xFFF:03x}"
-            f"-{0x8000 | stamp & 0x3FFF:04x}-{tail:012x}"
-        )
+        prefix = stamp >> 14
+        if prefix != self._prefix[0]:
+            text = f"{stamp >> 42:08x}-{stamp >> 26 & 0xFFFF:04x}-7{prefix & 0xFFF:03x}"
+            self._prefix = (prefix, text)
+        return f"{self._prefix[1]}-{0x8000 | stamp & 0x3FFF:04x}-{self._bits(48):012x}"
+
+
+class Tokens:
+    """128 secret bits each: whoever shows one holds the lease. Drawn from the system many at a
+    time, because asking costs more than answering."""
+
+    def __init__(self, at_a_time: int = 256) -> None:
+        self._at_a_time = at_a_time
+        self._ready: list[str] = []
+
+    def new(self) -> str:
+        if not self._ready:
+            drawn = os.urandom(16 * self._at_a_time).hex()
+            self._ready = [drawn[i : i + 32] for i in range(0, len(drawn), 32)]
+        return self._ready.pop()
 
 
 def token() -> str:
-    """128 secret bits: whoever shows them holds the lease."""
     return os.urandom(16).hex()
 
 

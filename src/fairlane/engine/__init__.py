@@ -1,4 +1,4 @@
-"""The verbs over ledger and index. SQL first, then the index; only what the ledger confirmed counts."""
+"""The verbs over ledger and index: SQL first, then the index."""
 
 from fairlane.engine.engine import Engine
 

@@ -53,10 +53,7 @@ async def _try(core: Core, worker: Worker, n: int) -> tuple[list[Lease], int]:
 
 
 async def _confirm(core: Core, worker: Worker, proposals: Sequence[Proposal]) -> list[Lease]:
-    now = core.now()
-    written = await core.ledger.confirm(
-        [_confirmation(core, worker, proposal, now) for proposal in proposals]
-    )
+    written = await core.ledger.confirm(_confirmations(core, worker, proposals))
     leases: list[Lease] = []
     refused: list[tuple[Proposal, Unconfirmed]] = []
     for proposal, outcome in zip(proposals, written.outcomes, strict=True):
@@ -72,32 +69,41 @@ async def _confirm(core: Core, worker: Worker, proposals: Sequence[Proposal]) ->
     return leases
 
 
-def _confirmation(core: Core, worker: Worker, proposal: Proposal, now: int) -> Confirmation:
+def _confirmations(core: Core, worker: Worker, proposals: Sequence[Proposal]) -> list[Confirmation]:
     """The pools are derived from the settings, not believed."""
-    token, entry, slots = proposal
-    service = entry.lane.split("|", 1)[0]
-    pools = {pool.name for pool in core.catalog.pools(service, worker.region)}
-    tier = core.catalog.tiers.all[entry.rank]
-    cap = tier.max_running_per_user
-    if cap:
-        pools.add(user_pool(entry.user))
-    return Confirmation(
-        token,
-        entry.id,
-        entry.rev,
-        entry.lane,
-        tier.name,
-        entry.user,
-        slots,
-        frozenset(pools),
-        cap,
-        worker.id,
-        worker.region,
-        entry.cost,
-        worker.lease,
-        now,
-        core.epoch,
-    )
+    now, tiers = core.now(), core.catalog.tiers.all
+    needed: dict[str, frozenset[str]] = {}
+    found = []
+    for token, entry, slots in proposals:
+        tier = tiers[entry.rank]
+        pools = needed.get(entry.lane)
+        if pools is None:
+            service = entry.lane.split("|", 1)[0]
+            limited = core.catalog.pools(service, worker.region)
+            pools = needed[entry.lane] = frozenset(pool.name for pool in limited)
+        cap = tier.max_running_per_user
+        if cap:
+            pools = pools | {user_pool(entry.user)}
+        found.append(
+            Confirmation(
+                token,
+                entry.id,
+                entry.rev,
+                entry.lane,
+                tier.name,
+                entry.user,
+                slots,
+                pools,
+                cap,
+                worker.id,
+                worker.region,
+                entry.cost,
+                worker.lease,
+                now,
+                core.epoch,
+            )
+        )
+    return found
 
 
 async def heal(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> None:

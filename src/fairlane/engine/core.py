@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fairlane.clock import Clock
+from fairlane.engine.terms import TermsBook
 from fairlane.engine.watch import Watchers
 from fairlane.ids import Ids
 from fairlane.index.index import Index
@@ -38,6 +39,15 @@ class Core:
     calibrations: dict[tuple[str, str], Calibration] = field(default_factory=dict)
     predictions: dict[str, tuple[int, int]] = field(default_factory=dict)
     reached_since: int = 0
+    terms: TermsBook = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.adopt(self.catalog)
+
+    def adopt(self, catalog: Catalog) -> None:
+        """These settings hold from now on."""
+        self.catalog = catalog
+        self.terms = TermsBook(catalog)
 
     def now(self) -> int:
         return self.clock.now()

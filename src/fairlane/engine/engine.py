@@ -101,7 +101,7 @@ class Engine:
 
     # --- callers -----------------------------------------------------------------------------
     async def submit(self, job: NewJob, caller: Caller = LOCAL) -> Accepted | Replayed:
-        """Durable and in line when it returns. Raises what is wrong with it, or which limit holds."""
+        """Durable and in line when it returns. Raises what is wrong, or which limit holds."""
         (outcome,) = await submit(self.core, caller, [job])
         if isinstance(outcome, FairlaneError):
             raise outcome

@@ -33,7 +33,7 @@ async def adopt(core: Core, catalog: Catalog) -> None:
         wanted = after.get(pool.name, Pool(pool.name, 0))
         services, region = _members(catalog, pool.name)
         await core.ledger.set_pool(pool.name, wanted.limit, services, region)
-    core.catalog = catalog
+    core.adopt(catalog)
     await core.index.configure(catalog)
     for name in after:
         rows = [(row.slot, row.token) for row in await core.ledger.slots(name)]
@@ -57,7 +57,7 @@ def changed(catalog: Catalog, kind: str, name: str, setting: str, value: Json) -
 
 
 async def with_live_settings(core: Core) -> Catalog:
-    """The file's settings with the live changes on top, unless the file itself has changed since."""
+    """The file's settings with the live changes on top, unless the file has changed since."""
     catalog = core.catalog
     for path, (value, file_value) in (await core.ledger.settings()).items():
         kind, name, setting = path.split(".")

@@ -124,7 +124,7 @@ def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:
     )
 
 
-# --- the step succeeded ----------------------------------------------------------------------------
+# --- the step succeeded --------------------------------------------------------------------------
 def _done(core: Core, report: Done, now: int) -> Settlement:
     lease = report.lease
     output = orjson.dumps(report.output)
@@ -157,7 +157,7 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
     )
 
 
-# --- the step failed -------------------------------------------------------------------------------
+# --- the step failed -----------------------------------------------------------------------------
 async def _failed(core: Core, report: Failed, now: int) -> Settlement:
     lease, service = report.lease, core.catalog.service(report.lease.service)
     free, not_before = await _service_health(core, report, now)
@@ -259,7 +259,7 @@ def _ended(report: Failed, code: Code, now: int) -> Settlement:
     )
 
 
-# --- given back ------------------------------------------------------------------------------------
+# --- given back ----------------------------------------------------------------------------------
 def _given_back(report: GivenBack, now: int) -> Settlement:
     lease = report.lease
     return Settlement(

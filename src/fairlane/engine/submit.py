@@ -10,15 +10,12 @@ from typing import NamedTuple
 import orjson
 
 from fairlane.engine.core import Core
-from fairlane.errors import FairlaneError, InvalidInput, UnknownName
+from fairlane.engine.terms import Terms
+from fairlane.errors import FairlaneError, InvalidInput
 from fairlane.ledger.ledger import Accepted, Submission, SubmitOutcome
-from fairlane.model.catalog import checked_name
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band, Json, NewJob, fair_user
-from fairlane.model.service import Service
-from fairlane.model.step import Lane, Plan, Step
-from fairlane.model.tier import Tier
-from fairlane.policy.admission import Quota, admit_duration
+from fairlane.policy.admission import admit_duration
 
 SECOND = 1_000_000
 
@@ -33,91 +30,31 @@ class Caller(NamedTuple):
 async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list[SubmitOutcome]:
     """Each request's own outcome, in order. Accepted means durable."""
     now = core.now()
-    outcomes: list[SubmitOutcome | None] = []
+    refused: dict[int, FairlaneError] = {}
     prepared: list[Submission] = []
-    for request in requests:
+    terms: list[Terms] = []
+    for i, request in enumerate(requests):
         try:
-            prepared.append(await _prepare(core, caller, request, now))
-            outcomes.append(None)
+            tier = request.tier or await _tier_of_user(core, caller, request)
+            on = core.terms.of(request, tier)
+            prepared.append(_submission(core, caller, request, on, now))
+            terms.append(on)
         except FairlaneError as error:
-            outcomes.append(error)
-    if prepared:
-        written = await core.ledger.submit(prepared)
-        await core.index.put(_entries(core, prepared, written.outcomes), now)
-        core.ledger.published(written.receipts)
-        answers = iter(written.outcomes)
-        return [next(answers) if outcome is None else outcome for outcome in outcomes]
-    return [outcome for outcome in outcomes if outcome is not None]
+            refused[i] = error
+    await _check_lanes(core, terms)
+    if not prepared:
+        return list(refused.values())
+    written = await core.ledger.submit(prepared)
+    await core.index.put(_entries(core, prepared, terms, written.outcomes), now)
+    core.ledger.published(written.receipts)
+    if not refused:
+        return written.outcomes
+    answers = iter(written.outcomes)
+    return [refused[i] if i in refused else next(answers) for i in range(len(requests))]
 
 
-def _entries(core: Core, prepared: list[Submission], outcomes: list[SubmitOutcome]) -> list[Entry]:
-    tiers = core.catalog.tiers
-    entries = []
-    for submission, outcome in zip(prepared, outcomes, strict=True):
-        if isinstance(outcome, Accepted):
-            for each in submission.cells or (submission,):
-                rank = tiers.rank(each.tier)
-                entries.append(
-                    Entry(
-                        each.id,
-                        1,
-                        each.plan[0].lane,
-                        Band.TIER,
-                        rank,
-                        each.ready_at,
-                        each.ready_at,
-                        fair_user(each.user, each.key),
-                        each.model,
-                        core.costs.get(each.plan[0].service, each.model),
-                        tiers.all[rank].max_running_per_user,
-                        rank,
-                    )
-                )
-    return entries
-
-
-# --- preparing -------------------------------------------------------------------------------------
-async def _prepare(core: Core, caller: Caller, request: NewJob, now: int) -> Submission:
-    tier = core.catalog.tiers[await _tier(core, caller, request)]
-    refusal = admit_duration(tier, request.duration)
-    if refusal is not None:
-        raise refusal
-    plan = _plan(core, request, tier)
-    for step in plan:
-        if not await core.index.has_lane(step.lane):
-            raise InvalidInput(f"service {step.service} has too many combinations of needs")
-    submission = Submission(
-        id=core.ids.new(now),
-        tenant=caller.tenant,
-        key=caller.key,
-        user=request.user,
-        name=request.name,
-        plan=plan,
-        input=_text(request.input, core.catalog.limits.input_bytes),
-        model=request.model,
-        duration=request.duration,
-        tier=tier.name,
-        timeout=plan[0].timeout,
-        ready_at=max(now, request.run_at or now),
-        give_up_at=max(now, request.run_at or now) + plan[0].max_wait if plan[0].max_wait else None,
-        created_at=now,
-        tags=request.tags,
-        callback=request.callback,
-        trace=request.trace,
-        quota=Quota(tier.pending, tier.per_hour, core.catalog.limits.waiting),
-        idempotency=_idempotency(caller, request),
-        keep_keys=round(core.catalog.limits.keep_keys * SECOND),
-    )
-    if request.matrix is not None:
-        cells = _cells(core, request, submission, tier, now)
-        return submission._replace(cells=cells)
-    return submission
-
-
-async def _tier(core: Core, caller: Caller, request: NewJob) -> str:
-    """The request's own, else the one stored for the user, else the default."""
-    if request.tier is not None:
-        return request.tier
+async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
+    """The one stored for the user, else the default."""
     if request.user is None:
         return core.catalog.tiers.default
     who = (caller.tenant, request.user)
@@ -131,35 +68,88 @@ async def _tier(core: Core, caller: Caller, request: NewJob) -> str:
     return known
 
 
-def _plan(core: Core, request: NewJob, tier: Tier) -> Plan:
-    services = core.catalog.steps(request.name)
-    for region in request.regions:
-        if not any(region in service.regions for service in services):
-            raise UnknownName("region", region, {r for s in services for r in s.regions})
+async def _check_lanes(core: Core, terms: Sequence[Terms]) -> None:
+    for plan in {on.plan for on in terms}:
+        for step in plan:
+            if not await core.index.has_lane(step.lane):
+                raise InvalidInput(f"service {step.service} has too many combinations of needs")
+
+
+def _entries(
+    core: Core,
+    prepared: Sequence[Submission],
+    terms: Sequence[Terms],
+    outcomes: Sequence[SubmitOutcome],
+) -> list[Entry]:
+    entries = []
+    tier_band = Band.TIER
+    for submission, on, outcome in zip(prepared, terms, outcomes, strict=True):
+        if not isinstance(outcome, Accepted):
+            continue
+        for each in submission.cells or (submission,):
+            first = each.plan[0]
+            entries.append(
+                Entry(
+                    each.id,
+                    1,
+                    first.lane,
+                    tier_band,
+                    on.rank,
+                    each.ready_at,
+                    each.ready_at,
+                    fair_user(each.user, each.key),
+                    each.model,
+                    core.costs.get(first.service, each.model),
+                    on.cap,
+                    on.rank,
+                )
+            )
+    return entries
+
+
+# --- preparing ---------------------------------------------------------------------------------
+def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: int) -> Submission:
+    refusal = admit_duration(terms.tier, request.duration)
+    if refusal is not None:
+        raise refusal
     if request.model and ("|" in request.model or len(request.model) > 100):
         raise InvalidInput('a model name has at most 100 characters and no "|"')
-    return tuple([_step(service, request, tier) for service in services])
-
-
-def _step(service: Service, request: NewJob, tier: Tier) -> Step:
-    regions = tuple(sorted(region for region in request.regions if region in service.regions))
-    needs = service.capabilities.union(
-        checked_name("capability", each) for each in request.capabilities
+    first = terms.plan[0]
+    limits = core.catalog.limits
+    ready_at = max(now, request.run_at) if request.run_at else now
+    submission = Submission(
+        core.ids.new(now),
+        caller.tenant,
+        caller.key,
+        request.user,
+        request.name,
+        terms.plan,
+        _text(request.input, limits.input_bytes),
+        request.model,
+        request.duration,
+        terms.tier.name,
+        first.timeout,
+        ready_at,
+        ready_at + first.max_wait if first.max_wait else None,
+        now,
+        request.tags,
+        request.callback,
+        request.trace,
+        terms.quota,
     )
-    return Step(
-        service=service.name,
-        executor=service.executor,
-        lane=Lane(service.name, regions, tuple(sorted(needs))).name,
-        timeout=request.timeout or round((service.timeout or tier.timeout) * SECOND),
-        max_attempts=service.max_attempts or 1 + tier.max_retries,
-        max_wait=request.max_wait or round(service.max_wait * SECOND),
-    )
+    if request.idempotency_key is not None:
+        submission = submission._replace(
+            idempotency=_idempotency(caller, request),
+            keep_keys=round(limits.keep_keys * SECOND),
+        )
+    if request.matrix is not None:
+        submission = submission._replace(cells=_cells(core, request, submission, now))
+    return submission
 
 
-def _cells(
-    core: Core, request: NewJob, parent: Submission, tier: Tier, now: int
-) -> tuple[Submission, ...]:
-    """One execution for every combination; `model` and `region` are understood, the rest is input."""
+def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[Submission, ...]:
+    """One execution for every combination. `model` and `region` are understood, the rest is
+    input."""
     axes = request.matrix or {}
     combinations = list(itertools.product(*axes.values())) if axes else []
     most = core.catalog.limits.cells
@@ -178,7 +168,7 @@ def _cells(
         cells.append(
             parent._replace(
                 id=core.ids.new(now),
-                plan=_plan(core, own, tier),
+                plan=core.terms.of(own, parent.tier).plan,
                 input=_text({**(request.input or {}), **cell}, core.catalog.limits.input_bytes),
                 model=own.model,
                 parent=parent.id,
@@ -202,10 +192,8 @@ def _text(value: Json, most: int) -> str:
     return text.decode()
 
 
-def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str] | None:
+def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:
     """(scope, key, hash of the request): compared as canonical JSON."""
-    if request.idempotency_key is None:
-        return None
     body = orjson.dumps(request._asdict(), option=orjson.OPT_SORT_KEYS)
     scope = f"{caller.tenant}/{caller.key}"
-    return scope, request.idempotency_key, hashlib.sha256(body).hexdigest()
+    return scope, request.idempotency_key or "", hashlib.sha256(body).hexdigest()

@@ -138,7 +138,7 @@ async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
     }
 
 
-# --- when ------------------------------------------------------------------------------------------
+# --- when ----------------------------------------------------------------------------------------
 def _eta(core: Core, job: Job, standing: Standing, now: int) -> Eta:
     service = core.catalog.service(job.current.service)
     delay = max(0, job.ready_at - now)
@@ -155,7 +155,7 @@ def _eta(core: Core, job: Job, standing: Standing, now: int) -> Eta:
     return calibration.eta(predicted)
 
 
-# --- why -------------------------------------------------------------------------------------------
+# --- why -----------------------------------------------------------------------------------------
 def _reasons(core: Core, job: Job, standing: Standing, now: int) -> list[Reason]:
     found = []
     if job.ready_at > now:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from fairlane.model.step import Lane
 
@@ -14,8 +15,7 @@ class WorkerState(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """The model a worker has in memory, since when, and how many jobs in a row it served."""
 
     model: str = ""
@@ -24,7 +24,7 @@ class Loaded:
 
     def after(self, model: str, now: int) -> Loaded:
         if model == self.model:
-            return replace(self, streak=self.streak + 1)
+            return Loaded(model, self.since, self.streak + 1)
         return Loaded(model, now, 1)
 
 

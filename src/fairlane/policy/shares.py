@@ -34,6 +34,9 @@ class Credits(NamedTuple):
     aged: int = MOST
 
 
+FULL = Credits()
+
+
 def may_jump(kind: Kind, credit: Credits, shares: Shares) -> bool:
     """Whether this class may go before others that wait."""
     if kind is Kind.FRESH or shares[kind] >= GRANT:
@@ -44,6 +47,8 @@ def may_jump(kind: Kind, credit: Credits, shares: Shares) -> bool:
 def granted(credit: Credits, kind: Kind, shares: Shares, *, jumped: bool) -> Credits:
     """The credits after a grant. Skips earn with every grant, front retries with those that skips
     leave, aged work with those that both leave."""
+    if kind is Kind.FRESH and credit is FULL:
+        return credit
     paid = GRANT if jumped else 0
     skip = min(MOST, credit.skip + shares.skip)
     if kind is Kind.SKIP:
@@ -54,4 +59,6 @@ def granted(credit: Credits, kind: Kind, shares: Shares, *, jumped: bool) -> Cre
     aged = min(MOST, credit.aged + shares.aged)
     if kind is Kind.AGED:
         aged = max(0, aged - paid)
+    if skip == front == aged == MOST:
+        return FULL
     return Credits(skip, front, aged)

@@ -10,7 +10,7 @@ from fairlane.model.step import Lane
 from fairlane.policy.aging import Starts, level
 from fairlane.policy.fairness import charge, correct, lift
 from fairlane.policy.order import Candidate
-from fairlane.policy.shares import Credits, Kind
+from fairlane.policy.shares import FULL, Kind
 
 Candidates = tuple[Candidate | None, Candidate | None]
 """(aged, other): the candidates one queue puts up."""
@@ -49,7 +49,7 @@ class Queue:
         flow = self.fair.head()
         if flow is None:
             return None, None
-        order, since, rank = flow.order, flow.since, self.rank
+        order, since, rank = flow.order(), flow.since(), self.rank
         if self.band is not Band.TIER:
             return None, Candidate(0, order, since, flow.name, rank, KINDS[self.band])
         fresh = Candidate(rank, order, since, flow.name, rank, Kind.FRESH)
@@ -57,7 +57,7 @@ class Queue:
             return None, fresh
         if self.aged is not None:
             flow = self.aged.head() or flow
-            since = flow.since
+            since = flow.since()
         reached = level(rank, now - since, thresholds)
         if reached < rank or now - since >= patience:
             return Candidate(reached, since, since, flow.name, rank, Kind.AGED), fresh
@@ -69,12 +69,12 @@ class Queue:
         flow = ranking.head() if ranking is not None else None
         if flow is None:
             return None
-        return Candidate(self.rank, flow.order, flow.since, flow.name, self.rank, Kind.FRESH)
+        return Candidate(self.rank, flow.order(), flow.since(), flow.name, self.rank, Kind.FRESH)
 
 
 class Desk:
     def __init__(self, service: Service) -> None:
-        self.credits = Credits()
+        self.credits = FULL
         self.queues: dict[tuple[str, Band, int], Queue] = {}
         self.flows: dict[str, Flow] = {}
         self.lanes: dict[str, int] = {}
@@ -160,7 +160,7 @@ class Desk:
             self._account(entry.rank, entry.user).running += 1
 
     def tidy(self) -> None:
-        """Forget users who are away and owe nothing: they would be lifted to virtual time anyway."""
+        """Forget users who are away and not ahead: coming back they are lifted anyway."""
         for (rank, user), account in list(self._accounts.items()):
             self._forget_if_idle(rank, user, account)
 
@@ -213,6 +213,6 @@ class Desk:
             flow.account.waiting -= 1
 
     def _forget_if_idle(self, rank: int, user: str, account: Account) -> None:
-        if not account.waiting and not account.running:
-            if account.counter <= self._virtual.get(rank, 0):
-                del self._accounts[rank, user]
+        away = not account.waiting and not account.running
+        if away and account.counter <= self._virtual.get(rank, 0):
+            del self._accounts[rank, user]

@@ -45,19 +45,16 @@ class Flow:
     def __lt__(self, other: Flow) -> bool:
         return self.name < other.name
 
-    @property
     def order(self) -> int:
         """Its place among the flows of a tier: its user's counter, or its head's score."""
-        return self.line.head()[0] if self.account is None else self.account.counter
+        account = self.account
+        return self.line.head()[0] if account is None else account.counter
 
-    @property
     def since(self) -> int:
         """When its head began to age."""
         score, job = self.line.head()
-        return score if self.account is None else ages_from(score, job, self.account.starts)
-
-
-Measure = Callable[[Flow], int]
+        account = self.account
+        return score if account is None else ages_from(score, job, account.starts)
 
 
 class Ranking:
@@ -66,7 +63,7 @@ class Ranking:
 
     __slots__ = ("_heap", "_measure")
 
-    def __init__(self, measure: Measure) -> None:
+    def __init__(self, measure: Callable[[Flow], int]) -> None:
         self._heap: list[tuple[int, str, Flow]] = []
         self._measure = measure
 
@@ -91,8 +88,8 @@ class Ranking:
 
 
 def by_order() -> Ranking:
-    return Ranking(lambda flow: flow.order)
+    return Ranking(Flow.order)
 
 
 def by_age() -> Ranking:
-    return Ranking(lambda flow: flow.since)
+    return Ranking(Flow.since)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
-from fairlane.ids import token as random_token
+from fairlane.ids import Tokens
 from fairlane.index.index import Call, Freed, Held, Picks, Proposal, Standing, Stats
 from fairlane.index.memory import views
 from fairlane.index.memory.desk import Desk
@@ -30,9 +30,9 @@ LOOK_AGAIN = 5_000_000
 
 class MemoryIndex:
     def __init__(
-        self, catalog: Catalog, clock: Clock, new_token: Callable[[], str] = random_token
+        self, catalog: Catalog, clock: Clock, new_token: Callable[[], str] | None = None
     ) -> None:
-        self.catalog, self.new_token = catalog, new_token
+        self.catalog, self.new_token = catalog, new_token or Tokens().new
         self._clock = clock
         self._clear("")
         self.loads = Average(FIRST_LOAD)
@@ -139,12 +139,12 @@ class MemoryIndex:
             self.idle.file(worker, loaded)
         return Picks(found, self._look_again_at(now))
 
-    async def drop(self, tokens: Sequence[str], now: int) -> None:
+    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless index
         for token in tokens:
             self._let_go(token, None, refused=True)
         self._wake(len(tokens))
 
-    async def free(self, freed: Sequence[Freed], now: int) -> None:
+    async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - a clockless index
         for each in freed:
             self._let_go(each.token, each.actual, kept=each.kept)
         self._wake(len(freed))

@@ -12,6 +12,7 @@ from fairlane.index.memory.desk import Candidates, Desk, Queue
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.pools import SlotPool
 from fairlane.model.entry import Entry
+from fairlane.model.lease import Slot
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.affinity import Pick, stays
 from fairlane.policy.aging import HOLD_AFTER
@@ -39,14 +40,15 @@ class View:
 
     def __init__(self, desk: Desk, pools: list[SlotPool], queues: list[Queue]) -> None:
         self.desk, self.pools, self.queues = desk, pools, queues
-        self.candidates: dict[int, Candidates] = {}
+        self.candidates: list[Candidates | None] = [None] * len(queues)
         self.heads: Heads | None = None
 
     def has_room(self, hold: Hold | None) -> bool:
-        return all(
-            pool.spare > (1 if hold is not None and pool.name in hold.pools else 0)
-            for pool in self.pools
-        )
+        for pool in self.pools:
+            reserved = 1 if hold is not None and pool.name in hold.pools else 0
+            if pool.limit - len(pool.held) <= reserved:
+                return False
+        return True
 
 
 class Round:
@@ -82,8 +84,9 @@ class Round:
     def _serves(self, queue: Queue) -> bool:
         tiers = self.worker.tiers
         if tiers is not None and queue.rank >= 0:
-            if self.index.catalog.tiers.names[queue.rank] not in tiers:
-                return False
+            return self.index.catalog.tiers.names[queue.rank] in tiers and self.worker.covers(
+                queue.lane
+            )
         return self.worker.covers(queue.lane)
 
     def _best(self) -> tuple[View, Choice] | None:
@@ -110,17 +113,11 @@ class Round:
         if view.heads is not None:
             return view.heads
         found: list[Candidate | None] = [None, None, None, None]
-        tiers = self.index.catalog.tiers
-        for queue in view.queues:
-            pair = view.candidates.get(id(queue))
+        candidates = view.candidates
+        for i, queue in enumerate(view.queues):
+            pair = candidates[i]
             if pair is None:
-                rank = queue.rank
-                pair = queue.candidates(
-                    self.now,
-                    tiers.thresholds[rank] if rank >= 0 else (),
-                    tiers.patience[rank] if rank >= 0 else 0,
-                )
-                view.candidates[id(queue)] = pair
+                pair = candidates[i] = self._candidates(queue)
             for candidate in pair:
                 if candidate is not None:
                     known = found[candidate.kind]
@@ -128,6 +125,13 @@ class Round:
                         found[candidate.kind] = candidate
         view.heads = Heads(*found)
         return view.heads
+
+    def _candidates(self, queue: Queue) -> Candidates:
+        rank = queue.rank
+        if rank < 0:
+            return queue.candidates(self.now, (), 0)
+        tiers = self.index.catalog.tiers
+        return queue.candidates(self.now, tiers.thresholds[rank], tiers.patience[rank])
 
     def _with_affinity(self, view: View, choice: Choice) -> tuple[View, Choice]:
         model = self.loaded.model
@@ -198,10 +202,10 @@ class Round:
         entry = index.waiting.pop(flow.line.pop()[1])
         kind = choice.candidate.kind
         token = index.new_token()
-        pools = view.pools
-        if flow.cap:
-            pools = [*pools, index.pools.of_user(flow.user, flow.cap)]
-        slots = index.pools.take(pools, token, now)
+        slots: tuple[Slot, ...] = ()
+        if view.pools or flow.cap:
+            own = [index.pools.of_user(flow.user, flow.cap)] if flow.cap else []
+            slots = index.pools.take([*view.pools, *own], token, now)
         desk.credits = granted(desk.credits, kind, desk.service.shares, jumped=choice.jumped)
         desk.started(flow, entry, kind, now)
         index.hand_out(token, entry, slots, self.worker.region, now)
@@ -217,8 +221,10 @@ class Round:
         """A user's counter and clock are shared by all lanes of a service and tier."""
         view.heads = None
         candidates = view.candidates
-        for each in view.queues:
+        for i, each in enumerate(view.queues):
             if each is queue or each.rank == rank:
-                candidates.pop(id(each), None)
-        if not self.index.admits(view.desk.service.name, self.worker.region, self.now):
+                candidates[i] = None
+        if self.index.gates and not self.index.admits(
+            view.desk.service.name, self.worker.region, self.now
+        ):
             self.views.remove(view)

@@ -113,9 +113,12 @@ class Pools:
 
     def release(self, token: str, *, kept: tuple[Slot, ...] = (), refused: bool = False) -> None:
         """Give back what the token holds. Rates run on by themselves unless the grant never was."""
+        slots = self._by_token.pop(token, None)
+        if slots is None:
+            return
         keep = {(slot.pool, slot.n) for slot in kept}
         stays = []
-        for slot in self._by_token.pop(token, ()):
+        for slot in slots:
             if (slot.pool, slot.n) in keep:
                 stays.append(slot)
             elif refused or not slot.until:
@@ -134,6 +137,7 @@ class Pools:
 
     def _give(self, slot: Slot, token: str) -> None:
         pool = self._pools.get(slot.pool)
-        if pool is not None and pool.give(slot.n, token) and not pool.held:
-            if is_user_pool(slot.pool):
-                del self._pools[slot.pool]
+        if pool is None or not pool.give(slot.n, token):
+            return
+        if not pool.held and is_user_pool(slot.pool):
+            del self._pools[slot.pool]

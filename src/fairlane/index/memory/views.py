@@ -29,7 +29,7 @@ def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
     desk = index.desks[entry.lane.split("|", 1)[0]]
     flow = desk.flows[desk.flow_name(entry)]
     own_before = flow.line.ahead_of((entry.score, entry.id))
-    since = flow.since if own_before == 0 else now
+    since = flow.since() if own_before == 0 else now
     if flow.account is None:
         since = entry.score
     reached = entry.rank
@@ -60,7 +60,7 @@ def _jobs_before(desk: Desk, entry: Entry, reached: int, own_before: int) -> int
 
 def _same_tier(desk: Desk, queue: Queue, entry: Entry, own_before: int) -> int:
     own = desk.flow_name(entry)
-    counter = desk.flows[own].order
+    counter = desk.flows[own].order()
     before = 0
     for flow in queue.flows.values():
         if flow.name == own:
@@ -68,7 +68,7 @@ def _same_tier(desk: Desk, queue: Queue, entry: Entry, own_before: int) -> int:
         if flow.account is None:
             before += flow.line.ahead_of((entry.score, entry.id))
         else:
-            turn = 1 if flow.order < counter else 0
+            turn = 1 if flow.order() < counter else 0
             before += min(len(flow.line), own_before + turn)
     return before
 
@@ -104,7 +104,7 @@ def promotable(index: MemoryIndex, now: int, limit: int) -> list[tuple[str, int]
             for flow in queue.flows.values():
                 heads = 1 if flow.account is not None else LOOKED_AT
                 for score, job in flow.line.first(heads):
-                    since = flow.since if flow.account is not None else score
+                    since = flow.since() if flow.account is not None else score
                     reached = level(queue.rank, now - since, tiers.thresholds[queue.rank])
                     if reached == queue.rank:
                         break

@@ -147,7 +147,7 @@ def settings(connection: sqlite3.Connection) -> dict[str, tuple[Json, Json]]:
     }
 
 
-# --- workers ---------------------------------------------------------------------------------------
+# --- workers -------------------------------------------------------------------------------------
 def put_worker(tx: Transaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
     for worker, now in items:
         spec = {
@@ -179,7 +179,7 @@ def workers(connection: sqlite3.Connection) -> list[tuple[Worker, int]]:
     return found
 
 
-# --- retention -------------------------------------------------------------------------------------
+# --- retention -----------------------------------------------------------------------------------
 def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
     return [_retire(tx, item) for item in items]
 

@@ -11,13 +11,15 @@ from fairlane.ledger.sqlite.rows import chunks, loads, marks, plan
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import fair_user
 from fairlane.model.lease import Lease
-from fairlane.model.state import Move, State, moved
+from fairlane.model.state import MOVES, Move
 
 COLUMNS = (
     "id, state, rev, lane, tier, user, key, ready_at, token, fence, timeout, plan, step, attempt, "
     "input, tenant, model, waited, seq, written, paid_at, parent, trace, name, started_at, "
     "lease_until, deadline, created_at"
 )
+
+CLAIMABLE = frozenset(MOVES[Move.CLAIM])
 
 START = """
 UPDATE jobs SET state = 'running', rev = rev + 1, seq = seq + 1, attempt = attempt + 1,
@@ -53,8 +55,9 @@ def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unco
             starts.append(_start(item, lease))
             if lease.parent is not None:
                 parents.add(lease.parent)
-    tx.executemany(START, starts)
-    tx.queued -= len(starts)
+    if starts:
+        tx.executemany(START, starts)
+    tx.tally.queued -= len(starts)
     for parent in parents:
         _start_parent(tx, parent, items[0].now)
     return outcomes
@@ -76,20 +79,27 @@ def _refusal(
     _, state, rev, lane, tier, user, key, ready_at = row[:8]
     if item.epoch != epoch:
         return Unconfirmed("another epoch")
-    if moved(State(state), Move.CLAIM) is None or rev != item.rev:
+    if state not in CLAIMABLE or rev != item.rev:
         return Unconfirmed(f"job is {state} at rev {rev}")
     if ready_at > item.now:
         return Unconfirmed("not ready yet")
     if (lane, tier, fair_user(user, key)) != (item.lane, item.tier, item.user):
         return Unconfirmed("another lane, tier or user")
-    if {slot.pool for slot in item.slots} != item.pools or len(item.slots) != len(item.pools):
-        return Unconfirmed("not the pools it needs", tuple(item.pools))
+    if item.slots or item.pools:
+        return _wrong_pools(item)
     return None
+
+
+def _wrong_pools(item: Confirmation) -> Unconfirmed | None:
+    named = sorted(slot.pool for slot in item.slots)
+    if named == sorted(item.pools):
+        return None
+    return Unconfirmed("not the pools it needs", tuple(item.pools))
 
 
 def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
     """All slots or none. One writer: what is free when we look is free when we insert."""
-    wrong = []
+    wrong: list[str] = []
     for slot in item.slots:
         if slot.until:
             tx.execute("DELETE FROM slots WHERE pool = ? AND until <= ?", (slot.pool, item.now))
@@ -97,6 +107,8 @@ def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
             wrong.append(slot.pool)
     if wrong:
         return Unconfirmed("slot taken or above the limit", tuple(wrong))
+    if not item.slots:
+        return None
     tx.executemany(
         "INSERT INTO slots VALUES (?, ?, ?, ?, ?)",
         [(slot.pool, slot.n, item.token, item.job, slot.until or None) for slot in item.slots],

@@ -39,7 +39,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(steps):
         raise LedgerTooNew(
-            f"this ledger is at schema {version}, this Fairlane knows {len(steps)}; upgrade Fairlane"
+            f"the ledger is at schema {version}, this Fairlane knows {len(steps)}; upgrade it"
         )
     for number, step in enumerate(steps, start=1):
         if number > version:

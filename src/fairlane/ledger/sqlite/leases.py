@@ -13,7 +13,7 @@ from fairlane.ledger.sqlite.history import find, write_events
 from fairlane.ledger.sqlite.money import refund
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.event import EventType, Fact
-from fairlane.model.job import Band, Job, Progress
+from fairlane.model.job import Band, Job, Progress, fair_user
 from fairlane.model.state import Code, Move, State, moved
 
 
@@ -64,7 +64,7 @@ def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
 
 
 def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | None]:
-    """None if the token holds, otherwise where the job is; a missing job is as good as cancelled."""
+    """None if the token holds, otherwise where the job is; a missing one counts as cancelled."""
     outcomes: list[State | None] = []
     for item in items:
         held = tx.execute(
@@ -89,7 +89,7 @@ def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[s
 
 
 def revoke(tx: Transaction, items: Sequence[Unconfirmed]) -> list[bool]:
-    """Whether the job runs under that token; otherwise its rev moves on, so a late confirm fails."""
+    """Whether the job runs under that token; if not, its rev moves on: a late confirm fails."""
     runs = []
     for item in items:
         job = find(tx, item.job)
@@ -149,8 +149,9 @@ def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
             refund(tx, job.id, now)
         if job.parent is not None:
             cell_ended(tx, job.parent, now)
+        tx.tally.changed((job.tenant, fair_user(job.user, job.key)), -1)
         tx.touched.append(job.id)
-    tx.queued -= len(jobs)
+    tx.tally.queued -= len(jobs)
     return jobs
 
 

@@ -78,7 +78,7 @@ class SqliteLedger:
     @property
     def queued(self) -> int:
         """How many jobs are in line, as the writer counts them."""
-        return self._writer.queued
+        return self._writer.tally.queued
 
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome]:
@@ -210,7 +210,7 @@ class SqliteLedger:
 
     async def balance(self, tenant: str, user: str) -> int:
         account = money.account_of(tenant, user)
-        return await self._read(lambda connection: money.balance(Transaction(connection), account))
+        return await self._read(lambda connection: money.balance(connection, account))
 
     async def set_pool(
         self, pool: str, size: int, services: Sequence[str], region: str | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from fairlane.errors import InsufficientCredits
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Band
@@ -14,7 +16,7 @@ def account_of(tenant: str, user: str) -> str:
     return f"user:{tenant}/{user}"
 
 
-def balance(tx: Transaction, account: str) -> int:
+def balance(tx: Transaction | sqlite3.Connection, account: str) -> int:
     row = tx.execute("SELECT balance FROM accounts WHERE name = ?", (account,)).fetchone()
     return 0 if row is None else int(row[0])
 

@@ -13,14 +13,13 @@ from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
 from fairlane.ledger.sqlite.history import find, write_events
 from fairlane.ledger.sqlite.money import SKIPS, account_of, balance, refund, transfer
 from fairlane.ledger.sqlite.settle import keep_until
-from fairlane.ledger.sqlite.submit import usage_of
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact
-from fairlane.model.job import Band, Job
+from fairlane.model.job import Band, Job, fair_user
 from fairlane.model.lease import Slot
 from fairlane.model.state import LIVE, Move, State, moved
-from fairlane.policy.admission import Quota, admit
+from fairlane.policy.admission import Quota, Usage, admit
 
 
 class CancelRequest(NamedTuple):
@@ -39,7 +38,7 @@ class SkipRequest(NamedTuple):
     price: int
 
 
-# --- cancel ----------------------------------------------------------------------------------------
+# --- cancel --------------------------------------------------------------------------------------
 def cancel(tx: Transaction, items: Sequence[CancelRequest]) -> list[list[Ended] | FairlaneError]:
     return [_cancel(tx, *item) for item in items]
 
@@ -71,7 +70,9 @@ def _cancel_one(tx: Transaction, job: Job, now: int, strict: frozenset[str]) -> 
         until = job.deadline if job.current.service in strict else job.lease_until
         kept = keep_until(tx, job.token, until or now)
     elif not job.fan_out:
-        tx.queued -= 1
+        tx.tally.queued -= 1
+    if not job.fan_out:
+        tx.tally.changed(_who(job), -1)
     write_events(tx, job, [Fact(EventType.JOB_CANCELLED, now, {})])
     tx.execute(
         "UPDATE jobs SET state = 'cancelled', rev = rev + 1, finished_at = ?, token = NULL, "
@@ -103,7 +104,7 @@ def _end_attempt(tx: Transaction, job: Job, now: int) -> None:
     )
 
 
-# --- resume and replay -----------------------------------------------------------------------------
+# --- resume and replay ---------------------------------------------------------------------------
 def reopen(tx: Transaction, items: Sequence[ReopenRequest]) -> list[Reopened | FairlaneError]:
     return [_reopen(tx, *item) for item in items]
 
@@ -122,8 +123,8 @@ def _reopen(
         return WrongState(job.id, job.state, move)
     jobs = [job] if not job.fan_out else _unfinished_cells(tx, job)
     if quota is not None:
-        usage = usage_of(tx, job.tenant, job.user, job.key, request.now)
-        refusal = admit(quota._replace(per_hour=0), usage._replace(waiting=tx.queued), len(jobs))
+        usage = Usage(pending=tx.tally.pending(_who(job)), waiting=tx.tally.queued)
+        refusal = admit(quota._replace(per_hour=0), usage, len(jobs))
         if refusal is not None:
             return refusal
     if job.parent is not None and _parent_cancelled(tx, job.parent):
@@ -162,13 +163,14 @@ def _back_in_line(tx: Transaction, job: Job, move: Move, now: int) -> None:
             job.id,
         ),
     )
-    tx.queued += 1
+    tx.tally.queued += 1
+    tx.tally.changed(_who(job), 1)
     tx.touched.append(job.id)
     if job.parent is not None:
         cell_reopened(tx, job.parent, now)
 
 
-# --- skip ------------------------------------------------------------------------------------------
+# --- skip ----------------------------------------------------------------------------------------
 def skip(tx: Transaction, items: Sequence[SkipRequest]) -> list[Skipped | FairlaneError]:
     return [_skip(tx, *item) for item in items]
 
@@ -200,7 +202,7 @@ def _skip(tx: Transaction, request: Request, price: int) -> Skipped | FairlaneEr
     return Skipped(price, balance(tx, account), again=False)
 
 
-# --- shared ----------------------------------------------------------------------------------------
+# --- shared --------------------------------------------------------------------------------------
 def _find(tx: Transaction, request: Request) -> Job | None:
     """The job, if it is the tenant's. Foreign and missing ones look the same."""
     job = find(tx, request.job)
@@ -223,3 +225,7 @@ def _seen(tx: Transaction, request: Request) -> bool:
 
 def _mark(tx: Transaction, request: Request) -> None:
     tx.execute("UPDATE jobs SET last_op = ? WHERE id = ?", (request.op, request.job))
+
+
+def _who(job: Job) -> tuple[str, str]:
+    return job.tenant, fair_user(job.user, job.key)

@@ -13,6 +13,7 @@ from fairlane.model.entry import Start
 from fairlane.model.event import Event, implied, numbered
 from fairlane.model.job import Job, Json, fair_user
 from fairlane.model.lease import Slot
+from fairlane.model.state import LIVE as LIVE_STATES
 from fairlane.model.state import State
 
 
@@ -51,12 +52,10 @@ def slots(connection: sqlite3.Connection, pool: str | None) -> list[LiveSlot]:
 def starts(connection: sqlite3.Connection, since: int, ranks: dict[str, int]) -> list[Start]:
     """From what lives or has finished since then: an older start no longer holds anybody back."""
     latest: dict[tuple[str, int, str], list[tuple[int, str]]] = {}
-    for query in (
-        "SELECT lane, tier, user, key, started_at, id FROM jobs "
-        "WHERE finished_at IS NULL AND started_at > ? AND cells = 0",
-        "SELECT lane, tier, user, key, started_at, id FROM jobs "
-        "WHERE finished_at > ? AND started_at IS NOT NULL AND cells = 0",
-    ):
+    columns = "SELECT lane, tier, user, key, started_at, id FROM jobs WHERE cells = 0"
+    living = f"{columns} AND finished_at IS NULL AND started_at > ?"
+    finished = f"{columns} AND finished_at > ? AND started_at IS NOT NULL"
+    for query in (living, finished):
         for lane, tier, user, key, at, job in connection.execute(query, (since,)):
             if tier in ranks:
                 who = (lane.split("|", 1)[0], ranks[tier], fair_user(user, key))
@@ -137,8 +136,9 @@ def fate(connection: sqlite3.Connection, job: str) -> str | None:
 
 
 def count(connection: sqlite3.Connection, state: State) -> int:
+    live = "AND finished_at IS NULL" if state in LIVE_STATES else ""
     (found,) = connection.execute(
-        "SELECT count(*) FROM jobs WHERE state = ? AND parent IS NULL", (state,)
+        f"SELECT count(*) FROM jobs WHERE state = ? {live} AND parent IS NULL", (state,)
     ).fetchone()
     return int(found)
 

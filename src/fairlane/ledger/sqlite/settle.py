@@ -29,6 +29,9 @@ UPDATE jobs SET state = 'queued', rev = rev + 1, seq = ?, written = ?, step = ?,
 WHERE id = ?
 """
 
+AFTER = {move: to[State.RUNNING] for move, to in MOVES.items() if State.RUNNING in to}
+"""Where each way of settling leads."""
+
 ATTEMPT = "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 STEP = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)"
 EVENTS = "INSERT INTO events VALUES (?, ?, ?)"
@@ -39,20 +42,46 @@ def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled | Stale
     outcomes: list[Settled | Stale] = []
     winners: list[Settlement] = []
     for item in items:
-        token, state, rev = present.get(item.lease.job, (None, None, 0))
-        if token == item.lease.token and state == State.RUNNING:
-            present[item.lease.job] = (None, _after(item), rev + 1)
+        lease = item.lease
+        token, state, rev = present.get(lease.job, (None, None, 0))
+        if token == lease.token:
+            after = AFTER[item.move]
+            present[lease.job] = (None, after, rev + 1)
             winners.append(item)
-            outcomes.append(Settled(_after(item), rev + 1))
+            outcomes.append(Settled(after, rev + 1))
         else:
             outcomes.append(_too_late(tx, item, state, rev))
     _write(tx, winners)
+    return _with_consequences(tx, items, winners, outcomes)
+
+
+def _present(
+    tx: Transaction, items: Sequence[Settlement]
+) -> dict[str, tuple[str | None, str | None, int]]:
+    return {
+        job: (token, state, rev)
+        for part in chunks([item.lease.job for item in items])
+        for job, token, state, rev in tx.execute(
+            f"SELECT id, token, state, rev FROM jobs WHERE id IN ({marks(part)})", part
+        )
+    }
+
+
+def _with_consequences(
+    tx: Transaction,
+    items: Sequence[Settlement],
+    winners: list[Settlement],
+    outcomes: list[Settled | Stale],
+) -> list[Settled | Stale]:
+    """Slots freed or kept, and fan-outs that end with their last cell."""
     kept = _free_slots(tx, items, {item.lease.token for item in winners})
     ended = {
         item.lease.job: cell_ended(tx, item.lease.parent, item.now)
         for item in winners
-        if item.lease.parent is not None and _after(item) in ENDED
+        if item.lease.parent is not None and AFTER[item.move] in ENDED
     }
+    if not kept and not ended:
+        return outcomes
     return [
         outcome._replace(
             kept=kept.get(item.lease.token, ()), ended_parent=ended.get(item.lease.job)
@@ -63,38 +92,22 @@ def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled | Stale
     ]
 
 
-def _present(
-    tx: Transaction, items: Sequence[Settlement]
-) -> dict[str, tuple[str | None, State | None, int]]:
-    return {
-        job: (token, State(state), rev)
-        for part in chunks([item.lease.job for item in items])
-        for job, token, state, rev in tx.execute(
-            f"SELECT id, token, state, rev FROM jobs WHERE id IN ({marks(part)})", part
-        )
-    }
-
-
-def _after(item: Settlement) -> State:
-    return MOVES[item.move][State.RUNNING]
-
-
-def _too_late(tx: Transaction, item: Settlement, state: State | None, rev: int) -> Settled | Stale:
+def _too_late(tx: Transaction, item: Settlement, state: str | None, rev: int) -> Settled | Stale:
     """The same settlement again is answered as before; any other hears what became of the job."""
     row = tx.execute(
         "SELECT outcome FROM attempts WHERE job = ? AND fence = ? AND token = ?",
         (item.lease.job, item.lease.fence, item.lease.token),
     ).fetchone()
     if row is not None and row[0] == item.outcome and state is not None:
-        return Settled(state, rev, again=True)
-    return Stale(state)
+        return Settled(State(state), rev, again=True)
+    return Stale(State(state) if state is not None else None)
 
 
 def _write(tx: Transaction, winners: list[Settlement]) -> None:
     ends, requeues, attempts, steps, events = [], [], [], [], []
     for item in winners:
         lease = item.lease
-        done = item.move in (Move.COMPLETE, Move.ADVANCE)
+        done = item.move is Move.COMPLETE or item.move is Move.ADVANCE
         facts = [*unwritten(lease), *item.facts]
         seq = lease.written + len(facts)
         events.append((lease.job, lease.written + 1, facts_text(facts)))
@@ -111,19 +124,24 @@ def _write(tx: Transaction, winners: list[Settlement]) -> None:
                     item.now,
                 )
             )
-        if _after(item) is State.QUEUED:
+        if AFTER[item.move] is State.QUEUED:
             tx.touched.append(lease.job)
             requeues.append(_requeue_row(item, seq))
         else:
             ends.append(_end_row(item, seq))
+            tx.tally.changed((lease.tenant, lease.user), -1)
             if lease.skipped and item.move is not Move.COMPLETE and lease.step == 0:
                 refund(tx, lease.job, item.now)
-    tx.executemany(END, ends)
-    tx.executemany(REQUEUE, requeues)
-    tx.executemany(ATTEMPT, attempts)
-    tx.executemany(STEP, steps)
-    tx.executemany(EVENTS, events)
-    tx.queued += len(requeues)
+    for statement, rows in (
+        (END, ends),
+        (REQUEUE, requeues),
+        (ATTEMPT, attempts),
+        (STEP, steps),
+        (EVENTS, events),
+    ):
+        if rows:
+            tx.executemany(statement, rows)
+    tx.tally.queued += len(requeues)
 
 
 def unwritten(lease: Lease) -> list[Fact]:
@@ -158,7 +176,7 @@ def _end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
     step = lease.step + 1 if item.move is Move.COMPLETE else lease.step
     code, message = (error.code, error.message) if error is not None else (None, None)
     return (
-        _after(item),
+        AFTER[item.move],
         seq,
         seq,
         item.now,

@@ -8,7 +8,9 @@ from fairlane.errors import FairlaneError, KeyReused
 from fairlane.ids import floor
 from fairlane.ledger.ledger import Accepted, Replayed, Submission, SubmitOutcome
 from fairlane.ledger.sqlite.rows import chunks, dumps, marks, plan_text
+from fairlane.ledger.sqlite.tally import Who
 from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.job import fair_user
 from fairlane.policy.admission import HOUR, Quota, Usage, admit
 
 INLINE = 4096
@@ -90,7 +92,7 @@ def _insert(tx: Transaction, items: list[Submission]) -> None:
     tx.executemany(INSERT, rows)
 
 
-# --- idempotency -----------------------------------------------------------------------------------
+# --- idempotency ---------------------------------------------------------------------------------
 def _earlier(tx: Transaction, item: Submission) -> Replayed | FairlaneError | None:
     if item.idempotency is None:
         return None
@@ -115,26 +117,31 @@ def _remember_key(tx: Transaction, item: Submission) -> None:
         )
 
 
-# --- quotas ----------------------------------------------------------------------------------------
+# --- quotas ------------------------------------------------------------------------------------
 class _Quotas:
     """Usage as the ledger counts it, plus what this batch has already accepted."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
-        self._users: dict[tuple[str, str | None, str], Usage] = {}
+        self._own_limits = tx.execute("SELECT 1 FROM quotas LIMIT 1").fetchone() is not None
+        self._last_hour: dict[Who, tuple[int, int]] = {}
 
     def refusal(self, item: Submission) -> FairlaneError | None:
-        jobs = max(1, len(item.cells))
+        jobs = len(item.cells) or 1
         quota = self._own(item)
-        usage = self._usage(item, quota)
-        refused = admit(quota, usage, jobs)
+        who = (item.tenant, fair_user(item.user, item.key))
+        tally = self._tx.tally
+        last_hour, oldest = self._hour(item, who) if quota.per_hour else (0, 0)
+        refused = admit(quota, Usage(tally.pending(who), last_hour, oldest, tally.queued), jobs)
         if refused is None:
-            self._add(item, usage, jobs)
+            tally.queued += jobs
+            tally.changed(who, jobs)
+            self._last_hour[who] = (last_hour + jobs, oldest or item.created_at)
         return refused
 
     def _own(self, item: Submission) -> Quota:
         """The tier's quota, unless this user has limits of their own."""
-        if item.user is None:
+        if item.user is None or not self._own_limits:
             return item.quota
         row = self._tx.execute(
             "SELECT pending, per_hour FROM quotas WHERE tenant = ? AND user = ?",
@@ -148,31 +155,16 @@ class _Quotas:
             per_hour=item.quota.per_hour if per_hour is None else per_hour,
         )
 
-    def _usage(self, item: Submission, quota: Quota) -> Usage:
-        usage = Usage()
-        if quota.counts_user:
-            who = (item.tenant, item.user, "" if item.user is not None else item.key)
-            usage = self._users.get(who) or usage_of(self._tx, *who, item.created_at)
-        return usage._replace(waiting=self._tx.queued)
-
-    def _add(self, item: Submission, usage: Usage, jobs: int) -> None:
-        who = (item.tenant, item.user, "" if item.user is not None else item.key)
-        self._users[who] = usage.plus(jobs, item.created_at)
-        self._tx.queued += jobs
-
-
-def usage_of(tx: Transaction, tenant: str, user: str | None, key: str, now: int) -> Usage:
-    """One user's jobs, or one key's that name no user."""
-    who = (
-        "tenant = ? AND user = ?" if user is not None else "tenant = ? AND user IS NULL AND key = ?"
-    )
-    args = (tenant, user if user is not None else key)
-    (pending,) = tx.execute(
-        f"SELECT count(*) FROM jobs WHERE {who} AND finished_at IS NULL AND cells = 0", args
-    ).fetchone()
-    last_hour, oldest = tx.execute(
-        f"SELECT count(*), min(created_at) FROM jobs "
-        f"WHERE {who} AND id >= ? AND created_at > ? AND cells = 0",
-        (*args, floor(now - HOUR), now - HOUR),
-    ).fetchone()
-    return Usage(pending, last_hour, oldest or 0)
+    def _hour(self, item: Submission, who: Who) -> tuple[int, int]:
+        """(jobs accepted in the last hour, when the oldest of them was)."""
+        known = self._last_hour.get(who)
+        if known is not None:
+            return known
+        since = item.created_at - HOUR
+        mine = "user = ?" if item.user is not None else "user IS NULL AND key = ?"
+        number, oldest = self._tx.execute(
+            f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = ? AND {mine} "
+            "AND id >= ? AND created_at > ? AND cells = 0",
+            (item.tenant, item.user if item.user is not None else item.key, floor(since), since),
+        ).fetchone()
+        return number, oldest or 0

@@ -15,6 +15,7 @@ import orjson
 
 from fairlane.errors import SetupError
 from fairlane.ledger.ledger import Written
+from fairlane.ledger.sqlite.tally import Draft, Tally
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -23,21 +24,16 @@ MOST_CALLS = 256
 """Calls that share one transaction at the most."""
 
 
-COUNT_QUEUED = """
-SELECT count(*) FROM jobs WHERE finished_at IS NULL AND state = 'queued' AND cells = 0
-"""
-
-
 class Transaction:
-    """What a verb writes with. Jobs it marks as touched are named in the outbox; `queued` is the
-    number of jobs in line, which every verb that changes it keeps right."""
+    """What a verb writes with. Jobs it marks as touched are named in the outbox; every verb that
+    lets a job in, ends it, or moves it in or out of line says so to the tally."""
 
-    __slots__ = ("execute", "executemany", "queued", "touched")
+    __slots__ = ("execute", "executemany", "tally", "touched")
 
-    def __init__(self, connection: sqlite3.Connection, queued: int = 0) -> None:
+    def __init__(self, connection: sqlite3.Connection, tally: Tally) -> None:
         self.execute = connection.execute
         self.executemany = connection.executemany
-        self.queued = queued
+        self.tally = Draft(tally)
         self.touched: list[str] = []
 
 
@@ -66,7 +62,7 @@ class Writer:
         self._published: list[int] = []
         (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM outbox").fetchone()
         self._receipts = itertools.count(last + 1)
-        self.queued: int = connection.execute(COUNT_QUEUED).fetchone()[0]
+        self.tally = Tally(connection)
         self._thread = threading.Thread(target=self._run, name="fairlane-writer", daemon=True)
         self._thread.start()
 
@@ -126,7 +122,7 @@ class Writer:
             return self._transaction(calls)
         except sqlite3.OperationalError as error:
             return [Answer(call.future, error) for call in calls]
-        except Exception as error:  # one item's data: find it, write the others
+        except Exception as error:  # noqa: BLE001 - one item's data: find it, write the others
             return self._without_culprit(calls, error)
 
     def _without_culprit(self, calls: list[Call], error: Exception) -> list[Answer]:
@@ -145,7 +141,7 @@ class Writer:
 
     def _transaction(self, calls: list[Call]) -> list[Answer]:
         connection = self._connection
-        tx = Transaction(connection, self.queued)
+        tx = Transaction(connection, self.tally)
         connection.execute("BEGIN IMMEDIATE")
         try:
             outcomes = _run_verbs(tx, calls)
@@ -159,7 +155,7 @@ class Writer:
                 connection.execute("ROLLBACK")
             raise
         del self._published[:cleared]
-        self.queued = tx.queued
+        tx.tally.commit()
         return [
             Answer(call.future, Written(out, receipts))
             for call, out in zip(calls, outcomes, strict=True)

@@ -59,8 +59,7 @@ CREATE TABLE jobs (
 );
 
 CREATE INDEX jobs_by_user  ON jobs (tenant, user, id);
-CREATE INDEX jobs_live     ON jobs (tenant, user, key, id) WHERE finished_at IS NULL;
-CREATE INDEX jobs_finished ON jobs (finished_at)           WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished ON jobs (finished_at); -- live jobs stand at its front, as NULL
 CREATE INDEX jobs_leased   ON jobs (lease_until)           WHERE token IS NOT NULL;
 CREATE INDEX jobs_give_up  ON jobs (give_up_at)            WHERE give_up_at IS NOT NULL;
 CREATE INDEX jobs_cells    ON jobs (parent, id)            WHERE parent IS NOT NULL;

@@ -1,0 +1,3 @@
+from fairlane.cli import app
+
+app()

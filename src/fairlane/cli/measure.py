@@ -1,0 +1,190 @@
+"""Measuring the embedded engine. Every figure is taken from a real file with durable commits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+
+from fairlane.clock import SystemClock
+from fairlane.compose import embedded
+from fairlane.engine import Engine
+from fairlane.engine.settle import Done
+from fairlane.index.index import Freed
+from fairlane.index.memory import MemoryIndex
+from fairlane.model.catalog import Catalog
+from fairlane.model.entry import Entry
+from fairlane.model.job import Band, NewJob
+from fairlane.model.service import Service
+from fairlane.model.worker import Loaded, Worker
+from fairlane.presets import tasks
+
+PAYLOAD = {"text": "x" * 187}
+USERS = 100
+NAMES = tasks().tiers.names
+
+
+class Figure(NamedTuple):
+    """One thing measured: what, with which settings, in which unit, and every run's value."""
+
+    what: str
+    settings: str
+    unit: str
+    values: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+
+def catalog(limit: int = 0) -> Catalog:
+    return Catalog(tasks().tiers, [Service("noop", limit=limit)])
+
+
+def job(i: int) -> NewJob:
+    return NewJob("noop", PAYLOAD, user=f"user-{i % USERS}", tier=NAMES[i % len(NAMES)])
+
+
+@asynccontextmanager
+async def queue(limit: int = 0) -> AsyncIterator[Engine]:
+    with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
+        async with await embedded(catalog(limit), Path(folder) / "ledger.db") as engine:
+            gc.collect()
+            yield engine
+
+
+def repeat(runs: int, measure: Callable[[], Coroutine[Any, Any, float]]) -> list[float]:
+    return [uvloop.run(measure()) for _ in range(runs)]
+
+
+async def batch_submits(jobs: int, n: int) -> float:
+    """Jobs a second, two callers, n jobs a call."""
+    async with queue() as engine:
+        batches = iter([[job(i) for i in range(b, min(b + n, jobs))] for b in range(0, jobs, n)])
+
+        async def caller() -> None:
+            for batch in batches:
+                await engine.submit_many(batch)
+
+        return jobs / await _timed(caller(), caller())
+
+
+async def single_submits(jobs: int, callers: int) -> float:
+    """Jobs a second, one job a call, each answered after its durable commit."""
+    async with queue() as engine:
+        numbers = iter(range(jobs))
+
+        async def caller() -> None:
+            for i in numbers:
+                await engine.submit(job(i))
+
+        return jobs / await _timed(*(caller() for _ in range(callers)))
+
+
+async def drained(jobs: int, n: int, limit: int) -> float:
+    """Jobs a second from queued to completed, claimed and settled n at a time."""
+    async with queue(limit) as engine:
+        for start in range(0, jobs, 1000):
+            await engine.submit_many([job(i) for i in range(start, min(start + 1000, jobs))])
+        left = jobs
+
+        async def lane(number: int) -> None:
+            nonlocal left
+            worker = Worker(f"worker-{number}")
+            while left > 0:
+                leases = await engine.claim(worker, n)
+                if not leases:
+                    return
+                await engine.settle([Done(lease) for lease in leases])
+                left -= len(leases)
+
+        took = await _timed(*(lane(i) for i in range(4)))
+        if left:
+            raise RuntimeError(f"{left} jobs were not drained")
+        return jobs / took
+
+
+async def latencies(jobs: int) -> tuple[float, float]:
+    """Milliseconds from the call of submit to the start of an idle worker: p50 and p99."""
+    async with queue() as engine:
+        waits: list[float] = []
+        worker = Worker("worker")
+        started = asyncio.Event()
+
+        async def work() -> None:
+            for _ in range(jobs):
+                (lease,) = await engine.claim(worker, 1, wait=60)
+                waits.append(time.perf_counter())
+                await engine.complete(lease)
+                started.set()
+
+        task = asyncio.create_task(work())
+        taken = []
+        for i in range(jobs):
+            started.clear()
+            begin = time.perf_counter()
+            await engine.submit(job(i))
+            await started.wait()
+            taken.append((waits[i] - begin) * 1000)
+        await task
+        ranked = sorted(taken)
+        return ranked[len(ranked) // 2], ranked[len(ranked) * 99 // 100]
+
+
+async def claim_cost(waiting: int, n: int, rounds: int) -> float:
+    """Microseconds a job that the index needs to choose n, with so many waiting."""
+    index = MemoryIndex(catalog(), SystemClock())
+    await index.begin("bench")
+    await index.open("bench", 0)
+    await index.put(
+        [
+            Entry(f"{i:032x}", 1, "noop||", Band.TIER, i % 3, i, i, f"u:{i % USERS}", "", 10**6)
+            for i in range(waiting)
+        ],
+        waiting,
+    )
+    gc.collect()
+    worker, taken, spent = Worker("worker"), 0, 0.0
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        picks = await index.claim(worker, Loaded(), n, waiting, "bench")
+        spent += time.perf_counter() - begin
+        taken += len(picks.proposals)
+        await index.free([Freed(each.token) for each in picks.proposals], waiting)
+    return spent / taken * 1_000_000
+
+
+def idle_megabytes() -> float:
+    """Resident memory of a fresh process with an open, empty queue."""
+    code = (
+        "import asyncio, tempfile, pathlib, os\n"
+        "from fairlane.compose import embedded\n"
+        "from fairlane.presets import tasks\n"
+        "async def main():\n"
+        "    with tempfile.TemporaryDirectory() as folder:\n"
+        "        async with await embedded(tasks(), pathlib.Path(folder) / 'ledger.db'):\n"
+        "            pages = int(open('/proc/self/statm').read().split()[1])\n"
+        "            print(pages * os.sysconf('SC_PAGE_SIZE') / 1e6)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(  # noqa: S603 - our own interpreter, our own code
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    return float(done.stdout)
+
+
+async def _timed(*work: Coroutine[Any, Any, None]) -> float:
+    begin = time.perf_counter()
+    await asyncio.gather(*work)
+    return time.perf_counter() - begin

@@ -1,0 +1,83 @@
+"""The terms on which a request is accepted: its tier, its frozen plan, its quota. Worked out once
+for all requests that are alike, because most are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fairlane.errors import InvalidInput, UnknownName
+from fairlane.model.catalog import Catalog, checked_name
+from fairlane.model.job import NewJob
+from fairlane.model.service import Service
+from fairlane.model.step import Lane, Plan, Step
+from fairlane.model.tier import Tier
+from fairlane.policy.admission import Quota
+
+SECOND = 1_000_000
+MOST_KEPT = 10_000
+
+
+class Terms(NamedTuple):
+    tier: Tier
+    rank: int
+    plan: Plan
+    quota: Quota
+
+    @property
+    def cap(self) -> int:
+        return self.tier.max_running_per_user
+
+
+class TermsBook:
+    """All terms under one set of settings."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[tuple[object, ...], Terms] = {}
+
+    def of(self, request: NewJob, tier_name: str) -> Terms:
+        key = (
+            request.name,
+            tier_name,
+            request.regions,
+            request.capabilities,
+            request.timeout,
+            request.max_wait,
+        )
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
+            found = self._known[key] = self._work_out(request, tier_name)
+        return found
+
+    def _work_out(self, request: NewJob, tier_name: str) -> Terms:
+        catalog = self._catalog
+        tier = catalog.tiers[tier_name]
+        services = catalog.steps(request.name)
+        for region in request.regions:
+            if not any(region in service.regions for service in services):
+                raise UnknownName("region", region, {r for s in services for r in s.regions})
+        return Terms(
+            tier,
+            catalog.tiers.rank(tier_name),
+            tuple(_step(service, request, tier) for service in services),
+            Quota(tier.pending, tier.per_hour, catalog.limits.waiting),
+        )
+
+
+def _step(service: Service, request: NewJob, tier: Tier) -> Step:
+    regions = tuple(sorted(region for region in request.regions if region in service.regions))
+    needs = service.capabilities.union(
+        checked_name("capability", each) for each in request.capabilities
+    )
+    if request.timeout < 0 or request.max_wait < 0:
+        raise InvalidInput("a time limit cannot be below 0")
+    return Step(
+        service=service.name,
+        executor=service.executor,
+        lane=Lane(service.name, regions, tuple(sorted(needs))).name,
+        timeout=request.timeout or round((service.timeout or tier.timeout) * SECOND),
+        max_attempts=service.max_attempts or 1 + tier.max_retries,
+        max_wait=request.max_wait or round(service.max_wait * SECOND),
+    )

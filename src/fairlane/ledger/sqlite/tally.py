@@ -1,0 +1,54 @@
+"""Counts that quotas need, kept in memory by the one process that writes. A transaction works on a
+draft; only a durable commit makes the draft true."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from fairlane.model.job import fair_user
+
+Who = tuple[str, str]
+"""(tenant, user as fairness sees it)"""
+
+
+class Tally:
+    """`queued` jobs in line, and for everybody who has any, how many jobs queued or running."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.queued = 0
+        self.pending: dict[Who, int] = {}
+        for tenant, user, key, state, number in connection.execute(
+            "SELECT tenant, user, key, state, count(*) FROM jobs "
+            "WHERE finished_at IS NULL AND cells = 0 GROUP BY tenant, user, key, state"
+        ):
+            who = (tenant, fair_user(user, key))
+            self.pending[who] = self.pending.get(who, 0) + number
+            self.queued += number if state == "queued" else 0
+
+
+class Draft:
+    """The tally as one transaction would leave it."""
+
+    __slots__ = ("_changes", "_tally", "queued")
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._changes: dict[Who, int] = {}
+        self.queued = tally.queued
+
+    def pending(self, who: Who) -> int:
+        return self._tally.pending.get(who, 0) + self._changes.get(who, 0)
+
+    def changed(self, who: Who, jobs: int) -> None:
+        """So many more, or fewer, jobs of theirs are queued or running."""
+        self._changes[who] = self._changes.get(who, 0) + jobs
+
+    def commit(self) -> None:
+        tally = self._tally
+        tally.queued = self.queued
+        for who, change in self._changes.items():
+            left = tally.pending.get(who, 0) + change
+            if left:
+                tally.pending[who] = left
+            else:
+                tally.pending.pop(who, None)

@@ -69,7 +69,7 @@ def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | N
     for item in items:
         held = tx.execute(
             "UPDATE jobs SET progress = ? WHERE id = ? AND token = ?",
-            (rows.dumps(item.progress), item.job, item.token),
+            (rows.dumps(list(item.progress)), item.job, item.token),
         ).rowcount
         job = None if held else find(tx, item.job)
         outcomes.append(None if held else job.state if job else State.CANCELLED)

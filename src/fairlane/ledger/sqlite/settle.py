@@ -19,15 +19,17 @@ END = """
 UPDATE jobs SET state = ?, rev = rev + 1, seq = ?, written = ?, finished_at = ?, step = ?,
     attempt = ?, error_code = ?, error_message = ?, token = NULL, lease_until = NULL,
     deadline = NULL, give_up_at = NULL
-WHERE id = ?
+WHERE id = ? AND token = ?
 """
 
 REQUEUE = """
 UPDATE jobs SET state = 'queued', rev = rev + 1, seq = ?, written = ?, step = ?, lane = ?,
     attempt = ?, timeout = ?, ready_at = ?, give_up_at = ?, band = ?, token = NULL,
     lease_until = NULL, deadline = NULL
-WHERE id = ?
+WHERE id = ? AND token = ?
 """
+
+NOBODY = (None, "", 0)
 
 AFTER = {move: to[State.RUNNING] for move, to in MOVES.items() if State.RUNNING in to}
 """Where each way of settling leads."""
@@ -38,26 +40,52 @@ EVENTS = "INSERT INTO events VALUES (?, ?, ?)"
 
 
 def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
-    present = _present(tx, items)
-    outcomes: list[Settled | Stale] = []
-    winners: list[Settlement] = []
-    for item in items:
-        lease = item.lease
-        token, state, rev = present.get(lease.job, (None, None, 0))
-        if token == lease.token:
-            after = AFTER[item.move]
-            present[lease.job] = (None, after, rev + 1)
-            winners.append(item)
-            outcomes.append(Settled(after, rev + 1))
-        else:
-            outcomes.append(_too_late(tx, item, state, rev))
-    _write(tx, winners)
+    """Almost always every token holds, so all are written and counted; if one was missing, the
+    batch is taken back and written again without it."""
+    tx.execute("SAVEPOINT settle")
+    winners: Sequence[Settlement] = items
+    if _write(tx, items) < len(items):
+        tx.execute("ROLLBACK TO settle")
+        winners = _holding(tx, items)
+        _write(tx, winners)
+    tx.execute("RELEASE settle")
+    for item in winners:
+        _account_for(tx, item)
+    outcomes: list[Settled | Stale] = [
+        Settled(AFTER[item.move], item.lease.rev + 1) for item in items
+    ]
+    if len(winners) < len(items):
+        _tell_losers(tx, items, winners, outcomes)
     return _with_consequences(tx, items, winners, outcomes)
+
+
+def _holding(tx: Transaction, items: Sequence[Settlement]) -> list[Settlement]:
+    """The first settlement of each token that holds."""
+    present = _present(tx, items)
+    first: dict[str, Settlement] = {}
+    for item in items:
+        if present.get(item.lease.job, NOBODY)[0] == item.lease.token:
+            first.setdefault(item.lease.token, item)
+    return list(first.values())
+
+
+def _tell_losers(
+    tx: Transaction,
+    items: Sequence[Settlement],
+    winners: Sequence[Settlement],
+    outcomes: list[Settled | Stale],
+) -> None:
+    won = {id(item) for item in winners}
+    present = _present(tx, items)
+    for i, item in enumerate(items):
+        if id(item) not in won:
+            outcomes[i] = _too_late(tx, item, present.get(item.lease.job))
 
 
 def _present(
     tx: Transaction, items: Sequence[Settlement]
-) -> dict[str, tuple[str | None, str | None, int]]:
+) -> dict[str, tuple[str | None, str, int]]:
+    """(token, state, rev) of each job."""
     return {
         job: (token, state, rev)
         for part in chunks([item.lease.job for item in items])
@@ -70,7 +98,7 @@ def _present(
 def _with_consequences(
     tx: Transaction,
     items: Sequence[Settlement],
-    winners: list[Settlement],
+    winners: Sequence[Settlement],
     outcomes: list[Settled | Stale],
 ) -> list[Settled | Stale]:
     """Slots freed or kept, and fan-outs that end with their last cell."""
@@ -92,56 +120,59 @@ def _with_consequences(
     ]
 
 
-def _too_late(tx: Transaction, item: Settlement, state: str | None, rev: int) -> Settled | Stale:
+def _too_late(
+    tx: Transaction, item: Settlement, present: tuple[str | None, str, int] | None
+) -> Settled | Stale:
     """The same settlement again is answered as before; any other hears what became of the job."""
+    if present is None:
+        return Stale(None)
+    _, state, rev = present
     row = tx.execute(
         "SELECT outcome FROM attempts WHERE job = ? AND fence = ? AND token = ?",
         (item.lease.job, item.lease.fence, item.lease.token),
     ).fetchone()
-    if row is not None and row[0] == item.outcome and state is not None:
+    if row is not None and row[0] == item.outcome:
         return Settled(State(state), rev, again=True)
-    return Stale(State(state) if state is not None else None)
+    return Stale(State(state))
 
 
-def _write(tx: Transaction, winners: list[Settlement]) -> None:
+def _write(tx: Transaction, items: Sequence[Settlement]) -> int:
+    """Write what these settlements say. Returns how many of their tokens held."""
     ends, requeues, attempts, steps, events = [], [], [], [], []
-    for item in winners:
+    for item in items:
         lease = item.lease
-        done = item.move is Move.COMPLETE or item.move is Move.ADVANCE
         facts = [*unwritten(lease), *item.facts]
         seq = lease.written + len(facts)
         events.append((lease.job, lease.written + 1, facts_text(facts)))
         attempts.append(attempt_row(item, item.now))
-        if done:
-            steps.append(
-                (
-                    lease.job,
-                    lease.step,
-                    lease.service,
-                    item.output,
-                    item.metrics,
-                    lease.attempt,
-                    item.now,
-                )
-            )
+        if item.move is Move.COMPLETE or item.move is Move.ADVANCE:
+            steps.append(_step_row(item))
         if AFTER[item.move] is State.QUEUED:
-            tx.touched.append(lease.job)
             requeues.append(_requeue_row(item, seq))
         else:
             ends.append(_end_row(item, seq))
-            tx.tally.changed((lease.tenant, lease.user), -1)
-            if lease.skipped and item.move is not Move.COMPLETE and lease.step == 0:
-                refund(tx, lease.job, item.now)
-    for statement, rows in (
-        (END, ends),
-        (REQUEUE, requeues),
-        (ATTEMPT, attempts),
-        (STEP, steps),
-        (EVENTS, events),
-    ):
-        if rows:
-            tx.executemany(statement, rows)
-    tx.tally.queued += len(requeues)
+    held = _many(tx, END, ends) + _many(tx, REQUEUE, requeues)
+    if held == len(items):
+        _many(tx, ATTEMPT, attempts)
+        _many(tx, STEP, steps)
+        _many(tx, EVENTS, events)
+    return held
+
+
+def _many(tx: Transaction, statement: str, rows: list[tuple[Any, ...]]) -> int:
+    return tx.executemany(statement, rows).rowcount if rows else 0
+
+
+def _account_for(tx: Transaction, item: Settlement) -> None:
+    """What else follows: the counts, the outbox, and money back for a skip that brought nothing."""
+    lease = item.lease
+    if AFTER[item.move] is State.QUEUED:
+        tx.tally.queued += 1
+        tx.touched.append(lease.job)
+        return
+    tx.tally.changed((lease.tenant, lease.user), -1)
+    if lease.paid_at and item.move is not Move.COMPLETE and lease.step == 0:
+        refund(tx, lease.job, item.now)
 
 
 def unwritten(lease: Lease) -> list[Fact]:
@@ -171,6 +202,19 @@ def attempt_row(item: Settlement, now: int) -> tuple[Any, ...]:
     )
 
 
+def _step_row(item: Settlement) -> tuple[Any, ...]:
+    lease = item.lease
+    return (
+        lease.job,
+        lease.step,
+        lease.service,
+        item.output,
+        item.metrics,
+        lease.attempt,
+        item.now,
+    )
+
+
 def _end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
     lease, error = item.lease, item.error
     step = lease.step + 1 if item.move is Move.COMPLETE else lease.step
@@ -185,6 +229,7 @@ def _end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
         code,
         message,
         lease.job,
+        lease.token,
     )
 
 
@@ -202,6 +247,7 @@ def _requeue_row(item: Settlement, seq: int) -> tuple[Any, ...]:
         item.give_up_at,
         item.band,
         lease.job,
+        lease.token,
     )
 
 

@@ -58,7 +58,8 @@ Report = Done | Failed | GivenBack
 async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]:
     """Each report's own outcome, in order. Stale = the lease was gone and nothing was written."""
     now = core.now()
-    settlements = [await _settlement(core, report, now) for report in reports]
+    health = await _service_health(core, reports, now)
+    settlements = [_settlement(core, report, health, now) for report in reports]
     written = await core.ledger.settle(settlements)
     await _tell_index(core, settlements, written.outcomes, now)
     core.ledger.published(written.receipts)
@@ -71,12 +72,12 @@ async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]
     return written.outcomes
 
 
-async def _settlement(core: Core, report: Report, now: int) -> Settlement:
+def _settlement(core: Core, report: Report, health: Health, now: int) -> Settlement:
     match report:
         case Done():
             return _done(core, report, now)
         case Failed():
-            return await _failed(core, report, now)
+            return _failed(core, report, health, now)
         case GivenBack():
             return _given_back(report, now)
 
@@ -158,9 +159,9 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
 
 
 # --- the step failed -----------------------------------------------------------------------------
-async def _failed(core: Core, report: Failed, now: int) -> Settlement:
+def _failed(core: Core, report: Failed, health: Health, now: int) -> Settlement:
     lease, service = report.lease, core.catalog.service(report.lease.service)
-    free, not_before = await _service_health(core, report, now)
+    not_before = health.closed_until.get(lease.token, 0)
     verdict = judge(
         Tried(
             report.fault,
@@ -168,7 +169,7 @@ async def _failed(core: Core, report: Failed, now: int) -> Settlement:
             lease.at.max_attempts,
             lease.deadline - lease.started_at,
             lease.at.timeout,
-            free,
+            free=lease.job in health.free,
         ),
         core.jitter.randrange(1000),
         tuple(round(delay * SECOND) for delay in service.backoff),
@@ -188,20 +189,35 @@ def _judged(report: Failed, verdict: Verdict, service: Service, start: int, now:
             return _ended(report, Code.MAX_ATTEMPTS, now)
 
 
-async def _service_health(core: Core, report: Failed, now: int) -> tuple[bool, int]:
-    """Whether the failure is the service's and costs nothing, and until when it is closed."""
-    lease = report.lease
-    call = Call(lease.service, lease.region, lease.token)
-    if report.fault is Fault.UNAVAILABLE:
-        failure = await core.index.unavailable(call, lease.job, now, report.retry_after)
-        if failure.forgiven:
-            await core.ledger.forgive(failure.forgiven)
-        return failure.free, failure.gate.closed_until
-    if report.fault in (Fault.TIMEOUT, Fault.TRANSIENT):
-        await core.index.unprobed([lease.token])
-    else:
-        await core.index.answered([call])
-    return False, 0
+class Health(NamedTuple):
+    """What these reports say about their services: jobs whose failure costs nothing, and by token
+    until when the gate is closed."""
+
+    free: set[str]
+    closed_until: dict[str, int]
+
+
+async def _service_health(core: Core, reports: Sequence[Report], now: int) -> Health:
+    health = Health(set(), {})
+    forgiven: set[str] = set()
+    for report in reports:
+        if not isinstance(report, Failed):
+            continue
+        lease = report.lease
+        call = Call(lease.service, lease.region, lease.token)
+        if report.fault is Fault.UNAVAILABLE:
+            failure = await core.index.unavailable(call, lease.job, now, report.retry_after)
+            health.closed_until[lease.token] = failure.gate.closed_until
+            health.free.update(failure.forgiven)
+            forgiven.update(failure.forgiven)
+            if failure.free:
+                health.free.add(lease.job)
+        elif report.fault not in (Fault.TIMEOUT, Fault.TRANSIENT):
+            await core.index.answered([call])
+    settled_now = {report.lease.job for report in reports}
+    if forgiven - settled_now:
+        await core.ledger.forgive(sorted(forgiven - settled_now))
+    return health
 
 
 def _retry(report: Failed, verdict: Retry, service: Service, start: int, now: int) -> Settlement:

@@ -121,7 +121,8 @@ class Index(Protocol):
 
     async def free(self, freed: Sequence[Freed], now: int) -> None:
         """These leases have ended: slots free except those kept, counters corrected, workers woken.
-        A second time changes nothing."""
+        A probe that ends without an answer lets another one look. A second time changes
+        nothing."""
 
     async def unverified(self, before: int, limit: int) -> list[Held]:
         """Held entries that nobody has verified since `before`, oldest first."""
@@ -144,9 +145,6 @@ class Index(Protocol):
 
     async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
         """The service did not answer. What that means for its gate and for this job."""
-
-    async def unprobed(self, tokens: Sequence[str]) -> None:
-        """These attempts ended without saying anything about their services."""
 
     async def learn_load(self, service: str, model: str, duration: int) -> None:
         """A worker took this long to load the model."""

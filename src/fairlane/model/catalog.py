@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fairlane.errors import InvalidInput, UnknownName
-from fairlane.model.service import Pool, Provider, Service
+from fairlane.model.service import RATE_WINDOW, Pool, Provider, Service, rate_pool
 from fairlane.model.tier import Tiers
 
 NAME = re.compile(r"^[A-Za-z0-9_.\-]{1,100}$")
-MINUTE = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +117,4 @@ def checked_name(kind: str, name: str) -> str:
 
 def _limited(name: str, limit: int, rate: int) -> tuple[Pool, ...]:
     slots = (Pool(name, limit),) if limit else ()
-    return (*slots, Pool(f"rate:{name}", rate, MINUTE)) if rate else slots
+    return (*slots, Pool(rate_pool(name), rate, RATE_WINDOW)) if rate else slots

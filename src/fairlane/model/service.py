@@ -49,6 +49,19 @@ class Pool(NamedTuple):
     window: int = 0
 
 
+RATE_WINDOW = 60_000_000
+"""A rate counts grants in the last minute."""
+
+
+def rate_pool(pool: str) -> str:
+    """The pool behind a rate on what this pool limits."""
+    return f"rate:{pool}"
+
+
+def is_rate_pool(name: str) -> bool:
+    return name.startswith("rate:")
+
+
 def user_pool(user: str) -> str:
     """The pool behind `max_running_per_user`."""
     return f"user:{user}"

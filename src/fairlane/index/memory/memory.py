@@ -190,6 +190,8 @@ class MemoryIndex:
         refused: bool = False,
     ) -> None:
         self.pools.release(token, kept=kept, refused=refused)
+        if self.gates:
+            self._forget_probe(token)
         if self._loading:
             self._freed.add(token)
         held = self.held.pop(token, None)
@@ -203,8 +205,6 @@ class MemoryIndex:
         if self._parked and entry.user in self._parked:
             for desk, flow in self._parked.pop(entry.user):
                 desk.unpark(flow)
-        if refused and self.gates:
-            self._forget_probe(token)
 
     def park(self, desk: Desk, flow: Flow) -> None:
         """Its user has as many jobs running as allowed: out of the order until one ends."""
@@ -276,11 +276,6 @@ class MemoryIndex:
         failure = failed(self.gates.get(key, Gate()), call.token, job, now, retry_after)
         self._set_gate(key, failure.gate)
         return failure
-
-    async def unprobed(self, tokens: Sequence[str]) -> None:
-        if self.gates:
-            for token in tokens:
-                self._forget_probe(token)
 
     def _forget_probe(self, token: str) -> None:
         for key, gate in self.gates.items():

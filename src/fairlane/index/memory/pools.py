@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator
 
 from fairlane.model.lease import Slot
-from fairlane.model.service import Pool, is_user_pool, user_pool
+from fairlane.model.service import Pool, is_rate_pool, is_user_pool, user_pool
 
 
 class SlotPool:
@@ -121,7 +121,7 @@ class Pools:
         for slot in slots:
             if (slot.pool, slot.n) in keep:
                 stays.append(slot)
-            elif refused or not slot.until:
+            elif refused or not is_rate_pool(slot.pool):
                 self._give(slot, token)
         if stays:
             self._by_token[token] = stays

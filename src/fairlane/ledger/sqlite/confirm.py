@@ -11,6 +11,7 @@ from fairlane.ledger.sqlite.rows import chunks, loads, marks, plan
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import fair_user
 from fairlane.model.lease import Lease
+from fairlane.model.service import RATE_WINDOW, is_rate_pool
 from fairlane.model.state import MOVES, Move
 
 COLUMNS = (
@@ -101,7 +102,7 @@ def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
     """All slots or none. One writer: what is free when we look is free when we insert."""
     wrong: list[str] = []
     for slot in item.slots:
-        if slot.until:
+        if is_rate_pool(slot.pool):
             tx.execute("DELETE FROM slots WHERE pool = ? AND until <= ?", (slot.pool, item.now))
         if not _is_free(tx, slot.pool, slot.n, item.cap):
             wrong.append(slot.pool)
@@ -111,9 +112,17 @@ def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
         return None
     tx.executemany(
         "INSERT INTO slots VALUES (?, ?, ?, ?, ?)",
-        [(slot.pool, slot.n, item.token, item.job, slot.until or None) for slot in item.slots],
+        [
+            (slot.pool, slot.n, item.token, item.job, _until(slot.pool, item.now))
+            for slot in item.slots
+        ],
     )
     return None
+
+
+def _until(pool: str, now: int) -> int | None:
+    """When a slot ends by itself: only a rate's does."""
+    return now + RATE_WINDOW if is_rate_pool(pool) else None
 
 
 def _is_free(tx: Transaction, pool: str, n: int, cap: int) -> bool:
@@ -124,7 +133,7 @@ def _is_free(tx: Transaction, pool: str, n: int, cap: int) -> bool:
         "EXISTS (SELECT 1 FROM slots WHERE pool = ? AND n = ?)",
         (pool, size, pool, n),
     ).fetchone()
-    if same or n > size:
+    if same or not 0 < n <= size:
         return False
     if above:
         (held,) = tx.execute("SELECT count(*) FROM slots WHERE pool = ?", (pool,)).fetchone()

@@ -14,6 +14,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.job import Job, NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Fairness, Service
+from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
 
@@ -39,6 +40,7 @@ class World:
     def __init__(self, settings: Catalog, path: Path) -> None:
         self.settings, self.path = settings, path
         self.clock = ManualClock()
+        self.starts = 0
         self.engine: Engine
 
     async def __aenter__(self) -> World:
@@ -49,7 +51,10 @@ class World:
         await self.engine.stop()
 
     async def start(self) -> None:
-        engine = await embedded(self.settings, self.path, clock=self.clock, sweeping=False, seed=1)
+        self.starts += 1  # each life makes ids of its own, also without time in between
+        engine = await embedded(
+            self.settings, self.path, clock=self.clock, sweeping=False, seed=self.starts
+        )
         self.engine = await engine.__aenter__()
 
     async def restart(self) -> None:
@@ -82,6 +87,28 @@ class World:
         self.clock.advance(seconds(duration))
         for _ in range(sweeps):
             await self.engine.sweep()
+
+    async def drain(self, *workers: Worker) -> int:
+        """Run everything to its end, letting time pass where needed; how many attempts it took."""
+        attempts = 0
+        for _ in range(200):
+            leases = [
+                lease
+                for worker in workers or (Worker("w"),)
+                for lease in await self.claim(100, worker)
+            ]
+            attempts += len(leases)
+            for lease in leases:
+                await self.engine.complete(lease)
+            if not leases:
+                if not await self.live():
+                    return attempts
+                await self.pass_time(20)
+        raise AssertionError(f"after 200 rounds {await self.live()} jobs still live")
+
+    async def live(self) -> int:
+        """How many jobs are queued or running."""
+        return await self.engine.count(State.QUEUED) + await self.engine.count(State.RUNNING)
 
     async def healthy(self) -> None:
         """The ledger's own promises hold."""

@@ -1,9 +1,13 @@
-"""The fenced blocks of README.md, and the commands in its shell blocks."""
+"""The fenced blocks of a page, README.md unless another is named, and how they are run."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.repo.checkout import ROOT
 
@@ -11,6 +15,7 @@ README = ROOT / "README.md"
 FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 SHELLS = {"bash", "sh", "shell", "console"}
 BETWEEN_COMMANDS = {"|", "||", "&", "&&", ";", "(", ")"}
+PATIENCE = 60
 
 
 @dataclass(frozen=True)
@@ -20,16 +25,30 @@ class Block:
     line: int
 
 
-def blocks() -> list[Block]:
-    text = README.read_text("utf-8") if README.exists() else ""
+def blocks(page: Path = README) -> list[Block]:
+    text = page.read_text("utf-8") if page.exists() else ""
     return [
         Block(match["language"], match["text"], text.count("\n", 0, match.start()) + 1)
         for match in FENCE.finditer(text)
     ]
 
 
-def python_blocks() -> list[Block]:
-    return [block for block in blocks() if block.language in {"python", "py"}]
+def python_blocks(page: Path = README) -> list[Block]:
+    return [block for block in blocks(page) if block.language in {"python", "py"}]
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments, in that folder, as a reader would run it."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONWARNINGS": "error", "TERM": "dumb"},
+        stdin=subprocess.DEVNULL,
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=PATIENCE,
+    )
 
 
 def shell_commands() -> list[list[str]]:

@@ -1,10 +1,7 @@
 """What README.md tells a reader to type works."""
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,12 +11,12 @@ from tests.repo.readme import (
     README,
     Block,
     arguments_of,
+    blocks,
     commands_in,
     python_blocks,
+    run,
     shell_commands,
 )
-
-PATIENCE = 60
 
 
 def test_there_is_a_readme() -> None:
@@ -62,6 +59,13 @@ def test_every_python_block_in_the_readme_runs(block: Block, tmp_path: Path) -> 
     assert done.returncode == 0, f"README.md, line {block.line}:\n{done.stdout}{done.stderr}"
 
 
+def test_the_example_in_the_readme_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    (example,) = python_blocks()
+    (shown,) = [block for block in blocks() if block.language == "text"]
+    (tmp_path / "example.py").write_text(example.text, "utf-8")
+    assert run(["example.py"], tmp_path).stdout == shown.text
+
+
 def test_shell_lines_are_read_as_a_shell_reads_them() -> None:
     line = 'A=1 make test ARGS="-k x" && fairlane jobs --tier high | head > out  # why'
     assert list(commands_in(line)) == [
@@ -69,19 +73,6 @@ def test_shell_lines_are_read_as_a_shell_reads_them() -> None:
         ["fairlane", "jobs", "--tier", "high"],
         ["head"],
     ]
-
-
-def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONWARNINGS": "error", "TERM": "dumb"},
-        stdin=subprocess.DEVNULL,
-        check=False,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=PATIENCE,
-    )
 
 
 def makefile_targets() -> set[str]:

@@ -126,7 +126,7 @@ async def _finish(engine: Engine, scene: Scene, lease: Lease, chance: random.Ran
         return
     await engine.complete(lease, {"made_by": lease.service})
     if lease.last_step:
-        user = lease.user.partition(":")[2]
+        user = lease.user.rpartition(":")[2]
         scene.done[user] = scene.done.get(user, 0) + 1
 
 
@@ -188,7 +188,7 @@ def _people(scene: Scene) -> Table:
         table.add_column(name, justify="left" if name in ("user", "tier") else "right")
     running: dict[str, int] = {}
     for lease in scene.running.values():
-        user = lease.user.partition(":")[2]
+        user = lease.user.rpartition(":")[2]
         running[user] = running.get(user, 0) + 1
     for user, tier in PEOPLE.items():
         counts = (scene.submitted.get(user, 0), running.get(user, 0), scene.done.get(user, 0))

@@ -63,7 +63,7 @@ class Core:
             rank=tiers.rank(job.tier),
             score=job.paid_at if job.band is Band.SKIP else job.ready_at - job.waited,
             ready_at=job.ready_at,
-            user=fair_user(job.user, job.key),
+            user=fair_user(job.tenant, job.user, job.key),
             model=job.model,
             cost=self.costs.get(job.current.service, job.model),
             cap=tiers[job.tier].max_running_per_user,

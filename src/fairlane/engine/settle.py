@@ -122,6 +122,7 @@ def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:
         model=lease.model,
         cost=core.costs.get(service, lease.model),
         cap=tiers.all[rank].max_running_per_user,
+        announced=tiers.rank(lease.level),
     )
 
 
@@ -161,7 +162,7 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
 # --- the step failed -----------------------------------------------------------------------------
 def _failed(core: Core, report: Failed, health: Health, now: int) -> Settlement:
     lease, service = report.lease, core.catalog.service(report.lease.service)
-    not_before = health.closed_until.get(lease.token, 0)
+    not_before = max(health.closed_until.get(lease.token, 0), now + report.retry_after)
     verdict = judge(
         Tried(
             report.fault,

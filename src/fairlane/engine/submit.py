@@ -97,7 +97,7 @@ def _entries(
                     on.rank,
                     each.ready_at,
                     each.ready_at,
-                    fair_user(each.user, each.key),
+                    fair_user(each.tenant, each.user, each.key),
                     each.model,
                     core.costs.get(first.service, each.model),
                     on.cap,
@@ -109,9 +109,6 @@ def _entries(
 
 # --- preparing ---------------------------------------------------------------------------------
 def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: int) -> Submission:
-    refusal = admit_duration(terms.tier, request.duration)
-    if refusal is not None:
-        raise refusal
     if request.model and ("|" in request.model or len(request.model) > 100):
         raise InvalidInput('a model name has at most 100 characters and no "|"')
     first = terms.plan[0]
@@ -136,6 +133,7 @@ def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: 
         request.callback,
         request.trace,
         terms.quota,
+        admit_duration(terms.tier, request.duration),
     )
     if request.idempotency_key is not None:
         submission = submission._replace(
@@ -143,7 +141,8 @@ def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: 
             keep_keys=round(limits.keep_keys * SECOND),
         )
     if request.matrix is not None:
-        submission = submission._replace(cells=_cells(core, request, submission, now))
+        cells = _cells(core, request, submission, now)
+        submission = submission._replace(cells=cells, give_up_at=None)
     return submission
 
 

@@ -11,6 +11,7 @@ from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.entry import Entry
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
+from fairlane.policy.admission import HOUR
 
 SECOND = 1_000_000
 BATCH = 500
@@ -88,7 +89,7 @@ async def announce_promotions(core: Core) -> int:
     if not found:
         return 0
     names = core.catalog.tiers.names
-    await core.ledger.promote([(job, names[rank]) for job, rank in found], now)
+    await core.ledger.promote([(job, names[rank]) for job, rank in found], names, now)
     await core.index.announced(found)
     core.watchers.tell(job for job, _ in found)
     return len(found)
@@ -103,6 +104,8 @@ async def reconcile(core: Core) -> int:
         wrong = await core.index.differing(queued)
         if wrong:
             corrected += await _mend(core, wrong)
+    async for shown in core.index.walk(2_000):
+        corrected += await _drop_ghosts(core, shown)
     for pool in core.catalog.all_pools():
         rows = [(row.slot, row.token) for row in await core.ledger.slots(pool)]
         corrected += await core.index.sync_slots(pool, rows, core.now())
@@ -121,11 +124,25 @@ async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:
     return len(wrong)
 
 
+async def _drop_ghosts(core: Core, shown: list[Entry]) -> int:
+    """What the index shows as waiting and the ledger does not have in line."""
+    found = await core.ledger.jobs([entry.id for entry in shown])
+    ghosts = [
+        entry
+        for entry in shown
+        if entry.id not in found or found[entry.id].state is not State.QUEUED
+    ]
+    for ghost in ghosts:
+        await core.index.mend(ghost, None, core.now())
+    return len(ghosts)
+
+
 async def retire(core: Core) -> int:
-    """Remove what has been kept long enough, a bounded number at a time."""
+    """Remove what has been kept long enough, a bounded number at a time. An hour at the least: the
+    hourly quota counts records."""
     limits, now = core.catalog.limits, core.now()
     return await core.ledger.retire(
-        now - round(limits.keep_finished * SECOND),
+        now - max(HOUR, round(limits.keep_finished * SECOND)),
         now - round(limits.keep_dead * SECOND),
         now - round(limits.keep_keys * SECOND),
         RETIRED_AT_ONCE,

@@ -6,7 +6,7 @@ time: it costs time, never a promise, because the ledger confirms everything it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
 from fairlane.model.catalog import Catalog
@@ -158,6 +158,9 @@ class Index(Protocol):
 
     async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
         """Waiting jobs that the index does not show like this, held ones aside: (job, shown)."""
+
+    def walk(self, page: int) -> AsyncIterator[list[Entry]]:
+        """Everything that waits, page by page, as of when it began."""
 
     async def stats(self) -> Stats: ...
 

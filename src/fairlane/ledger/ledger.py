@@ -32,7 +32,8 @@ class Written(NamedTuple, Generic[T]):
 
 
 class Submission(NamedTuple):
-    """A job ready to be written. `cells` makes it a fan-out, written with it or not at all."""
+    """A job ready to be written. `cells` makes it a fan-out, written with it or not at all;
+    `refusal` is what it is refused with unless its idempotency key is known."""
 
     id: str
     tenant: str
@@ -52,6 +53,7 @@ class Submission(NamedTuple):
     callback: str | None
     trace: str | None
     quota: Quota
+    refusal: FairlaneError | None = None
     idempotency: tuple[str, str, str] | None = None
     keep_keys: int = 0
     parent: str | None = None
@@ -253,8 +255,11 @@ class Ledger(Protocol):
     async def skip(self, request: Request, price: int) -> Written[Skipped | FairlaneError]:
         """Charged and moved to the very front, together or not at all, once in a job's life."""
 
-    async def promote(self, levels: Sequence[tuple[str, str]], now: int) -> list[str | None]:
-        """Announce (job, tier) to owners of queued jobs, each level once; the old level or None."""
+    async def promote(
+        self, levels: Sequence[tuple[str, str]], order: Sequence[str], now: int
+    ) -> list[str | None]:
+        """Announce (job, tier) to owners of queued jobs: the old level, or None where it was as
+        good. `order` names the tiers, best first."""
 
     async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
         """Queued jobs past their longest wait have failed, resumable."""

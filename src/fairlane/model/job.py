@@ -124,6 +124,6 @@ class Job:
         return self.waited
 
 
-def fair_user(user: str | None, key: str) -> str:
+def fair_user(tenant: str, user: str | None, key: str) -> str:
     """On whose share a job runs. All jobs of one key that name no user are one user."""
-    return f"u:{user}" if user is not None else f"k:{key}"
+    return f"{tenant}:u:{user}" if user is not None else f"{tenant}:k:{key}"

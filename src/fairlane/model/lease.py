@@ -33,6 +33,7 @@ class Lease(NamedTuple):
     tenant: str
     user: str
     tier: str
+    level: str
     model: str
     region: str | None
     worker: str

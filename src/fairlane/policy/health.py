@@ -55,7 +55,7 @@ def failed(gate: Gate, token: str, job: str, now: int, retry_after: int = 0) -> 
         closed = Gate(gate.failed, now + (retry_after or delay), delay)
         return Failure(closed, free=True, forgiven=())
     streak = (*(each for each in gate.failed if each != job), job)
-    if len(streak) < CLOSE_AFTER and not retry_after:
+    if len(streak) < CLOSE_AFTER:
         return Failure(Gate(streak), free=False, forgiven=())
     closed = Gate(streak, now + (retry_after or FIRST_DELAY), FIRST_DELAY)
     return Failure(closed, free=True, forgiven=streak[:-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
@@ -212,6 +212,8 @@ class MemoryIndex:
         self._parked.setdefault(flow.user, []).append((desk, flow))
 
     def _move_due(self, now: int) -> None:
+        if self._loading:
+            return
         for _ in range(DUE_A_CLAIM):
             if not self._delayed or self._delayed[0][0] > now:
                 return
@@ -293,9 +295,11 @@ class MemoryIndex:
 
     # --- looking -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
+        self._move_due(now)
         return views.standing(self, job, now)
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
+        self._move_due(now)
         return views.promotable(self, now, limit)
 
     async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
@@ -308,6 +312,11 @@ class MemoryIndex:
 
     async def stats(self) -> Stats:
         return views.stats(self)
+
+    async def walk(self, page: int) -> AsyncIterator[list[Entry]]:
+        entries = list(self.waiting.values())
+        for start in range(0, len(entries), page):
+            yield entries[start : start + page]
 
     async def has_lane(self, lane: str) -> bool:
         desk = self.desks.get(lane.split("|", 1)[0])
@@ -350,6 +359,10 @@ class MemoryIndex:
         entries = sorted(self.waiting.values(), key=lambda entry: (entry.score, entry.id))
         self.waiting, self._loading = {}, False
         self._gone, self._freed = {}, set()
+        self.gates = {
+            key: gate if gate.probe in self.held else forget_probe(gate, gate.probe)
+            for key, gate in self.gates.items()
+        }
         for held in self.held.values():
             self._desk(held.entry).resume(held.entry)
         for entry in entries:

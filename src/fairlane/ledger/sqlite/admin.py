@@ -76,9 +76,8 @@ def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]
     for item in items:
         account = account_of(item.tenant, item.user)
         source, target = (MINT, account) if item.amount >= 0 else (account, MINT)
-        refusal = transfer(
-            tx, item.operation, source, target, abs(item.amount), item.now, item.note
-        )
+        operation = f"credit:{account}:{item.operation}"
+        refusal = transfer(tx, operation, source, target, abs(item.amount), item.now, item.note)
         outcomes.append(refusal or balance(tx, account))
     return outcomes
 
@@ -185,11 +184,13 @@ def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
 
 
 def _retire(tx: Transaction, item: Retirement) -> int:
-    """Children of a parent that lives, and jobs the outbox still names, stay."""
+    """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
+    names, stay."""
     found = tx.execute(
         "SELECT id, state FROM jobs WHERE finished_at <= ? "
         "AND (state <> 'dead' OR finished_at <= ?) "
         "AND (parent IS NULL OR parent NOT IN (SELECT id FROM jobs WHERE finished_at IS NULL)) "
+        "AND (cells = 0 OR NOT EXISTS (SELECT 1 FROM jobs cell WHERE cell.parent = jobs.id)) "
         "AND id NOT IN (SELECT value FROM outbox, json_each(outbox.jobs)) "
         "ORDER BY finished_at LIMIT ?",
         (item.finished_before, item.dead_before, item.limit),

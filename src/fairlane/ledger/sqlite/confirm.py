@@ -17,7 +17,7 @@ from fairlane.model.state import MOVES, Move
 COLUMNS = (
     "id, state, rev, lane, tier, user, key, ready_at, token, fence, timeout, plan, step, attempt, "
     "input, tenant, model, waited, seq, written, paid_at, parent, trace, name, started_at, "
-    "lease_until, deadline, created_at"
+    "lease_until, deadline, created_at, level"
 )
 
 CLAIMABLE = frozenset(MOVES[Move.CLAIM])
@@ -84,7 +84,8 @@ def _refusal(
         return Unconfirmed(f"job is {state} at rev {rev}")
     if ready_at > item.now:
         return Unconfirmed("not ready yet")
-    if (lane, tier, fair_user(user, key)) != (item.lane, item.tier, item.user):
+    who = fair_user(row[15], user, key)
+    if (lane, tier, who) != (item.lane, item.tier, item.user):
         return Unconfirmed("another lane, tier or user")
     if item.slots or item.pools:
         return _wrong_pools(item)
@@ -146,7 +147,7 @@ def _lease(
 ) -> Lease:
     (_, _, rev, _, tier, _, _, ready_at, _, fence, timeout, plan_text, step, attempt) = row[:14]
     (tenant, model, waited, seq, written, paid_at, parent, trace, name) = row[15:24]
-    started_at, lease_until, deadline, created_at = row[24:]
+    started_at, lease_until, deadline, created_at, level = row[24:]
     if not again:
         rev, fence, attempt, seq = rev + 1, fence + 1, attempt + 1, seq + 1
         started_at, deadline = item.now, item.now + timeout
@@ -166,6 +167,7 @@ def _lease(
         tenant=tenant,
         user=item.user,
         tier=tier,
+        level=level,
         model=model,
         region=item.region,
         worker=item.worker,

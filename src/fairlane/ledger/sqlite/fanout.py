@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlane.ledger.sqlite.history import find, write_events
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.event import EventType, Fact
-from fairlane.model.state import Code, State
+from fairlane.model.state import Code, Move, State, moved
 
 
 def cell_ended(tx: Transaction, parent: str, now: int) -> str | None:
@@ -22,10 +22,10 @@ def cell_ended(tx: Transaction, parent: str, now: int) -> str | None:
 
 def cell_reopened(tx: Transaction, parent: str, now: int) -> None:
     """Count one cell up again; a parent that had ended runs again."""
-    (state,) = tx.execute(
+    row = tx.execute(
         "UPDATE jobs SET cells_left = cells_left + 1 WHERE id = ? RETURNING state", (parent,)
     ).fetchone()
-    if state in (State.COMPLETED, State.FAILED):
+    if row is not None and moved(State(row[0]), Move.REOPEN) is not None:
         tx.execute(
             "UPDATE jobs SET state = 'running', rev = rev + 1, finished_at = NULL, "
             "error_code = NULL, error_message = NULL WHERE id = ?",

@@ -32,7 +32,11 @@ class ProgressReport(NamedTuple):
 class Promotion(NamedTuple):
     job: str
     level: str
+    ranks: dict[str, int]
     now: int
+
+    def is_news(self, told: str) -> bool:
+        return self.ranks[self.level] < self.ranks.get(told, len(self.ranks))
 
 
 class Unconfirmed(NamedTuple):
@@ -107,7 +111,7 @@ def promote(tx: Transaction, items: Sequence[Promotion]) -> list[str | None]:
     outcomes: list[str | None] = []
     for item in items:
         job = find(tx, item.job)
-        if job is None or moved(job.state, Move.PROMOTE) is None or job.level == item.level:
+        if job is None or moved(job.state, Move.PROMOTE) is None or not item.is_news(job.level):
             outcomes.append(None)
             continue
         fact = Fact(EventType.JOB_PROMOTED, item.now, {"old": job.level, "new": item.level})
@@ -149,7 +153,7 @@ def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
             refund(tx, job.id, now)
         if job.parent is not None:
             cell_ended(tx, job.parent, now)
-        tx.tally.changed((job.tenant, fair_user(job.user, job.key)), -1)
+        tx.tally.changed(fair_user(job.tenant, job.user, job.key), -1)
         tx.touched.append(job.id)
     tx.tally.queued -= len(jobs)
     return jobs

@@ -126,8 +126,11 @@ class SqliteLedger:
     async def skip(self, request: Request, price: int) -> Written[Skipped | FairlaneError]:
         return await self._writer.write(moves.skip, [moves.SkipRequest(request, price)])
 
-    async def promote(self, levels: Sequence[tuple[str, str]], now: int) -> list[str | None]:
-        items = [leases.Promotion(job, level, now) for job, level in levels]
+    async def promote(
+        self, levels: Sequence[tuple[str, str]], order: Sequence[str], now: int
+    ) -> list[str | None]:
+        ranks = {tier: rank for rank, tier in enumerate(order)}
+        items = [leases.Promotion(job, level, ranks, now) for job, level in levels]
         return (await self._writer.write(leases.promote, items)).outcomes
 
     async def give_up(self, now: int, limit: int) -> Written[list[Job]]:

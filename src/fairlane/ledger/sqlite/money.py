@@ -21,11 +21,16 @@ def balance(tx: Transaction | sqlite3.Connection, account: str) -> int:
     return 0 if row is None else int(row[0])
 
 
+def is_done(tx: Transaction, operation: str) -> bool:
+    found = tx.execute("SELECT 1 FROM entries WHERE operation = ? LIMIT 1", (operation,))
+    return found.fetchone() is not None
+
+
 def transfer(
     tx: Transaction, operation: str, source: str, target: str, amount: int, now: int, note: str
 ) -> InsufficientCredits | None:
     """Move credits, once for one operation however often it is run."""
-    if tx.execute("SELECT 1 FROM entries WHERE operation = ?", (operation,)).fetchone():
+    if is_done(tx, operation):
         return None
     available = balance(tx, source)
     if available < amount and not source.startswith("house:"):

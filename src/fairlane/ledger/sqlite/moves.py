@@ -11,7 +11,7 @@ from fairlane.ledger.ledger import Ended, Reopened, Request, Skipped
 from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
 from fairlane.ledger.sqlite.history import find, write_events
-from fairlane.ledger.sqlite.money import SKIPS, account_of, balance, refund, transfer
+from fairlane.ledger.sqlite.money import SKIPS, account_of, balance, is_done, refund, transfer
 from fairlane.ledger.sqlite.settle import keep_until
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.attempt import Outcome
@@ -182,13 +182,13 @@ def _skip(tx: Transaction, request: Request, price: int) -> Skipped | FairlaneEr
     if job.user is None:
         return InvalidInput("a job without a user has nobody to charge")
     account = account_of(job.tenant, job.user)
-    if job.band is Band.SKIP:
+    charge = f"skip:{job.id}:{request.op}"
+    if job.band is Band.SKIP or is_done(tx, charge):
         return Skipped(0, balance(tx, account), again=True)
     if moved(job.state, Move.SKIP) is None:
         return WrongState(job.id, job.state, Move.SKIP)
     if job.fan_out:
         return InvalidInput("skip the executions of a fan-out one by one")
-    charge = f"skip:{job.id}:{job.rev}"
     refusal = transfer(tx, charge, account, SKIPS, price, request.now, f"skip of {job.id}")
     if refusal is not None:
         return refusal
@@ -227,5 +227,5 @@ def _mark(tx: Transaction, request: Request) -> None:
     tx.execute("UPDATE jobs SET last_op = ? WHERE id = ?", (request.op, request.job))
 
 
-def _who(job: Job) -> tuple[str, str]:
-    return job.tenant, fair_user(job.user, job.key)
+def _who(job: Job) -> str:
+    return fair_user(job.tenant, job.user, job.key)

@@ -52,13 +52,13 @@ def slots(connection: sqlite3.Connection, pool: str | None) -> list[LiveSlot]:
 def starts(connection: sqlite3.Connection, since: int, ranks: dict[str, int]) -> list[Start]:
     """From what lives or has finished since then: an older start no longer holds anybody back."""
     latest: dict[tuple[str, int, str], list[tuple[int, str]]] = {}
-    columns = "SELECT lane, tier, user, key, started_at, id FROM jobs WHERE cells = 0"
+    columns = "SELECT lane, tier, tenant, user, key, started_at, id FROM jobs WHERE cells = 0"
     living = f"{columns} AND finished_at IS NULL AND started_at > ?"
     finished = f"{columns} AND finished_at > ? AND started_at IS NOT NULL"
     for query in (living, finished):
-        for lane, tier, user, key, at, job in connection.execute(query, (since,)):
+        for lane, tier, tenant, user, key, at, job in connection.execute(query, (since,)):
             if tier in ranks:
-                who = (lane.split("|", 1)[0], ranks[tier], fair_user(user, key))
+                who = (lane.split("|", 1)[0], ranks[tier], fair_user(tenant, user, key))
                 latest.setdefault(who, []).append((at, job))
     return [Start(*who, at, job) for who, found in latest.items() for at, job in sorted(found)[-2:]]
 

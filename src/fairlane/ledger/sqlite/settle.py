@@ -170,7 +170,7 @@ def _account_for(tx: Transaction, item: Settlement) -> None:
         tx.tally.queued += 1
         tx.touched.append(lease.job)
         return
-    tx.tally.changed((lease.tenant, lease.user), -1)
+    tx.tally.changed(lease.user, -1)
     if lease.paid_at and item.move is not Move.COMPLETE and lease.step == 0:
         refund(tx, lease.job, item.now)
 

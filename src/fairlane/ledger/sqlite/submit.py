@@ -127,9 +127,11 @@ class _Quotas:
         self._last_hour: dict[Who, tuple[int, int]] = {}
 
     def refusal(self, item: Submission) -> FairlaneError | None:
+        if item.refusal is not None:
+            return item.refusal
         jobs = len(item.cells) or 1
         quota = self._own(item)
-        who = (item.tenant, fair_user(item.user, item.key))
+        who = fair_user(item.tenant, item.user, item.key)
         tally = self._tx.tally
         last_hour, oldest = self._hour(item, who) if quota.per_hour else (0, 0)
         refused = admit(quota, Usage(tally.pending(who), last_hour, oldest, tally.queued), jobs)

@@ -7,8 +7,8 @@ import sqlite3
 
 from fairlane.model.job import fair_user
 
-Who = tuple[str, str]
-"""(tenant, user as fairness sees it)"""
+Who = str
+"""A user as fairness sees them: see `fair_user`."""
 
 
 class Tally:
@@ -21,7 +21,7 @@ class Tally:
             "SELECT tenant, user, key, state, count(*) FROM jobs "
             "WHERE finished_at IS NULL AND cells = 0 GROUP BY tenant, user, key, state"
         ):
-            who = (tenant, fair_user(user, key))
+            who = fair_user(tenant, user, key)
             self.pending[who] = self.pending.get(who, 0) + number
             self.queued += number if state == "queued" else 0
 

@@ -1,0 +1,379 @@
+"""What owners are told, and what a crash left to be told to the index."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from fairlane.engine.core import publish
+from fairlane.engine.rebuild import publish_left_behind
+from fairlane.ledger.ledger import Request
+from fairlane.model.attempt import Fault
+from fairlane.model.event import Event, EventType
+from fairlane.model.job import NewJob
+from fairlane.model.lease import Lease
+from fairlane.model.service import Fairness, RetryPlace, Service
+from fairlane.model.state import Move, State
+from tests.conformance.acts import (
+    ENDINGS,
+    SECOND,
+    cells_of,
+    claim_until_found,
+    history,
+    run_all,
+    types,
+)
+from tests.world import World, catalog
+
+T = EventType
+PLAIN = Service("work", fairness=Fairness.NONE, max_attempts=3)
+
+
+# --- I24 -----------------------------------------------------------------------------------
+async def leave_behind(world: World, jobs: list[str]) -> list[str]:
+    """Half of these jobs are cancelled in the ledger, and the process dies before the index hears
+    of it: the ones that are over."""
+    core = world.engine.core
+    gone = jobs[::2]
+    for job in gone:
+        request = Request(job, None, f"op-{job}", core.now())
+        await core.ledger.cancel(request, frozenset())
+    return gone
+
+
+async def test_what_a_crash_left_in_the_outbox_is_published_by_a_sweep(tmp_path: Path) -> None:
+    """I24: committed without being published: a sweep tells the index, and the row is gone."""
+    async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
+        core = world.engine.core
+        job = await world.submit()
+        await world.engine.fail(await world.claim_one())
+        await world.pass_time(10)
+        lease = await world.claim_one()
+        await world.engine.fail(lease, Fault.INVALID_INPUT)
+        assert await core.index.standing(job, core.now()) is None
+        written = await core.ledger.reopen(Request(job, None, "op", core.now()), Move.REPLAY, None)
+        assert not isinstance(written.outcomes[0], Exception)
+        assert any(job in jobs for _, jobs in await core.ledger.outbox(1000))
+        assert await world.claim() == []
+        await world.pass_time(1, sweeps=5)
+        assert await run_all(world) == [job]
+        await world.pass_time(1, sweeps=5)
+        assert await core.ledger.outbox(1000) == []
+
+
+async def test_ghosts_that_a_crash_left_are_taken_out_of_line(tmp_path: Path) -> None:
+    """I24: jobs that are over in the ledger leave the line with the next sweeps."""
+    async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
+        core = world.engine.core
+        jobs = await world.submit_all([NewJob("work") for _ in range(10)])
+        gone = await leave_behind(world, jobs)
+        await world.pass_time(1, sweeps=5)
+        for job in jobs:
+            standing = await core.index.standing(job, core.now())
+            assert (standing is None) == (job in gone)
+        assert sorted(await run_all(world)) == sorted(set(jobs) - set(gone))
+
+
+async def test_what_a_crash_left_is_there_after_a_restart(tmp_path: Path) -> None:
+    """I24: the same through a new process, and no outbox row stays behind."""
+    async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
+        jobs = await world.submit_all([NewJob("work") for _ in range(10)])
+        gone = await leave_behind(world, jobs)
+        await world.restart()
+        assert await world.engine.core.ledger.outbox(1000) == []
+        assert await run_all(world) == [job for job in jobs if job not in gone]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_publishing_again_in_any_order_changes_nothing(tmp_path: Path, seed: int) -> None:
+    """I24: rows hold only ids, so ten replays of each, shuffled, concurrent, bring nothing old
+    back: the claims that follow are the same as without them."""
+
+    async def order(name: str, *, replaying: bool) -> list[int]:
+        dice = random.Random(seed)
+        noise = random.Random(seed)
+        async with World(catalog(PLAIN), tmp_path / name) as world:
+            core = world.engine.core
+            jobs: list[str] = []
+            granted: list[str] = []
+            for _ in range(25):
+                new = [NewJob("work", tier=dice.choice(["high", "low"])) for _ in range(2)]
+                jobs += await world.submit_all(new)
+                for lease in await world.claim(dice.randrange(1, 3)):
+                    granted.append(lease.job)
+                    if dice.random() < 0.3:
+                        await world.engine.give_back(lease)
+                    elif dice.random() < 0.9:
+                        await world.engine.complete(lease)
+                if dice.random() < 0.2:
+                    waiting = [job for job in jobs if (await world.job(job)).state is State.QUEUED]
+                    if waiting:
+                        await world.engine.cancel(dice.choice(waiting))
+                world.clock.advance(dice.randrange(3) * SECOND)
+                if replaying:
+                    row = noise.sample(jobs, min(4, len(jobs)))
+                    rows = [noise.sample(row, len(row)) for _ in range(10)]
+                    await asyncio.gather(*(publish(core, row) for row in rows))
+                    await publish_left_behind(core)
+            granted += await run_all(world)
+            await world.healthy()
+            return [jobs.index(job) for job in granted]
+
+    assert await order("plain", replaying=False) == await order("replayed", replaying=True)
+
+
+async def test_publishing_while_jobs_are_claimed_grants_none_twice(tmp_path: Path) -> None:
+    """I24: publishers beside claimers: every job runs once."""
+    dice = random.Random(9)
+    async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
+        core = world.engine.core
+        jobs = await world.submit_all([NewJob("work") for _ in range(60)])
+        granted: list[str] = []
+
+        async def run() -> None:
+            for lease in await world.claim(3):
+                granted.append(lease.job)
+                await world.engine.complete(lease)
+
+        while len(granted) < len(jobs):
+            before = len(granted)
+            acts = [run() for _ in range(3)]
+            acts += [publish(core, dice.sample(jobs, 10)) for _ in range(10)]
+            dice.shuffle(acts)
+            await asyncio.gather(*acts)
+            assert len(granted) > before
+        assert sorted(granted) == sorted(jobs)
+        assert await world.claim(10) == []
+
+
+# --- I25 -----------------------------------------------------------------------------------
+def gapless(events: list[Event], after: int = 0) -> None:
+    assert [event.seq for event in events] == list(range(after + 1, after + 1 + len(events)))
+    assert [event.at for event in events] == sorted(event.at for event in events)
+
+
+async def test_a_whole_life_is_told_without_a_gap(tmp_path: Path) -> None:
+    """I25: promotion, skip, retry, give-back, steps, give-up, resume, cancel: numbered from 1."""
+    settings = catalog(
+        Service("one", fairness=Fairness.NONE, max_attempts=3),
+        Service("two", fairness=Fairness.NONE, max_attempts=3, max_wait=100),
+        pipelines={"both": ("one", "two")},
+    )
+    async with World(settings, tmp_path / "ledger.db") as world:
+        await world.engine.add_credits("ann", 10, "gift")
+        job = await world.submit("both", user="ann", tier="low")
+        seen: list[Event] = []
+
+        async def look() -> None:
+            """Each look sees what the last one saw and more."""
+            found = await history(world, job)
+            gapless(found)
+            assert found[: len(seen)] == seen
+            assert found[len(seen) :] == await history(world, job, after=len(seen))
+            assert (await world.job(job)).seq == len(found)
+            seen[:] = found
+
+        await look()
+        await world.pass_time(600, sweeps=5)
+        await look()
+        await world.engine.skip(job)
+        await look()
+        lease = await world.claim_one()
+        await look()
+        await world.engine.fail(lease)
+        await look()
+        await world.pass_time(2)
+        await world.engine.give_back(await world.claim_one())
+        await look()
+        await world.restart()
+        await look()
+        await world.engine.complete(await world.claim_one())
+        await look()
+        await world.pass_time(100)
+        await look()
+        await world.engine.resume(job)
+        await look()
+        lease = await world.claim_one()
+        await world.engine.cancel(job)
+        await look()
+        assert [event.type for event in seen] == [
+            T.WAITING,
+            T.JOB_PROMOTED,
+            T.JOB_SKIPPED,
+            T.STEP_START,
+            T.JOB_RETRY,
+            T.STEP_START,
+            T.WAITING,
+            T.STEP_START,
+            T.STEP_COMPLETE,
+            T.WAITING,
+            T.JOB_FAILED,
+            T.JOB_REOPENED,
+            T.STEP_START,
+            T.JOB_CANCELLED,
+        ]
+        await world.healthy()
+
+
+async def test_a_fan_out_and_its_cells_tell_their_lives_without_a_gap(tmp_path: Path) -> None:
+    """I25: the parent too: waiting, failed, reopened, complete."""
+    service = Service("work", fairness=Fairness.NONE, max_attempts=1)
+    async with World(catalog(service), tmp_path / "ledger.db") as world:
+        parent = await world.submit(matrix={"q": ("1", "2", "3")})
+        assert await types(world, parent) == [T.WAITING]
+        bad, *good = await world.claim(3)
+        for lease in good:
+            await world.engine.complete(lease)
+        await world.engine.fail(bad)
+        await world.engine.replay(bad.job)
+        await world.engine.complete(await world.claim_one())
+        found = await history(world, parent)
+        gapless(found)
+        assert [event.type for event in found] == [
+            T.WAITING,
+            T.JOB_FAILED,
+            T.JOB_REOPENED,
+            T.JOB_COMPLETE,
+        ]
+        for cell in await cells_of(world, parent):
+            events = await history(world, cell.id)
+            gapless(events)
+            assert events[-1].type is T.JOB_COMPLETE
+        await world.healthy()
+
+
+async def test_who_comes_back_gets_what_was_missed(tmp_path: Path) -> None:
+    """I25: reconnect with after = n yields n + 1 …, from every n."""
+    async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
+        job = await world.submit()
+        for _ in range(2):
+            await world.engine.fail(await claim_until_found(world))
+        await world.engine.complete(await claim_until_found(world))
+        whole = [event async for event in world.engine.events(job)]
+        gapless(whole)
+        assert len(whole) == 8
+        for after in range(len(whole) + 1):
+            rest = [event async for event in world.engine.events(job, after=after)]
+            assert rest == whole[after:]
+
+
+class Audience:
+    """Listeners to many jobs, whose lines are cut now and then."""
+
+    def __init__(self, world: World, dice: random.Random) -> None:
+        self.world, self.dice = world, dice
+        self.heard: dict[str, list[list[Event]]] = {}
+        self.listeners: list[asyncio.Task[None]] = []
+
+    def subscribe(self, job: str) -> None:
+        into: list[Event] = []
+        self.heard.setdefault(job, []).append(into)
+        self.listeners.append(asyncio.create_task(self._listen(job, into)))
+
+    async def _listen(self, job: str, into: list[Event]) -> None:
+        """Come back after a cut with the last number seen."""
+        while not into or into[-1].type not in ENDINGS:
+            stream = self.world.engine.events(job, after=into[-1].seq if into else 0)
+            async for event in stream:
+                into.append(event)
+                if self.dice.random() < 0.3:
+                    break
+            await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def live_on(world: World, lease: Lease, dice: random.Random) -> None:
+    """One of the things that can happen to a running job."""
+    match dice.randrange(6):
+        case 0 | 1:
+            await world.engine.complete(lease)
+        case 2:
+            await world.engine.give_back(lease)
+        case 3:
+            await world.engine.fail(lease, Fault.QUALITY)
+        case 4:
+            await world.engine.cancel(lease.job)
+        case _:
+            await world.engine.fail(lease)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_live_subscribers_see_what_late_ones_see(tmp_path: Path, seed: int) -> None:
+    """I25: listeners from the start, from the middle and with cuts, beside random lives of many
+    jobs: the same list for everybody."""
+    dice = random.Random(seed)
+    service = Service(
+        "work", fairness=Fairness.NONE, max_attempts=3, retry_place=RetryPlace.FRONT, max_wait=300
+    )
+    async with World(catalog(service), tmp_path / "ledger.db") as world:
+        audience = Audience(world, dice)
+        jobs = await world.submit_all([NewJob("work", tier="low") for _ in range(12)])
+        for job in jobs:
+            audience.subscribe(job)
+        while alive := [job for job in jobs if (await world.job(job)).live]:
+            if dice.random() < 0.3:
+                audience.subscribe(dice.choice(alive))
+            for lease in await world.claim(2):
+                await live_on(world, lease, dice)
+            await world.pass_time(dice.randrange(1, 20), sweeps=5)
+        async with asyncio.timeout(2):
+            await asyncio.gather(*audience.listeners)
+        for job in jobs:
+            late = [event async for event in world.engine.events(job)]
+            gapless(late)
+            assert all(each == late for each in audience.heard[job]), job
+        await world.healthy()
+
+
+async def test_a_fan_outs_listener_hears_its_end_from_whatever_ends_it(tmp_path: Path) -> None:
+    """I25: the last cell is completed, cancelled, given up or reaped: the listener is told."""
+    service = Service("work", fairness=Fairness.NONE, max_attempts=1)
+    for how in ("complete", "cancel cell", "cancel parent", "reap", "give up"):
+        async with World(catalog(service), tmp_path / f"{how}.db") as world:
+            wait = 30 * SECOND if how == "give up" else 0
+            parent = await world.submit(matrix={"q": ("1", "2")}, max_wait=wait)
+            listener = asyncio.create_task(world.engine.wait(parent))
+            first, second = await world.claim(2)
+            await world.engine.complete(first)
+            await asyncio.sleep(0)
+            match how:
+                case "complete":
+                    await world.engine.complete(second)
+                case "cancel cell":
+                    await world.engine.cancel(second.job)
+                case "cancel parent":
+                    await world.engine.cancel(parent)
+                case "reap":
+                    await world.pass_time(15)
+                case _:
+                    await world.engine.give_back(second)
+                    await world.pass_time(30)
+            async with asyncio.timeout(2):
+                ended = await listener
+            assert not ended.live, how
+
+
+async def test_a_cell_that_fails_again_is_heard_by_a_listener_of_the_reopened_parent(
+    tmp_path: Path,
+) -> None:
+    """I25: whoever connects after the reopening follows the second life from its first event."""
+    service = Service("work", fairness=Fairness.NONE, max_attempts=1)
+    async with World(catalog(service), tmp_path / "ledger.db") as world:
+        parent = await world.submit(matrix={"q": ("1",)})
+        lease = await world.claim_one()
+        await world.engine.fail(lease)
+        known = [event async for event in world.engine.events(parent)]
+        await world.engine.replay(lease.job)
+        more: list[Event] = []
+
+        async def listen() -> None:
+            more.extend([event async for event in world.engine.events(parent, after=len(known))])
+
+        listener = asyncio.create_task(listen())
+        await world.engine.fail(await world.claim_one())
+        async with asyncio.timeout(2):
+            await listener
+        gapless(known + more)
+        assert [event.type for event in more] == [T.JOB_REOPENED, T.JOB_FAILED]

@@ -1,0 +1,168 @@
+"""Dies at every failpoint of a scenario, one process a point, and recovers from each death.
+
+    python -m tests.crash.child SCENARIO FOLDER
+
+Prints what was found as JSON. A program of its own, because a process can be forked safely only
+before it has threads; it imports everything once, so that a fork costs next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypedDict
+
+from fairlane.clock import ManualClock
+from tests.crash.failpoints import KILLED, Failpoints
+from tests.crash.life import Life, read_diary
+from tests.crash.recovery import recover
+from tests.crash.scenarios import CREDITS, SCENARIOS
+
+AT_ONCE = 2 * (os.cpu_count() or 1)
+TOKEN = re.compile("[0-9a-f]{32}")
+
+
+class Found(TypedDict):
+    points: list[str]
+    aftermaths: int
+    failures: list[str]
+
+
+def sweep(scenario: str, folder: Path) -> Found:
+    """Once without a crash to count the points, then once for each of them, then one recovery from
+    everything that was found in their places."""
+    for name, job in (("prepared", prepare), ("counted", live)):
+        status = wait(fork(partial(job, scenario, folder / name)))
+        assert status == 0, f"{name}: {status}"
+    points: list[str] = json.loads((folder / "counted" / "points").read_text("utf-8"))
+    numbers = range(1, len(points) + 1)
+    places = {folder / str(number): points[number - 1] for number in numbers}
+    ended = run_all({place: partial(live, scenario, place, int(place.name)) for place in places})
+    failures = [
+        f"{places[place]}: ended with {status} instead of dying"
+        for place, status in ended.items()
+        if status != KILLED
+    ]
+    first = {digest(place): place for place in reversed(places)}
+    run_all(
+        {
+            place.with_name(f"{place.name}-{fate}"): partial(recovery, place, fate)
+            for place in first.values()
+            for fate in ("gone", "asks-again")
+        }
+    )
+    for place in first.values():
+        for verdict in folder.glob(f"{place.name}-*/verdict"):
+            if text := verdict.read_text("utf-8"):
+                failures.append(f"{places[place]}, {verdict.parent.name}:\n{text}")
+    return Found(points=points, aftermaths=len(first), failures=failures)
+
+
+def run_all(jobs: dict[Path, Callable[[], None]]) -> dict[Path, int]:
+    """Each in a process of its own, a few at a time; how they ended."""
+    running: dict[int, Path] = {}
+    ended: dict[Path, int] = {}
+    waiting = list(jobs.items())[::-1]
+    while waiting or running:
+        if waiting and len(running) < AT_ONCE:
+            place, job = waiting.pop()
+            running[fork(job)] = place
+        else:
+            child, status = os.wait()
+            ended[running.pop(child)] = os.waitstatus_to_exitcode(status)
+    return ended
+
+
+def fork(body: Callable[[], None]) -> int:
+    """A child that does this and exits, whatever happens."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        body()
+        status = 0
+    except BaseException:  # noqa: BLE001 - it is the end of this process
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def wait(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+# --- in a process of its own ---------------------------------------------------------------
+def prepare(scenario: str, folder: Path) -> None:
+    folder.mkdir()
+    asyncio.run(_prepare(scenario, folder))
+
+
+async def _prepare(scenario: str, folder: Path) -> None:
+    life = Life(folder, Failpoints(), ManualClock())
+    await life.begin()
+    await life.engine.add_credits("ann", CREDITS, "salary")
+    for call in SCENARIOS[scenario].prepare:
+        await life.do(call)
+    await life.engine.stop()
+
+
+def live(scenario: str, folder: Path, crash_at: int = 0) -> None:
+    """Go on from what was prepared, and die on the way."""
+    shutil.copytree(folder.with_name("prepared"), folder)
+    points = Failpoints(crash_at)
+    asyncio.run(_live(scenario, folder, points))
+    (folder / "points").write_text(json.dumps(points.names), "utf-8")
+
+
+async def _live(scenario: str, folder: Path, points: Failpoints) -> None:
+    story = read_diary(folder / "diary")
+    life = Life(folder, points, ManualClock(story.at))
+    for asked in story.asked:
+        life.known.learn(asked.call, asked.answer)
+    await life.begin()
+    points.armed = True
+    for call in SCENARIOS[scenario].act:
+        await life.do(call)
+    points.armed = False
+    await life.engine.stop()
+
+
+def recovery(crashed: Path, fate: str) -> None:
+    """Leaves a verdict; an empty one is a good one."""
+    folder = crashed.with_name(f"{crashed.name}-{fate}")
+    shutil.copytree(crashed, folder)
+    verdict = ""
+    try:
+        recover(folder, repeats=fate == "asks-again")
+    except Exception:  # noqa: BLE001 - whatever it is, it belongs into the verdict
+        verdict = traceback.format_exc()
+    (folder / "verdict").write_text(verdict, "utf-8")
+
+
+def digest(crashed: Path) -> str:
+    """The same for two crashes that left the same ledger and the same diary, whatever tokens were
+    drawn: recovery cannot tell them apart."""
+    copy = crashed.with_name("copy")
+    shutil.copytree(crashed, copy)
+    connection = sqlite3.connect(copy / "ledger.db")
+    left = "\n".join([*connection.iterdump(), (copy / "diary").read_text("utf-8")])
+    connection.close()
+    shutil.rmtree(copy)
+    names: dict[str, str] = {}
+    left = TOKEN.sub(lambda found: names.setdefault(found[0], f"token {len(names)}"), left)
+    return hashlib.sha256(left.encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    print(json.dumps(sweep(sys.argv[1], Path(sys.argv[2]))))

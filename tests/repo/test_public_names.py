@@ -1,0 +1,25 @@
+"""What `import fairlane` offers. A name that appears here stays."""
+
+import fairlane
+
+NAMES = [
+    "Catalog",
+    "Engine",
+    "Limits",
+    "NewJob",
+    "Provider",
+    "Region",
+    "Service",
+    "Tier",
+    "Tiers",
+    "Worker",
+    "embedded",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert fairlane.__all__ == NAMES
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(hasattr(fairlane, name) for name in NAMES)

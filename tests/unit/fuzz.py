@@ -1,0 +1,97 @@
+"""Random worlds to compare two ways of serving in."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+
+from fairlane.index.index import Proposal
+from fairlane.model.catalog import Catalog
+from fairlane.model.entry import Entry
+from fairlane.model.job import Band
+from fairlane.model.service import Affinity, Fairness, Provider, Region, Service, Shares
+from fairlane.model.worker import Loaded, Worker
+from tests.unit.driver import SECOND, TIERS, Driver, job
+
+CAPS = {"c1": 1, "c2": 2}
+
+
+class Fuzz:
+    """One random world: settings, workers and a mix of events, all from one seed. A failing test
+    names its seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.catalog = self.settings()
+        self.driver = Driver(self.catalog, start=1000)
+        self.workers = [self.worker(n) for n in range(4)]
+        self.loaded = {worker.id: Loaded() for worker in self.workers}
+        self.waiting: dict[str, Entry] = {}
+        self.numbers = count(1)
+
+    def settings(self) -> Catalog:
+        dice = self.dice
+        shares = [Shares(), Shares(1000, 1000, 1000), Shares(300, 500, 100)]
+        regions = {name: Region(name, dice.choice([0, 1, 2])) for name in ("eu", "us")}
+        services = [
+            Service(
+                name,
+                limit=dice.choice([0, 1, 1, 3, 8]),
+                rate=dice.choice([0, 0, 0, 6]),
+                provider=dice.choice([None, "p"]),
+                regions=dice.choice([{}, regions]),
+                fairness=dice.choice([*Fairness]),
+                affinity=dice.choice([*Affinity]),
+                batch_size=dice.choice([1, 3]),
+                shares=dice.choice(shares),
+                paused=dice.random() < 0.05,
+            )
+            for name in ("a", "b", "c")
+        ]
+        return Catalog(TIERS, services, [Provider("p", limit=dice.choice([1, 2, 4]))])
+
+    def worker(self, n: int) -> Worker:
+        dice = self.dice
+        return Worker(
+            f"w{n}",
+            services=dice.choice([None, None, frozenset("ab"), frozenset("c")]),
+            region=dice.choice([None, "eu", "us"]),
+            capabilities=dice.choice([frozenset(), frozenset({"gpu"})]),
+            tiers=dice.choice([None, None, None, frozenset({"high", "low"})]),
+        )
+
+    def entry(self) -> Entry:
+        dice = self.dice
+        now = self.driver.now / SECOND
+        user = dice.choice(["x", "y", "z", "c1", "c2"])
+        return job(
+            f"j{next(self.numbers)}",
+            at=now - dice.choice([0, 0, 0, dice.uniform(0, 150)]),
+            service=dice.choice("abc"),
+            rank=dice.randrange(3),
+            user=user,
+            model=dice.choice(["", "m1", "m2"]),
+            cost=dice.choice([0.5, 1, 7, 100]),
+            cap=CAPS.get(user, 0),
+            band=dice.choice([Band.SKIP, Band.FRONT, *[Band.TIER] * 6]),
+            ready_at=dice.choice([0, 0, 0, now + dice.uniform(0, 60)]),
+            regions=dice.choice([(), (), ("eu",), ("eu", "us")]),
+            capabilities=dice.choice([(), (), ("gpu",)]),
+        )
+
+    def arrive(self) -> Entry:
+        entry = self.entry()
+        self.waiting[entry.id] = entry
+        self.driver.put(entry)
+        return entry
+
+    def cancel(self, name: str) -> Entry:
+        entry = self.waiting.pop(name)
+        self.driver.take(entry)
+        return entry
+
+    def claim(self, n: int, worker: Worker, loaded: Loaded) -> list[Proposal]:
+        picked = self.driver.claim(n, worker, loaded)
+        for each in picked:
+            del self.waiting[each.entry.id]
+        return picked

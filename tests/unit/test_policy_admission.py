@@ -1,0 +1,80 @@
+"""Who gets into the line."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlane.model.tier import Tier
+from fairlane.policy.admission import HOUR, Quota, Usage, admit, admit_duration
+
+few = st.integers(0, 20)
+quotas = st.builds(Quota, few, few, few)
+usages = st.builds(Usage, few, few, st.integers(0, 10**9), few)
+NOW = 5 * HOUR
+
+
+@given(quotas, usages, st.integers(1, 10))
+def test_jobs_come_in_exactly_while_every_limit_has_room_for_all_of_them(
+    quota: Quota, usage: Usage, jobs: int
+) -> None:
+    after = usage.plus(jobs, NOW)
+    fits = (
+        (not quota.pending or after.pending <= quota.pending)
+        and (not quota.per_hour or after.last_hour <= quota.per_hour)
+        and (not quota.waiting or after.waiting <= quota.waiting)
+    )
+    assert (admit(quota, usage, jobs) is None) == fits
+
+
+@given(quotas, usages, st.integers(1, 10))
+def test_a_refusal_names_a_limit_that_holds_and_what_is_left_of_it(
+    quota: Quota, usage: Usage, jobs: int
+) -> None:
+    refused = admit(quota, usage, jobs)
+    if refused is not None:
+        limit, used = {
+            "queue_full": (quota.waiting, usage.waiting),
+            "too_many_pending": (quota.pending, usage.pending),
+            "too_many_this_hour": (quota.per_hour, usage.last_hour),
+        }[refused.code]
+        assert refused.limit == limit > 0
+        assert refused.left == max(0, limit - used) < jobs
+        assert str(limit) in str(refused)
+
+
+def test_the_hourly_limit_says_when_the_oldest_submit_falls_out_of_it() -> None:
+    refused = admit(Quota(per_hour=2), Usage(last_hour=2, oldest_at=NOW))
+    assert refused is not None
+    assert refused.frees_at == NOW + HOUR
+
+
+@given(quotas, st.integers(1, 40))
+def test_one_by_one_no_limit_is_ever_exceeded(quota: Quota, tries: int) -> None:
+    usage = Usage()
+    for n in range(tries):
+        if admit(quota, usage) is None:
+            usage = usage.plus(1, NOW + n)
+    for limit, used in (
+        (quota.pending, usage.pending),
+        (quota.per_hour, usage.last_hour),
+        (quota.waiting, usage.waiting),
+    ):
+        assert not limit or used <= limit
+    tightest = min([each for each in quota if each], default=tries)
+    assert usage.pending == min(tries, tightest)
+    assert usage.oldest_at == (NOW if usage.pending else 0)
+
+
+def test_a_quota_without_user_limits_needs_no_counting_of_users() -> None:
+    assert not Quota(waiting=100).counts_user
+    assert Quota(pending=1).counts_user
+    assert Quota(per_hour=1).counts_user
+
+
+@given(st.floats(0, 1000), st.floats(0, 1000))
+def test_a_duration_is_refused_exactly_when_it_is_longer_than_the_tier_allows(
+    duration: float, longest: float
+) -> None:
+    refused = admit_duration(Tier("free", max_duration=longest), duration)
+    assert (refused is not None) == (longest > 0 and duration > longest)

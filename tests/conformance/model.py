@@ -29,6 +29,7 @@ class ModelJob:
     steps: tuple[str, ...]
     user: str | None
     cap: int
+    quota: int
     max_attempts: int
     timeout: int
     max_wait: int
@@ -74,6 +75,16 @@ class Model:
         self.ended: list[tuple[Lease, Outcome]] = []
 
     # --- what callers do ---------------------------------------------------------------------
+    def pending(self, user: str | None) -> int:
+        """What quotas count: queued or running, the cells of a fan-out instead of itself."""
+        return sum(
+            job.user == user and job.state in LIVE and not job.cells for job in self.jobs.values()
+        )
+
+    def over_quota(self, job: ModelJob) -> bool:
+        """Whether one more job like this is too many for its user."""
+        return 0 < job.quota <= self.pending(job.user)
+
     def submitted(self, job: ModelJob, cells: Iterable[ModelJob] = ()) -> None:
         for each in (job, *cells):
             each.give_up_at = each.ready_at + each.max_wait if each.max_wait else None

@@ -437,6 +437,8 @@ async def test_the_whole_queue_is_never_overfilled(tmp_path: Path) -> None:
         assert tally(await all_at_once(world, asked))["accepted"] == 0
         await cancel_a_queued(world)
         await cancel_a_queued(world)
+        assert tally(await all_at_once(world, asked))["accepted"] == 1
+        await cancel_a_queued(world)
         await world.restart()
         assert tally(await all_at_once(world, asked))["accepted"] == 1
 

@@ -367,7 +367,7 @@ async def test_a_forged_entry_is_not_believed(tmp_path: Path, forgery: str, newe
                 assert (await world.job(lease.job)).lane == "work||"
                 granted.append(lease.job)
                 rows = [row.slot.pool for row in await core.ledger.slots() if row.job == lease.job]
-                assert sorted(rows) == ["svc:work", "user:u:ann"]
+                assert sorted(rows) == ["svc:work", "user:default:u:ann"]
                 await world.healthy()
                 await world.engine.complete(lease)
             await world.pass_time(1)

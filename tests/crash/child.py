@@ -8,6 +8,7 @@ before it has threads; it imports everything once, so that a fork costs next to 
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
-from fairlane.clock import ManualClock
+from fairlane.clock import ManualClock, seconds
 from tests.crash.failpoints import KILLED, Failpoints
 from tests.crash.life import Life, read_diary
 from tests.crash.recovery import recover
@@ -60,10 +61,12 @@ def sweep(scenario: str, folder: Path) -> Found:
             for fate in ("gone", "asks-again")
         }
     )
-    for place in first.values():
-        for verdict in folder.glob(f"{place.name}-*/verdict"):
-            if text := verdict.read_text("utf-8"):
-                failures.append(f"{places[place]}, {verdict.parent.name}:\n{text}")
+    failures += [
+        f"{places[place]}, {verdict.parent.name}:\n{text}"
+        for place in first.values()
+        for verdict in folder.glob(f"{place.name}-*/verdict")
+        if (text := verdict.read_text("utf-8"))
+    ]
     return Found(points=points, aftermaths=len(first), failures=failures)
 
 
@@ -127,7 +130,7 @@ def live(scenario: str, folder: Path, crash_at: int = 0) -> None:
 
 async def _live(scenario: str, folder: Path, points: Failpoints) -> None:
     story = read_diary(folder / "diary")
-    life = Life(folder, points, ManualClock(story.at))
+    life = Life(folder, points, ManualClock(story.at + seconds(1)))
     for asked in story.asked:
         life.known.learn(asked.call, asked.answer)
     await life.begin()
@@ -165,4 +168,6 @@ def digest(crashed: Path) -> str:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # what all forks share stays shared
+    gc.disable()
     print(json.dumps(sweep(sys.argv[1], Path(sys.argv[2]))))

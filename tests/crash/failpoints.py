@@ -40,7 +40,7 @@ def watched_connection(points: Failpoints) -> type[sqlite3.Connection]:
             points.reach(f"after {_short(sql)}")
             return cursor
 
-        def executemany(self, sql: str, rows: Iterable[Any]) -> sqlite3.Cursor:  # type: ignore[override]
+        def executemany(self, sql: str, rows: Iterable[Any]) -> sqlite3.Cursor:
             points.reach(f"before {_short(sql)} …")
             cursor = super().executemany(sql, rows)
             points.reach(f"after {_short(sql)} …")

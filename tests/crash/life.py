@@ -18,7 +18,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.step import Step
 from fairlane.model.worker import Loaded, Worker
 from tests.crash.failpoints import Failpoints, WatchedIndex, watched_connection
-from tests.crash.scenarios import CREDITS, REQUESTS, WAYS, Call, settings
+from tests.crash.scenarios import REQUESTS, WAYS, Call, settings
 
 
 class Diary:
@@ -41,24 +41,22 @@ class Life:
         self.folder, self.points, self.clock = folder, points, clock
         self.diary = Diary(folder / "diary")
         self.known = Known()
+        self.starts = 0
         self.engine: Engine
 
     async def begin(self) -> None:
+        self.starts += 1
         self.engine = await embedded(
             settings(),
             self.folder / "ledger.db",
             clock=self.clock,
             sweeping=False,
-            seed=self.clock.now(),
+            seed=self.clock.now() + self.starts,
             connection=watched_connection(self.points),
         )
         core = self.engine.core
         core.index = cast(Index, WatchedIndex(core.index, self.points, self.diary.told))
         await self.engine.start()
-
-    async def endow(self) -> None:
-        """Somebody can pay."""
-        await self.engine.add_credits("ann", CREDITS, "salary")
 
     async def do(self, call: Call) -> None:
         self.diary.write("asks", *call)
@@ -74,7 +72,8 @@ class Life:
                 assert not [each for each in outcomes if isinstance(each, FairlaneError)], outcomes
                 return [cast(Any, outcome).job for outcome in outcomes]
             case "claim":
-                leases = await self.engine.claim(Worker(args["worker"]), args["n"])
+                services = frozenset(args["services"]) if args["services"] else None
+                leases = await self.engine.claim(Worker(args["worker"], services), args["n"])
                 return [as_json(lease) for lease in leases]
             case "settle":
                 return await self._settle(args["reports"])

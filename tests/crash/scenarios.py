@@ -68,8 +68,8 @@ def submit(*tags: str) -> Call:
     return call("submit", tags=tags)
 
 
-def claim(n: int = 9, worker: str = "w") -> Call:
-    return call("claim", n=n, worker=worker)
+def claim(n: int = 9, worker: str = "w", services: tuple[str, ...] | None = None) -> Call:
+    return call("claim", n=n, worker=worker, services=services)
 
 
 def settle(**how: str) -> Call:
@@ -125,11 +125,14 @@ SCENARIOS = {
     ),
     "moves": Scenario(
         (
-            submit("doomed", "hasty", "chain", "paid", "first", "fan", "plain", "third"),
+            submit("doomed", "paid", "plain", "chain"),
             call("skip", job="paid"),
-            claim(7),
-            settle(doomed="transient", chain="done", paid="invalid_input", plain="service_error"),
-            claim(1),
+            claim(),
+            settle(doomed="transient", paid="invalid_input", plain="service_error", chain="done"),
+            submit("first", "fan", "third", "hasty"),
+            claim(services=("one", "two")),
+            call("advance", seconds=11),
+            call("sweep"),
         ),
         (
             call("skip", job="chain"),
@@ -137,6 +140,7 @@ SCENARIOS = {
             call("cancel", job="third"),
             call("cancel", job="first"),
             call("cancel", job="fan"),
+            call("resume", job="hasty"),
             call("replay", job="doomed"),
             call("replay", job="plain"),
             call("cancel", job="chain"),

@@ -10,8 +10,12 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
 from fairlane.model.service import Affinity, Fairness, Provider, Region, Service, Shares
+from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
 from tests.unit.driver import SECOND, TIERS, Driver, job
+
+PATIENT = Tiers([Tier("high"), Tier("medium", {"high": 9000}), Tier("low", {"high": 9000})])
+"""Tiers in which fairness decides, not age."""
 
 CAPS = {"c1": 1, "c2": 2}
 
@@ -36,7 +40,7 @@ class Fuzz:
         services = [
             Service(
                 name,
-                limit=dice.choice([0, 1, 1, 3, 8]),
+                limit=dice.choice([0, 1, 2, 3, 8]),
                 rate=dice.choice([0, 0, 0, 6]),
                 provider=dice.choice([None, "p"]),
                 regions=dice.choice([{}, regions]),
@@ -48,7 +52,8 @@ class Fuzz:
             )
             for name in ("a", "b", "c")
         ]
-        return Catalog(TIERS, services, [Provider("p", limit=dice.choice([1, 2, 4]))])
+        tiers = dice.choice([TIERS, PATIENT])
+        return Catalog(tiers, services, [Provider("p", limit=dice.choice([1, 2, 4]))])
 
     def worker(self, n: int) -> Worker:
         dice = self.dice
@@ -63,7 +68,7 @@ class Fuzz:
     def entry(self) -> Entry:
         dice = self.dice
         now = self.driver.now / SECOND
-        user = dice.choice(["x", "y", "z", "c1", "c2"])
+        user = dice.choice(["x", "y", "z", "x", "y", "z", "c1", "c2"])
         return job(
             f"j{next(self.numbers)}",
             at=now - dice.choice([0, 0, 0, dice.uniform(0, 150)]),
@@ -71,7 +76,7 @@ class Fuzz:
             rank=dice.randrange(3),
             user=user,
             model=dice.choice(["", "m1", "m2"]),
-            cost=dice.choice([0.5, 1, 7, 100]),
+            cost=dice.choice([0.5, 1, 2, 3, 100]),
             cap=CAPS.get(user, 0),
             band=dice.choice([Band.SKIP, Band.FRONT, *[Band.TIER] * 6]),
             ready_at=dice.choice([0, 0, 0, now + dice.uniform(0, 60)]),

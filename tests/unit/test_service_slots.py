@@ -18,7 +18,6 @@ from tests.unit.driver import LOW, SECOND, TIERS, Driver, at_once, job, plain, w
 
 ONE = [Provider("p", limit=1)]
 TWO = [Provider("p", limit=2)]
-ANY = Worker("any")
 ONLY_WIDE = Worker("only wide", services=frozenset({"wide"}))
 ONLY_THIN = Worker("only thin", services=frozenset({"thin"}))
 PATIENCE = TIERS.patience[LOW] // SECOND

@@ -36,26 +36,30 @@ def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unco
     context = contexts(tx, [row[0] for row in rows.values() if row[12]])
     inputs = large_inputs(tx, [row[0] for row in rows.values() if row[14] is None])
     outcomes: list[Lease | Unconfirmed] = []
+    granted: dict[str, Lease] = {}
     starts: list[tuple[Any, ...]] = []
-    taken: set[str] = set()
-    parents: set[str] = set()
     for item in items:
         row = rows.get(item.job)
-        again = row is not None and row[8] == item.token
-        refusal = None if again else _refusal(item, row, epoch, taken)
-        if refusal is None and not again:
-            refusal = _take_slots(tx, item)
-        if refusal is not None or row is None:
-            outcomes.append(refusal or Unconfirmed("unknown job"))
+        if row is None:
+            outcomes.append(Unconfirmed("unknown job"))
+            continue
+        earlier = granted.get(item.job)
+        again = row[8] == item.token
+        if earlier is not None:
+            same = earlier.token == item.token
+            outcomes.append(earlier if same else Unconfirmed("already taken"))
+            continue
+        refusal = None if again else _refusal(item, row, epoch) or _take_slots(tx, item)
+        if refusal is not None:
+            outcomes.append(refusal)
             continue
         text = inputs[item.job] if row[14] is None else row[14]
         lease = _lease(item, row, text, context.get(item.job, {}), again=again)
         outcomes.append(lease)
         if not again:
-            taken.add(item.job)
+            granted[item.job] = lease
             starts.append(_start(item, lease))
-            if lease.parent is not None:
-                parents.add(lease.parent)
+    parents = {lease.parent for lease in granted.values() if lease.parent is not None}
     if starts:
         tx.executemany(START, starts)
     tx.tally.queued -= len(starts)
@@ -72,11 +76,7 @@ def _rows(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, tuple[Any
     }
 
 
-def _refusal(
-    item: Confirmation, row: tuple[Any, ...] | None, epoch: str, taken: set[str]
-) -> Unconfirmed | None:
-    if row is None or item.job in taken:
-        return Unconfirmed("unknown job" if row is None else "already taken")
+def _refusal(item: Confirmation, row: tuple[Any, ...], epoch: str) -> Unconfirmed | None:
     _, state, rev, lane, tier, user, key, ready_at = row[:8]
     if item.epoch != epoch:
         return Unconfirmed("another epoch")

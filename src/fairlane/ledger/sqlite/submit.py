@@ -124,7 +124,8 @@ class _Quotas:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self._own_limits = tx.execute("SELECT 1 FROM quotas LIMIT 1").fetchone() is not None
-        self._last_hour: dict[Who, tuple[int, int]] = {}
+        self._accepted: dict[Who, int] = {}
+        self._counted: dict[Who, tuple[int, int]] = {}
 
     def refusal(self, item: Submission) -> FairlaneError | None:
         if item.refusal is not None:
@@ -138,7 +139,7 @@ class _Quotas:
         if refused is None:
             tally.queued += jobs
             tally.changed(who, jobs)
-            self._last_hour[who] = (last_hour + jobs, oldest or item.created_at)
+            self._accepted[who] = self._accepted.get(who, 0) + jobs
         return refused
 
     def _own(self, item: Submission) -> Quota:
@@ -159,9 +160,12 @@ class _Quotas:
 
     def _hour(self, item: Submission, who: Who) -> tuple[int, int]:
         """(jobs accepted in the last hour, when the oldest of them was)."""
-        known = self._last_hour.get(who)
-        if known is not None:
-            return known
+        if who not in self._counted:
+            self._counted[who] = self._count(item)
+        number, oldest = self._counted[who]
+        return number + self._accepted.get(who, 0), oldest or item.created_at
+
+    def _count(self, item: Submission) -> tuple[int, int]:
         since = item.created_at - HOUR
         mine = "user = ?" if item.user is not None else "user IS NULL AND key = ?"
         number, oldest = self._tx.execute(

@@ -2,22 +2,34 @@
 
 from fairlane.compose import embedded
 from fairlane.engine import Engine
+from fairlane.engine.settle import Done, Failed, GivenBack
+from fairlane.engine.submit import Caller
+from fairlane.ledger.ledger import Filter
+from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
 from fairlane.model.service import Provider, Region, Service
+from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Caller",
     "Catalog",
+    "Done",
     "Engine",
+    "Failed",
+    "Fault",
+    "Filter",
+    "GivenBack",
     "Limits",
     "NewJob",
     "Provider",
     "Region",
     "Service",
+    "State",
     "Tier",
     "Tiers",
     "Worker",

@@ -398,6 +398,31 @@ async def test_a_job_is_not_granted_before_its_time_whatever_the_index_says(
         assert (await world.claim_one()).job == job
 
 
+async def test_a_proposal_of_an_earlier_life_of_the_index_is_refused(tmp_path: Path) -> None:
+    """I5: made before a rebuild, confirmed after it: only the new index may propose."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        job = await world.submit()
+        late = confirmation(world, await world.job(job))
+        await world.engine.rebuild()
+        assert isinstance(only(await world.engine.core.ledger.confirm([late])), Unconfirmed)
+        assert (await world.claim_one()).job == job
+
+
+@pytest.mark.parametrize("lie", [{"lane": "play||"}, {"tier": "high"}, {"user": "u:mallory"}])
+async def test_a_proposal_that_lies_about_its_job_is_refused(
+    tmp_path: Path, lie: dict[str, str]
+) -> None:
+    """I5: another service, a better tier, another user: the ledger knows better."""
+    async with World(catalog(work(), Service("play")), tmp_path / "ledger.db") as world:
+        job = await world.job(await world.submit())
+        ledger = world.engine.core.ledger
+        honest = confirmation(world, job)
+        forged = honest._replace(**lie)  # type: ignore[arg-type]
+        assert isinstance(only(await ledger.confirm([forged])), Unconfirmed)
+        assert (await world.job(job.id)) == job
+        assert isinstance(only(await ledger.confirm([honest])), Lease)
+
+
 async def test_leases_of_one_job_follow_each_other_with_growing_fences(tmp_path: Path) -> None:
     """I5: lost, given back, failed, then done: four leases, never two at a time."""
     async with World(catalog(), tmp_path / "ledger.db") as world:

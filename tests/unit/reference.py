@@ -39,9 +39,9 @@ class Flow:
     since: int
 
     @property
-    def place(self) -> tuple[int, str]:
-        """Between flows of one user the name decides, not the age of their heads."""
-        return self.order, self.name
+    def place(self) -> tuple[int, int, str]:
+        """Between flows of one user the older head goes first."""
+        return self.order, self.jobs[0].score, self.name
 
     @property
     def queue(self) -> tuple[str, Band, int]:
@@ -52,6 +52,7 @@ class Flow:
 class Candidate(NamedTuple):
     level: int
     order: int
+    score: int
     since: int
     name: str
     rank: int
@@ -107,17 +108,10 @@ class Reference:
             return
         account = self._account(entry)
         account.running -= 1
-        if actual is not None and entry.band is not Band.SKIP:
+        actual = 0 if actual is None else actual
+        if entry.band is not Band.SKIP:
             account.counter += max(0, actual - entry.cost)
             account.refund += max(0, entry.cost - actual)
-        self.forget(self._service(entry).name, entry)
-
-    def forget(self, service: str, entry: Entry) -> None:
-        """Users who are away and owe nothing."""
-        account = self._account(entry)
-        behind = account.counter <= self.virtual.get((service, entry.rank), 0)
-        if behind and not account.running and not self._in_line(entry):
-            del self.accounts[service, entry.rank, entry.user]
 
     # --- choosing ------------------------------------------------------------------------------
     def claim(
@@ -155,6 +149,8 @@ class Reference:
             if not cap or self._spare(f"user:{best.job.user}", cap) > 0:
                 return best
             self.parked.add(best.name)
+            if self.hold and self.hold[1] == best.job.id:
+                self.hold = None
 
     def _flows(self, service: str, worker: Worker, now: int) -> list[Flow]:
         """Everything of this service that the worker covers and that is not parked."""
@@ -189,16 +185,17 @@ class Reference:
         for queue in {flow.queue for flow in flows}:
             for each in self._candidates(service, [f for f in flows if f.queue == queue], now):
                 best[each.kind] = min(best.get(each.kind, each), each)
-        credit, shares = self.credit[service], self.catalog.service(service).shares
         skip, front, aged, fresh = (best.get(kind) for kind in range(4))
-        may = [shares[kind] >= 1000 or credit[kind] >= 1000 for kind in range(3)]
+        may = [self._may(service, kind) for kind in range(3)]
         if skip and (len(best) == 1 or may[SKIP]):
             return skip._replace(jumped=len(best) > 1)
         if front and (fresh is None or may[FRONT]):
             return front._replace(jumped=fresh is not None)
         assert fresh is not None
         jumps = aged is not None and fresh.rank < aged.rank
-        if aged is None or (fresh.level, fresh.since) < (aged.level, aged.since):
+        if aged is None or (
+            aged.name != fresh.name and (fresh.level, fresh.since) <= (aged.level, aged.since)
+        ):
             return fresh
         return aged._replace(jumped=jumps) if may[AGED] or not jumps else fresh
 
@@ -207,29 +204,46 @@ class Reference:
         _, band, rank = first.queue
         if band is not Band.TIER:
             head = first.jobs[0]
-            return [Candidate(0, first.order, first.since, first.name, rank, band, service, head)]
+            place = (first.order, head.score, first.since, first.name)
+            return [Candidate(0, *place, rank, int(band), service, head)]
         found = [self._as_fresh(service, first)]
-        oldest = min(flows, key=lambda flow: (flow.since, flow.name))
+        oldest = min(flows, key=lambda flow: (flow.since, flow.jobs[0].score, flow.name))
         since = oldest.since
         passed = [to for to, after in self.catalog.tiers.thresholds[rank] if now - since >= after]
         level, patience = min([rank, *passed]), self.catalog.tiers.patience[rank]
         if patience and (level < rank or now - since >= patience):
             found.append(
-                Candidate(level, since, since, oldest.name, rank, AGED, service, oldest.jobs[0])
+                Candidate(
+                    level,
+                    since,
+                    oldest.jobs[0].score,
+                    since,
+                    oldest.name,
+                    rank,
+                    AGED,
+                    service,
+                    oldest.jobs[0],
+                )
             )
         return found
 
     def _as_fresh(self, service: str, flow: Flow) -> Candidate:
         rank = flow.queue[2]
         head = flow.jobs[0]
-        return Candidate(rank, flow.order, flow.since, flow.name, rank, FRESH, service, head)
+        kind = FRESH if rank >= 0 else int(head.band)
+        place = (flow.order, head.score, flow.since, flow.name)
+        return Candidate(rank, *place, rank, kind, service, head, jumped=kind != FRESH)
+
+    def _may(self, service: str, kind: int) -> bool:
+        credit, shares = self.credit[service], self.catalog.service(service).shares
+        return kind == FRESH or shares[kind] >= 1000 or credit[kind] >= 1000
 
     def _between(self, up: Candidate) -> tuple[int, int, str]:
         if up.kind in {SKIP, FRONT}:
             return up.kind - 2, up.order, up.name
         return up.level, up.since, up.name
 
-    def _keeps_model(
+    def _keeps_model(  # noqa: C901 - the rule, in one place
         self,
         up: Candidate,
         views: dict[str, list[Flow]],
@@ -247,7 +261,9 @@ class Reference:
                 ready = [flow for flow in flows if flow.jobs[0].model == loaded.model]
                 for queue in {flow.queue for flow in ready}:
                     first = min((f for f in ready if f.queue == queue), key=lambda f: f.place)
-                    warm.append(self._as_fresh(name, first))
+                    each = self._as_fresh(name, first)
+                    if self._may(name, each.kind):
+                        warm.append(each)
         if not warm or job.model == loaded.model:
             return up
         patience, age = self.catalog.tiers.patience[job.rank], now - up.since
@@ -280,7 +296,7 @@ class Reference:
         if hold and oldest.job.id == hold[1] and self._room(service, worker, now, held=False):
             return True
         stuck = now - oldest.since >= 4 * self.catalog.tiers.patience[oldest.rank]
-        if stuck and (hold is None or oldest.since <= hold[0]):
+        if stuck and (hold is None or oldest.since < hold[0] or oldest.job.id == hold[1]):
             pools = {pool.name for pool in self.catalog.pools(service, worker.region)}
             self.hold = (oldest.since, oldest.job.id, pools, now + 30_000_000)
         return False

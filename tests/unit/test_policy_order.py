@@ -17,11 +17,11 @@ times = st.integers(0, 100)
 
 
 def aged(level: int, rank: int, since: int) -> Candidate:
-    return Candidate(level, since, since, "aged", rank, Kind.AGED)
+    return Candidate(level, since, since, since, "aged", rank, Kind.AGED)
 
 
 def fresh(rank: int, since: int) -> Candidate:
-    return Candidate(rank, 0, since, "fresh", rank, Kind.FRESH)
+    return Candidate(rank, 0, 0, since, "fresh", rank, Kind.FRESH)
 
 
 def kind(choice: Choice | None) -> Kind:
@@ -35,8 +35,8 @@ def test_without_caps_the_better_level_goes_then_the_older(
 ) -> None:
     old, new = aged(min(level, born), born, since), fresh(other, other_since)
     choice = choose(Heads(aged=old, fresh=new), Credits(), NO_CAPS)
-    first = min([(old.level, old.since, 0), (new.level, new.since, 1)])
-    assert kind(choice) is (Kind.FRESH if first[2] else Kind.AGED)
+    first = min([(old.level, old.since, 1), (new.level, new.since, 0)])
+    assert kind(choice) is (Kind.AGED if first[2] else Kind.FRESH)
 
 
 @given(ranks, ranks, times, times)
@@ -61,8 +61,8 @@ def test_aged_work_pays_only_when_it_passes_better_born_work() -> None:
 
 
 def test_skips_go_before_front_retries_before_the_rest() -> None:
-    skip = Candidate(0, 50, 50, "skip", -1, Kind.SKIP)
-    front = Candidate(0, 40, 40, "front", -1, Kind.FRONT)
+    skip = Candidate(0, 50, 50, 50, "skip", -1, Kind.SKIP)
+    front = Candidate(0, 40, 40, 40, "front", -1, Kind.FRONT)
     heads = Heads(skip, front, aged(0, 2, 1), fresh(0, 2))
     assert kind(choose(heads, Credits(), Shares())) is Kind.SKIP
     assert kind(choose(heads._replace(skip=None), Credits(), Shares())) is Kind.FRONT
@@ -71,12 +71,12 @@ def test_skips_go_before_front_retries_before_the_rest() -> None:
 
 def test_between_services_skips_come_first_by_payment_then_front_retries_then_levels() -> None:
     in_order = [
-        Candidate(0, 3, 90, "paid first", -1, Kind.SKIP),
-        Candidate(0, 4, 10, "paid later", -1, Kind.SKIP),
-        Candidate(0, 1, 1, "front", -1, Kind.FRONT),
-        Candidate(0, 9, 5, "aged to the top", 2, Kind.AGED),
-        Candidate(0, 1, 6, "born at the top", 0, Kind.FRESH),
-        Candidate(1, 1, 1, "second tier", 1, Kind.FRESH),
+        Candidate(0, 3, 3, 90, "paid first", -1, Kind.SKIP),
+        Candidate(0, 4, 4, 10, "paid later", -1, Kind.SKIP),
+        Candidate(0, 1, 1, 1, "front", -1, Kind.FRONT),
+        Candidate(0, 9, 9, 5, "aged to the top", 2, Kind.AGED),
+        Candidate(0, 1, 1, 6, "born at the top", 0, Kind.FRESH),
+        Candidate(1, 1, 1, 1, "second tier", 1, Kind.FRESH),
     ]
     choices = [Choice(each, jumped=False) for each in reversed(in_order)]
     assert [each.candidate for each in sorted(choices, key=between_services)] == in_order

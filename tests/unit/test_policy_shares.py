@@ -18,10 +18,10 @@ SAVED = MOST // 1000
 
 NO_CAPS = Shares(1000, 1000, 1000)
 HEADS = Heads(
-    Candidate(0, 1, 1, "skip", -1, Kind.SKIP),
-    Candidate(0, 1, 1, "front", -1, Kind.FRONT),
-    Candidate(0, 1, 1, "aged", 2, Kind.AGED),
-    Candidate(1, 1, 1, "fresh", 1, Kind.FRESH),
+    Candidate(0, 1, 1, 1, "skip", -1, Kind.SKIP),
+    Candidate(0, 1, 1, 1, "front", -1, Kind.FRONT),
+    Candidate(0, 1, 1, 1, "aged", 2, Kind.AGED),
+    Candidate(1, 1, 1, 1, "fresh", 1, Kind.FRESH),
 )
 
 some_credit = st.integers(0, MOST)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fairlane.engine.core import Core
 from fairlane.engine.rebuild import ensure_epoch
 from fairlane.errors import NotReady
+from fairlane.ids import token
 from fairlane.index.index import Proposal
 from fairlane.ledger.ledger import Confirmation, Unconfirmed
 from fairlane.model.lease import Lease
 from fairlane.model.service import user_pool
 from fairlane.model.state import State
+from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker
 
 TRIES = 3
@@ -22,21 +25,23 @@ async def claim(core: Core, worker: Worker, n: int, *, wait: int = 0) -> list[Le
     """Up to n leases, in the order of service. With `wait`, returns within that time at the latest,
     and as soon as there is something."""
     until = core.now() + wait
+    core.seen[worker.id] = (worker, core.now())
+    waiter = replace(worker, id=f"{worker.id}#{token()}") if wait else worker
     while True:
-        found, look_again_at = await _try(core, worker, n)
-        now = core.now()
-        if found or now >= until:
-            await core.index.leave(worker.id)
+        found, look_again_at = await _try(core, worker, waiter, n)
+        if found or core.now() >= until:
+            await core.index.leave(waiter.id)
             return found
-        await core.index.wait(worker.id, min(until, look_again_at))
+        await core.index.wait(waiter.id, min(until, look_again_at))
 
 
-async def _try(core: Core, worker: Worker, n: int) -> tuple[list[Lease], int]:
+async def _try(core: Core, worker: Worker, waiter: Worker, n: int) -> tuple[list[Lease], int]:
+    """`waiter` is who the index files as idle: one worker may wait in several calls at once."""
     look_again_at = core.now()
     for _ in range(TRIES):
         loaded = core.loaded.get(worker.id, Loaded())
         try:
-            picks = await core.index.claim(worker, loaded, n, core.now(), core.epoch)
+            picks = await core.index.claim(waiter, loaded, n, core.now(), core.epoch)
         except NotReady:
             await core.ready.wait()
             continue
@@ -74,11 +79,11 @@ def _confirmations(core: Core, worker: Worker, proposals: Sequence[Proposal]) ->
     now, tiers = core.now(), core.catalog.tiers.all
     needed: dict[str, frozenset[str]] = {}
     found = []
-    for token, entry, slots in proposals:
+    for lease_token, entry, slots in proposals:
         tier = tiers[entry.rank]
         pools = needed.get(entry.lane)
         if pools is None:
-            service = entry.lane.split("|", 1)[0]
+            service = service_of(entry.lane)
             limited = core.catalog.pools(service, worker.region)
             pools = needed[entry.lane] = frozenset(pool.name for pool in limited)
         cap = tier.max_running_per_user
@@ -86,7 +91,7 @@ def _confirmations(core: Core, worker: Worker, proposals: Sequence[Proposal]) ->
             pools = pools | {user_pool(entry.user)}
         found.append(
             Confirmation(
-                token,
+                lease_token,
                 entry.id,
                 entry.rev,
                 entry.lane,

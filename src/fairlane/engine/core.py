@@ -17,7 +17,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band, Job, fair_user
 from fairlane.model.state import State
-from fairlane.model.worker import Loaded
+from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_COST, Average
 from fairlane.policy.eta import Calibration
 
@@ -39,9 +39,12 @@ class Core:
     calibrations: dict[tuple[str, str], Calibration] = field(default_factory=dict)
     predictions: dict[str, tuple[int, int]] = field(default_factory=dict)
     reached_since: int = 0
+    seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
+    file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)
 
     def __post_init__(self) -> None:
+        self.file = self.catalog
         self.adopt(self.catalog)
 
     def adopt(self, catalog: Catalog) -> None:

@@ -16,7 +16,7 @@ from fairlane.engine.rebuild import publish_left_behind, rebuild
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
 from fairlane.engine.submit import Caller, submit
 from fairlane.engine.sweep import Sweeper
-from fairlane.errors import FairlaneError, StaleLease
+from fairlane.errors import FairlaneError, SetupError, StaleLease, UnknownName
 from fairlane.ids import Ids
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import (
@@ -73,9 +73,18 @@ class Engine:
         """Ready when it returns: limits written, index built from the ledger."""
         core = self.core
         core.reached_since = core.now()
-        await live.adopt(core, await live.with_live_settings(core))
-        await rebuild(core)
-        await publish_left_behind(core)
+        try:
+            await live.adopt(core, await live.with_live_settings(core))
+            await rebuild(core)
+            await publish_left_behind(core)
+        except UnknownName as error:
+            await core.ledger.close()
+            raise SetupError(
+                f"{error}; but there are jobs that need it: configure it until they are done"
+            ) from error
+        except BaseException:
+            await core.ledger.close()
+            raise
         if self._sweeping:
             self._background = asyncio.create_task(self._sweep_for_ever())
 
@@ -141,6 +150,8 @@ class Engine:
 
     # --- workers -----------------------------------------------------------------------------
     async def register(self, worker: Worker) -> Worker:
+        for tier in worker.tiers or ():
+            self.core.catalog.tiers.rank(tier)
         await self.core.ledger.put_worker(worker, self.core.now())
         return worker
 

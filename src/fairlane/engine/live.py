@@ -11,18 +11,19 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.job import Json
 from fairlane.model.service import Pool
 
-CHANGEABLE = ("limit", "rate", "paused")
+KINDS = {"services": ("limit", "rate", "paused"), "providers": ("limit", "rate")}
 
 
 async def change(core: Core, kind: str, name: str, setting: str, value: Json, actor: str) -> None:
     """Set one setting of a service or provider, from now on and through restarts."""
-    current = _current(core.catalog, kind, name, setting)
-    if isinstance(value, bool) != isinstance(current, bool) or not isinstance(value, int):
-        raise InvalidInput(f"{kind}.{name}.{setting} takes a {type(current).__name__}")
+    in_file = _current(core.file, kind, name, setting)
+    path = f"{kind}/{name}/{setting}"
+    if isinstance(value, bool) != isinstance(in_file, bool) or not isinstance(value, int):
+        wanted = "true or false" if isinstance(in_file, bool) else "a whole number"
+        raise InvalidInput(f"{path} takes {wanted}")
     if value < 0:
-        raise InvalidInput(f"{kind}.{name}.{setting} cannot be below 0")
-    path = f"{kind}.{name}.{setting}"
-    await core.ledger.setting(path, value, current, core.now(), actor)
+        raise InvalidInput(f"{path} cannot be below 0")
+    await core.ledger.setting(path, value, in_file, core.now(), actor)
     await adopt(core, changed(core.catalog, kind, name, setting, value))
 
 
@@ -58,18 +59,23 @@ def changed(catalog: Catalog, kind: str, name: str, setting: str, value: Json) -
 
 async def with_live_settings(core: Core) -> Catalog:
     """The file's settings with the live changes on top, unless the file has changed since."""
-    catalog = core.catalog
+    catalog = core.file
     for path, (value, file_value) in (await core.ledger.settings()).items():
-        kind, name, setting = path.split(".")
-        known = catalog.services if kind == "services" else catalog.providers
-        if name in known and _current(catalog, kind, name, setting) == file_value:
+        kind, name, setting = path.split("/")
+        try:
+            unchanged = _current(core.file, kind, name, setting) == file_value
+        except UnknownName:
+            continue  # no longer configured: nothing to change
+        if unchanged:
             catalog = changed(catalog, kind, name, setting, value)
     return catalog
 
 
 def _current(catalog: Catalog, kind: str, name: str, setting: str) -> Json:
-    if setting not in CHANGEABLE or (kind == "providers" and setting == "paused"):
-        raise UnknownName("live setting", setting, CHANGEABLE)
+    if kind not in KINDS:
+        raise UnknownName("kind of live setting", kind, KINDS)
+    if setting not in KINDS[kind]:
+        raise UnknownName("live setting", setting, KINDS[kind])
     if kind == "services":
         return getattr(catalog.service(name), setting)
     if name not in catalog.providers:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import orjson
 
 from fairlane.engine.core import Core
+from fairlane.engine.json_text import json_text
 from fairlane.index.index import Call, Freed
 from fairlane.ledger.ledger import Settled, Settlement, Stale
 from fairlane.model.attempt import Fault, Outcome
@@ -18,7 +19,7 @@ from fairlane.model.job import Band, Error, Json
 from fairlane.model.lease import Lease
 from fairlane.model.service import RetryPlace, Service
 from fairlane.model.state import Code, Move, State
-from fairlane.model.step import Lane
+from fairlane.model.step import Lane, service_of
 from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
 
 SECOND = 1_000_000
@@ -109,7 +110,7 @@ def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:
     lease = settlement.lease
     tiers = core.catalog.tiers
     rank = tiers.rank(lease.tier)
-    service = settlement.lane.split("|", 1)[0]
+    service = service_of(settlement.lane)
     return Entry(
         id=lease.job,
         rev=rev,
@@ -129,11 +130,10 @@ def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:
 # --- the step succeeded --------------------------------------------------------------------------
 def _done(core: Core, report: Done, now: int) -> Settlement:
     lease = report.lease
-    output = orjson.dumps(report.output)
-    most = core.catalog.limits.result_bytes
-    if len(output) > most:
-        message = f"the result has {len(output)} bytes, at most {most} are allowed"
-        return _ended(Failed(lease, Fault.RESULT_TOO_LARGE, message), Code.RESULT_TOO_LARGE, now)
+    output = json_text("result", report.output)
+    too_large = _too_large(core, lease, output)
+    if too_large is not None:
+        return _ended(Failed(lease, Fault.RESULT_TOO_LARGE, too_large), Code.RESULT_TOO_LARGE, now)
     complete = Fact(EventType.STEP_COMPLETE, now, _place(lease))
     settlement = Settlement(
         lease=lease,
@@ -141,8 +141,8 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
         move=Move.COMPLETE,
         outcome=Outcome.COMPLETED,
         facts=(complete, Fact(EventType.JOB_COMPLETE, now, {})),
-        output=output.decode(),
-        metrics=orjson.dumps(report.metrics).decode() if report.metrics is not None else None,
+        output=output,
+        metrics=json_text("metrics", report.metrics) if report.metrics is not None else None,
     )
     if lease.last_step:
         return settlement
@@ -157,6 +157,17 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
         band=Band.SKIP if lease.skipped else Band.TIER,
         lane=step.lane,
     )
+
+
+def _too_large(core: Core, lease: Lease, output: str) -> str | None:
+    limits = core.catalog.limits
+    if len(output) > limits.result_bytes:
+        return f"the result has {len(output)} bytes, at most {limits.result_bytes} are allowed"
+    if lease.context:
+        total = len(orjson.dumps(lease.context)) + len(output)
+        if total > limits.context_bytes:
+            return f"the context has {total} bytes, at most {limits.context_bytes} are allowed"
+    return None
 
 
 # --- the step failed -----------------------------------------------------------------------------

@@ -10,14 +10,17 @@ from typing import NamedTuple
 import orjson
 
 from fairlane.engine.core import Core
+from fairlane.engine.json_text import json_text
 from fairlane.engine.terms import Terms
 from fairlane.errors import FairlaneError, InvalidInput
 from fairlane.ledger.ledger import Accepted, Submission, SubmitOutcome
 from fairlane.model.entry import Entry
-from fairlane.model.job import Band, Json, NewJob, fair_user
+from fairlane.model.job import Band, NewJob, fair_user
+from fairlane.model.step import Plan
 from fairlane.policy.admission import admit_duration
 
 SECOND = 1_000_000
+MOST_LANES = 64
 
 
 class Caller(NamedTuple):
@@ -33,15 +36,16 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     refused: dict[int, FairlaneError] = {}
     prepared: list[Submission] = []
     terms: list[Terms] = []
+    lanes = Lanes(core)
     for i, request in enumerate(requests):
         try:
             tier = request.tier or await _tier_of_user(core, caller, request)
             on = core.terms.of(request, tier)
+            await lanes.check(on.plan)
             prepared.append(_submission(core, caller, request, on, now))
             terms.append(on)
         except FairlaneError as error:
             refused[i] = error
-    await _check_lanes(core, terms)
     if not prepared:
         return list(refused.values())
     written = await core.ledger.submit(prepared)
@@ -51,6 +55,30 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
         return written.outcomes
     answers = iter(written.outcomes)
     return [refused[i] if i in refused else next(answers) for i in range(len(requests))]
+
+
+class Lanes:
+    """At most 64 live lanes a service, counting those of this call: every claim compares them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._live: dict[str, set[str]] = {}
+        self._checked: set[Plan] = set()
+
+    async def check(self, plan: Plan) -> None:
+        if plan in self._checked:
+            return
+        for step in plan:
+            live = self._live.get(step.service)
+            if live is None:
+                live = self._live[step.service] = set(await self._core.index.lanes(step.service))
+            if step.lane not in live and len(live) >= MOST_LANES:
+                raise InvalidInput(
+                    f"{step.service} has jobs with {MOST_LANES} different needs waiting, "
+                    "and this one's are new; use fewer combinations of regions and capabilities"
+                )
+            live.add(step.lane)
+        self._checked.add(plan)
 
 
 async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
@@ -66,13 +94,6 @@ async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
             core.tiers_of_users.clear()
         core.tiers_of_users[who] = known
     return known
-
-
-async def _check_lanes(core: Core, terms: Sequence[Terms]) -> None:
-    for plan in {on.plan for on in terms}:
-        for step in plan:
-            if not await core.index.has_lane(step.lane):
-                raise InvalidInput(f"service {step.service} has too many combinations of needs")
 
 
 def _entries(
@@ -121,7 +142,7 @@ def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: 
         request.user,
         request.name,
         terms.plan,
-        _text(request.input, limits.input_bytes),
+        json_text("input", request.input, limits.input_bytes),
         request.model,
         request.duration,
         terms.tier.name,
@@ -168,7 +189,9 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
             parent._replace(
                 id=core.ids.new(now),
                 plan=core.terms.of(own, parent.tier).plan,
-                input=_text({**(request.input or {}), **cell}, core.catalog.limits.input_bytes),
+                input=json_text(
+                    "input", {**(request.input or {}), **cell}, core.catalog.limits.input_bytes
+                ),
                 model=own.model,
                 parent=parent.id,
                 cell=cell,
@@ -177,18 +200,6 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
             )
         )
     return tuple(cells)
-
-
-def _text(value: Json, most: int) -> str:
-    try:
-        text = orjson.dumps(value)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"the input is not JSON: {error}") from None
-    if len(text) > most:
-        raise InvalidInput(f"the input has {len(text)} bytes, at most {most} are allowed")
-    if b"\\u0000" in text:
-        raise InvalidInput("the input contains U+0000")
-    return text.decode()
 
 
 def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:

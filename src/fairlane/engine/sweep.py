@@ -169,6 +169,8 @@ class Sweeper:
             await publish_left_behind(core)
         if self._rounds % 30 == 0:
             await reconcile(core)
+        if self._rounds % 60 == 0:
+            await core.index.tidy(core.now())
         if self._rounds % 300 == 0:
             while await retire(core) == RETIRED_AT_ONCE:
                 pass

@@ -11,7 +11,7 @@ from fairlane.index.index import Standing, Stats
 from fairlane.ledger.ledger import Filter
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
-from fairlane.model.job import Job, Json
+from fairlane.model.job import Band, Job, Json
 from fairlane.model.state import State
 from fairlane.model.step import Lane
 from fairlane.policy.aging import next_promotion
@@ -128,12 +128,13 @@ async def overview(core: Core) -> Overview:
 
 
 async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
-    """Lanes that wait and that no worker heard of within its lease covers."""
+    """How many jobs wait in lanes that no worker heard of within its lease covers."""
     now = core.now()
-    alive = [worker for worker, at in await core.ledger.workers() if now - at <= worker.lease]
+    heard_of = [*await core.ledger.workers(), *core.seen.values()]
+    alive = [worker for worker, at in heard_of if now - at <= worker.lease]
     return {
-        lane: 1
-        for lane in stats.lanes
+        lane: waiting
+        for lane, waiting in stats.lanes.items()
         if not any(worker.covers(Lane.parse(lane)) for worker in alive)
     }
 
@@ -196,6 +197,6 @@ def _explained(reason: str, now: int) -> Reason:
 def _next_promotion_at(core: Core, job: Job, standing: Standing, now: int) -> int | None:
     rank = core.catalog.tiers.rank(job.tier)
     found = next_promotion(now - standing.since, core.catalog.tiers.thresholds[rank])
-    if found is None or standing.position == 0 or standing.behind_own:
+    if found is None or standing.position == 0 or standing.behind_own or job.band is Band.SKIP:
         return None
     return now + found[1]

@@ -92,7 +92,7 @@ class Stats(NamedTuple):
     gates: dict[str, Gate]
     held: int
     idle: int
-    lanes: list[str]
+    lanes: dict[str, int]
 
 
 class Index(Protocol):
@@ -164,9 +164,8 @@ class Index(Protocol):
 
     async def stats(self) -> Stats: ...
 
-    async def has_lane(self, lane: str) -> bool:
-        """Whether a job of this lane may come: the lane is live, or its service has room for one
-        more (at most 64)."""
+    async def lanes(self, service: str) -> frozenset[str]:
+        """The lanes of this service in which jobs wait."""
 
     # --- rebuild -----------------------------------------------------------------------------
     async def begin(self, epoch: str) -> None:
@@ -183,6 +182,9 @@ class Index(Protocol):
 
     async def open(self, epoch: str, now: int) -> bool:
         """Loaded: claims under this epoch work. False if another rebuild has begun meanwhile."""
+
+    async def tidy(self, now: int) -> None:
+        """Forget what can no longer matter: called once a minute."""
 
     async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
         """The ledger's rows of one pool. Returns how many numbers had to be corrected."""

@@ -43,6 +43,8 @@ class Event(NamedTuple):
 
     @property
     def message(self) -> str:
+        if self.type is EventType.WAITING and "cells" in self.data:
+            return f"Waiting to run {self.data['cells']} times"
         return MESSAGES[self.type].format_map(_Words(self.data))
 
 

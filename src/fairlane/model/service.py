@@ -67,6 +67,10 @@ def user_pool(user: str) -> str:
     return f"user:{user}"
 
 
+def user_of_pool(name: str) -> str:
+    return name.removeprefix("user:")
+
+
 def is_user_pool(name: str) -> bool:
     return name.startswith("user:")
 

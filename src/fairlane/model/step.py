@@ -29,6 +29,11 @@ class Lane(NamedTuple):
         )
 
 
+def service_of(lane: str) -> str:
+    """The service a lane's name begins with."""
+    return lane.split("|", 1)[0]
+
+
 class Step(NamedTuple):
     """One entry of a job's frozen plan. Times are microseconds."""
 

@@ -23,6 +23,10 @@ class Loaded(NamedTuple):
     streak: int = 0
 
     def after(self, model: str, now: int) -> Loaded:
+        """What is loaded once a job of this model has been started; one without a model leaves it
+        as it is."""
+        if not model:
+            return self
         if model == self.model:
             return Loaded(model, self.since, self.streak + 1)
         return Loaded(model, now, 1)

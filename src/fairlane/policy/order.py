@@ -18,6 +18,7 @@ class Candidate(NamedTuple):
 
     level: int
     order: int
+    score: int
     since: int
     flow: str
     rank: int
@@ -70,4 +71,4 @@ def between_services(choice: Choice) -> tuple[int, int, str]:
 def _goes_before(aged: Candidate, fresh: Candidate) -> bool:
     if aged.level != fresh.level:
         return aged.level < fresh.level
-    return aged.since <= fresh.since
+    return aged.since < fresh.since or aged.flow == fresh.flow

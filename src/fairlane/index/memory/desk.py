@@ -15,6 +15,9 @@ from fairlane.policy.shares import FULL, Kind
 Candidates = tuple[Candidate | None, Candidate | None]
 """(aged, other): the candidates one queue puts up."""
 
+KEEP_ACCOUNTS = 60_000_000
+"""How long a user who has left is remembered at the least."""
+
 KINDS = {Band.SKIP: Kind.SKIP, Band.FRONT: Kind.FRONT}
 
 
@@ -28,8 +31,8 @@ class Queue:
         self.lane, self.band, self.rank = Lane.parse(key[0]), key[1], key[2]
         self.flows: dict[str, Flow] = {}
         self.count = 0
-        self.fair = by_order()
-        self.aged = by_age() if ages else None
+        self.fair = by_order(self.flows)
+        self.aged = by_age(self.flows) if ages else None
         self.by_model: dict[str, Ranking] = {}
 
     def push(self, flow: Flow) -> None:
@@ -40,7 +43,7 @@ class Queue:
         if flow.model:
             ranking = self.by_model.get(flow.model)
             if ranking is None:
-                ranking = self.by_model[flow.model] = by_order()
+                ranking = self.by_model[flow.model] = by_order(self.flows, flow.model)
             ranking.push(flow)
 
     def candidates(
@@ -49,18 +52,19 @@ class Queue:
         flow = self.fair.head()
         if flow is None:
             return None, None
-        order, since, rank = flow.order(), flow.since(), self.rank
         if self.band is not Band.TIER:
-            return None, Candidate(0, order, since, flow.name, rank, KINDS[self.band])
-        fresh = Candidate(rank, order, since, flow.name, rank, Kind.FRESH)
+            return None, self._candidate(flow, 0, KINDS[self.band])
+        rank = self.rank
+        fresh = self._candidate(flow, rank, Kind.FRESH)
         if not patience:
             return None, fresh
         if self.aged is not None:
             flow = self.aged.head() or flow
-            since = flow.since()
+        since = flow.since()
         reached = level(rank, now - since, thresholds)
         if reached < rank or now - since >= patience:
-            return Candidate(reached, since, since, flow.name, rank, Kind.AGED), fresh
+            score = flow.line.head()[0]
+            return Candidate(reached, since, score, since, flow.name, rank, Kind.AGED), fresh
         return None, fresh
 
     def warm(self, model: str) -> Candidate | None:
@@ -69,7 +73,11 @@ class Queue:
         flow = ranking.head() if ranking is not None else None
         if flow is None:
             return None
-        return Candidate(self.rank, flow.order(), flow.since(), flow.name, self.rank, Kind.FRESH)
+        return self._candidate(flow, self.rank, KINDS.get(self.band, Kind.FRESH))
+
+    def _candidate(self, flow: Flow, at_level: int, kind: Kind) -> Candidate:
+        score = flow.line.head()[0]
+        return Candidate(at_level, flow.order(), score, flow.since(), flow.name, self.rank, kind)
 
 
 class Desk:
@@ -81,6 +89,13 @@ class Desk:
         self._accounts: dict[tuple[int, str], Account] = {}
         self._virtual: dict[int, int] = {}
         self.configure(service)
+
+    def orders_like(self, service: Service) -> bool:
+        """Whether these settings leave everybody in line where they are."""
+        return (service.fairness, service.affinity) == (
+            self.service.fairness,
+            self.service.affinity,
+        )
 
     def configure(self, service: Service) -> None:
         self.service = service
@@ -137,7 +152,6 @@ class Desk:
             account.counter, account.refund = correct(
                 account.counter, account.refund, entry.cost, actual
             )
-        self._forget_if_idle(entry.rank, entry.user, account)
 
     def unpark(self, flow: Flow) -> None:
         flow.parked = False
@@ -159,10 +173,20 @@ class Desk:
         if self.fair:
             self._account(entry.rank, entry.user).running += 1
 
-    def tidy(self) -> None:
-        """Forget users who are away and not ahead: coming back they are lifted anyway."""
+    def line_up(self, waiting: list[Entry], running: list[Entry]) -> None:
+        """Fill an empty desk, oldest first."""
+        for entry in running:
+            self.resume(entry)
+        for entry in sorted(waiting, key=lambda entry: (entry.score, entry.id)):
+            self.enter(entry)
+
+    def tidy(self, now: int, patience: tuple[int, ...]) -> None:
+        """Forget users who have been away so long that neither their clock nor what they are ahead
+        of others by would still matter."""
         for (rank, user), account in list(self._accounts.items()):
-            self._forget_if_idle(rank, user, account)
+            long_ago = now - max(KEEP_ACCOUNTS, patience[rank])
+            if not account.waiting and not account.running and account.starts.at <= long_ago:
+                del self._accounts[rank, user]
 
     # --- names -------------------------------------------------------------------------------
     def flow_name(self, entry: Entry) -> str:
@@ -211,8 +235,3 @@ class Desk:
             del self.lanes[entry.lane]
         if flow.account is not None:
             flow.account.waiting -= 1
-
-    def _forget_if_idle(self, rank: int, user: str, account: Account) -> None:
-        away = not account.waiting and not account.running
-        if away and account.counter <= self._virtual.get(rank, 0):
-            del self._accounts[rank, user]

@@ -57,18 +57,29 @@ class Flow:
         return score if account is None else ages_from(score, job, account.starts)
 
 
+Measure = tuple[int, int]
+
+
 class Ranking:
     """Flows by a measure that changes under it. For every flow with work there is an entry that is
-    not above its present measure."""
+    not above its present measure; entries that no flow stands behind are swept out when they become
+    the greater part."""
 
-    __slots__ = ("_heap", "_measure")
+    __slots__ = ("_flows", "_heap", "_measure", "_model")
 
-    def __init__(self, measure: Callable[[Flow], int]) -> None:
-        self._heap: list[tuple[int, str, Flow]] = []
-        self._measure = measure
+    def __init__(
+        self,
+        measure: Callable[[Flow], Measure],
+        flows: dict[str, Flow],
+        model: str | None = None,
+    ) -> None:
+        self._heap: list[tuple[Measure, str, Flow]] = []
+        self._measure, self._flows, self._model = measure, flows, model
 
     def push(self, flow: Flow) -> None:
         heapq.heappush(self._heap, (self._measure(flow), flow.name, flow))
+        if len(self._heap) > 2 * len(self._flows) + 64:
+            self._sweep_out()
 
     def head(self) -> Flow | None:
         heap = self._heap
@@ -86,10 +97,28 @@ class Ranking:
                 heapq.heappop(heap)
         return None
 
+    def _sweep_out(self) -> None:
+        self._heap = [
+            (self._measure(flow), flow.name, flow)
+            for flow in self._flows.values()
+            if flow.line and not flow.parked and self._model in (None, flow.model)
+        ]
+        heapq.heapify(self._heap)
 
-def by_order() -> Ranking:
-    return Ranking(Flow.order)
+
+def by_order(flows: dict[str, Flow], model: str | None = None) -> Ranking:
+    """Fair order; between flows of one user the older head goes first."""
+    return Ranking(_order, flows, model)
 
 
-def by_age() -> Ranking:
-    return Ranking(Flow.since)
+def by_age(flows: dict[str, Flow]) -> Ranking:
+    return Ranking(_age, flows)
+
+
+def _order(flow: Flow) -> Measure:
+    score = flow.line.head()[0]
+    return (score, score) if flow.account is None else (flow.account.counter, score)
+
+
+def _age(flow: Flow) -> Measure:
+    return flow.since(), flow.line.head()[0]

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
 from fairlane.ids import Tokens
 from fairlane.index.index import Call, Freed, Held, Picks, Proposal, Standing, Stats
 from fairlane.index.memory import views
+from fairlane.index.memory.delays import Delays
 from fairlane.index.memory.desk import Desk
 from fairlane.index.memory.flows import Flow
+from fairlane.index.memory.gates import Gates
 from fairlane.index.memory.idle import Idle
+from fairlane.index.memory.parking import Parking
 from fairlane.index.memory.pick import Hold, Round
 from fairlane.index.memory.pools import Pools, SlotPool
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
 from fairlane.model.lease import Slot
-from fairlane.model.step import Lane
+from fairlane.model.service import is_user_pool, user_of_pool
+from fairlane.model.step import Lane, service_of
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_LOAD, Average
-from fairlane.policy.health import Failure, Gate, failed, forget_probe, let_through, succeeded
+from fairlane.policy.health import Failure
 
-MOST_LANES = 64
 DUE_A_CLAIM = 128
 LOOK_AGAIN = 5_000_000
 
@@ -37,7 +39,7 @@ class MemoryIndex:
         self._clear("")
         self.loads = Average(FIRST_LOAD)
         self.idle = Idle()
-        self.gates: dict[str, Gate] = {}
+        self.gates = Gates()
 
     def _clear(self, epoch: str) -> None:
         self._epoch, self._loading = epoch, True
@@ -47,11 +49,10 @@ class MemoryIndex:
         self.pools = Pools()
         self.pools.configure(self.catalog.all_pools())
         self.hold: Hold | None = None
-        self._held_revs: dict[str, int] = {}
+        self.held_revs: dict[str, int] = {}
         self._verified: dict[str, int] = {}
-        self._delayed: list[tuple[int, str, int]] = []
-        self._delayed_jobs: set[str] = set()
-        self._parked: dict[str, list[tuple[Desk, Flow]]] = {}
+        self.delays = Delays()
+        self._parking = Parking()
         self._gone: dict[str, int] = {}
         self._freed: set[str] = set()
 
@@ -77,8 +78,8 @@ class MemoryIndex:
         if known is not None and known != seen:
             return
         self._remove(seen.id)
-        if self._held_revs.get(seen.id) == seen.rev:
-            del self._held_revs[seen.id]
+        if self.held_revs.get(seen.id) == seen.rev:
+            del self.held_revs[seen.id]
         if truth is not None:
             await self.put([truth], now)
 
@@ -94,15 +95,14 @@ class MemoryIndex:
             return False
         if self._gone and self._gone.get(entry.id, 0) >= entry.rev:
             return False
-        return self._held_revs.get(entry.id, 0) < entry.rev
+        return self.held_revs.get(entry.id, 0) < entry.rev
 
     def _add(self, entry: Entry, now: int) -> None:
         self.waiting[entry.id] = entry
         if self._loading:
             return
         if entry.ready_at > now:
-            heapq.heappush(self._delayed, (entry.ready_at, entry.id, entry.rev))
-            self._delayed_jobs.add(entry.id)
+            self.delays.add(entry)
         else:
             self._desk(entry).enter(entry)
 
@@ -110,13 +110,11 @@ class MemoryIndex:
         entry = self.waiting.pop(job, None)
         if entry is None or self._loading:
             return
-        if job in self._delayed_jobs:
-            self._delayed_jobs.discard(job)
-        else:
+        if not self.delays.discard(job):
             self._desk(entry).remove(entry)
 
     def _desk(self, entry: Entry) -> Desk:
-        name = entry.lane.split("|", 1)[0]
+        name = service_of(entry.lane)
         desk = self.desks.get(name)
         if desk is None:
             desk = self.desks[name] = Desk(self.catalog.service(name))
@@ -130,10 +128,7 @@ class MemoryIndex:
         self._move_due(now)
         found: list[Proposal] = []
         claim = Round(self, worker, loaded, now)
-        while len(found) < n:
-            proposal = claim.next()
-            if proposal is None:
-                break
+        while len(found) < n and (proposal := claim.next()) is not None:
             found.append(proposal)
         if not found:
             self.idle.file(worker, loaded)
@@ -145,8 +140,8 @@ class MemoryIndex:
         self._wake(len(tokens))
 
     async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - a clockless index
-        for each in freed:
-            self._let_go(each.token, each.actual, kept=each.kept)
+        for token, actual, kept in freed:
+            self._let_go(token, actual, kept=kept)
         self._wake(len(freed))
 
     async def unverified(self, before: int, limit: int) -> list[Held]:
@@ -173,11 +168,9 @@ class MemoryIndex:
     ) -> None:
         """File a picked job as held."""
         self.held[token] = Held(token, entry, slots, now)
-        self._held_revs[entry.id] = entry.rev
+        self.held_revs[entry.id] = entry.rev
         if self.gates:
-            for key in gate_keys(entry.lane.split("|", 1)[0], region):
-                if key in self.gates:
-                    self.gates[key] = let_through(self.gates[key], token)
+            self.gates.let_through(service_of(entry.lane), region, token)
         if self.hold is not None and self.hold.job == entry.id:
             self.hold = None
 
@@ -189,9 +182,10 @@ class MemoryIndex:
         kept: tuple[Slot, ...] = (),
         refused: bool = False,
     ) -> None:
-        self.pools.release(token, kept=kept, refused=refused)
+        for user in self.pools.release(token, kept=kept, refused=refused):
+            self._parking.unpark(user)
         if self.gates:
-            self._forget_probe(token)
+            self.gates.forget_probe(token)
         if self._loading:
             self._freed.add(token)
         held = self.held.pop(token, None)
@@ -199,37 +193,26 @@ class MemoryIndex:
         if held is None:
             return
         entry = held.entry
-        if self._held_revs.get(entry.id) == entry.rev:
-            del self._held_revs[entry.id]
-        self._desk(entry).ended(entry, actual)
-        if self._parked and entry.user in self._parked:
-            for desk, flow in self._parked.pop(entry.user):
-                desk.unpark(flow)
+        if self.held_revs.get(entry.id) == entry.rev:
+            del self.held_revs[entry.id]
+        self._desk(entry).ended(entry, 0 if refused else actual)
 
     def park(self, desk: Desk, flow: Flow) -> None:
-        """Its user has as many jobs running as allowed: out of the order until one ends."""
-        flow.parked = True
-        self._parked.setdefault(flow.user, []).append((desk, flow))
+        """Its user has as many jobs running as allowed."""
+        if self.hold is not None and self.hold.job == flow.line.head()[1]:
+            self.hold = None
+        self._parking.park(desk, flow)
 
     def _move_due(self, now: int) -> None:
-        if self._loading:
-            return
-        for _ in range(DUE_A_CLAIM):
-            if not self._delayed or self._delayed[0][0] > now:
-                return
-            _, job, rev = heapq.heappop(self._delayed)
-            entry = self.waiting.get(job)
-            if entry is not None and entry.rev == rev and job in self._delayed_jobs:
-                self._delayed_jobs.discard(job)
+        if not self._loading:
+            for entry in self.delays.due(now, DUE_A_CLAIM):
                 self._desk(entry).enter(entry)
 
     def _look_again_at(self, now: int) -> int:
-        times = [now + LOOK_AGAIN]
-        if self._delayed:
-            times.append(self._delayed[0][0])
-        times += [pool_end for pool in self.pools if (pool_end := pool.next_expiry()) is not None]
-        times += [gate.closed_until for gate in self.gates.values() if gate.closed_until > now]
-        return max(now, min(times))
+        ends = [pool.next_expiry() for pool in self.pools]
+        times = [self.delays.next_due(), self.gates.next_opening(now), *ends]
+        soonest = min((at for at in times if at is not None), default=now + LOOK_AGAIN)
+        return max(now, min(soonest, now + LOOK_AGAIN))
 
     def _wake(self, n: int) -> None:
         if len(self.idle):
@@ -241,9 +224,24 @@ class MemoryIndex:
     async def configure(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.pools.configure(catalog.all_pools())
-        for name, desk in self.desks.items():
-            desk.configure(catalog.service(name))
+        for name, desk in list(self.desks.items()):
+            service = catalog.service(name)
+            if desk.orders_like(service):
+                desk.configure(service)
+            else:
+                self._reorder(name, Desk(service))
         self._wake(len(self.idle))
+
+    def _reorder(self, name: str, desk: Desk) -> None:
+        """Other rules of order: everybody lines up anew."""
+        self._parking.forget(self.desks[name])
+        self.desks[name] = desk
+        running = [held.entry for held in self.held.values()]
+        waiting = [entry for entry in self.waiting.values() if entry.id not in self.delays]
+        desk.line_up(
+            [entry for entry in waiting if service_of(entry.lane) == name],
+            [entry for entry in running if service_of(entry.lane) == name],
+        )
 
     def slot_pools(self, service: str, region: str | None, now: int) -> list[SlotPool]:
         found = []
@@ -257,9 +255,7 @@ class MemoryIndex:
     def admits(self, service: str, region: str | None, now: int) -> bool:
         if self.catalog.service(service).paused:
             return False
-        return not self.gates or all(
-            self.gates[key].admits(now) for key in gate_keys(service, region) if key in self.gates
-        )
+        return not self.gates or self.gates.admits(service, region, now)
 
     def current_hold(self, now: int) -> Hold | None:
         if self.hold is not None and (self.hold.until <= now or self.hold.job not in self.waiting):
@@ -268,27 +264,12 @@ class MemoryIndex:
 
     async def answered(self, calls: Sequence[Call]) -> None:
         if self.gates:
-            for call in calls:
-                for key in gate_keys(call.service, call.region):
-                    if key in self.gates:
-                        self._set_gate(key, succeeded(self.gates[key], call.token))
+            opened = [call for call in calls if self.gates.answered(call)]
+            if opened:
+                self._wake(len(self.idle))
 
     async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
-        key = gate_keys(call.service, call.region)[-1]
-        failure = failed(self.gates.get(key, Gate()), call.token, job, now, retry_after)
-        self._set_gate(key, failure.gate)
-        return failure
-
-    def _forget_probe(self, token: str) -> None:
-        for key, gate in self.gates.items():
-            self.gates[key] = forget_probe(gate, token)
-
-    def _set_gate(self, key: str, gate: Gate) -> None:
-        if gate == Gate():
-            self.gates.pop(key, None)
-            self._wake(len(self.idle))
-        else:
-            self.gates[key] = gate
+        return self.gates.unavailable(call, job, now, retry_after)
 
     async def learn_load(self, service: str, model: str, duration: int) -> None:
         self.loads.learn(duration, service, model)
@@ -303,30 +284,18 @@ class MemoryIndex:
         return views.promotable(self, now, limit)
 
     async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
-        return [
-            (entry.id, self.waiting.get(entry.id))
-            for entry in truth
-            if self._held_revs.get(entry.id) != entry.rev
-            and not _same(self.waiting.get(entry.id), entry)
-        ]
+        return views.differing(self, truth)
 
     async def stats(self) -> Stats:
         return views.stats(self)
 
     async def walk(self, page: int) -> AsyncIterator[list[Entry]]:
-        entries = list(self.waiting.values())
-        for start in range(0, len(entries), page):
-            yield entries[start : start + page]
+        for entries in views.pages(self, page):
+            yield entries
 
-    async def has_lane(self, lane: str) -> bool:
-        desk = self.desks.get(lane.split("|", 1)[0])
-        return desk is None or lane in desk.lanes or len(desk.lanes) < MOST_LANES
-
-    def is_delayed(self, job: str) -> bool:
-        return job in self._delayed_jobs
-
-    def delayed_entries(self) -> Iterable[Entry]:
-        return (self.waiting[job] for job in self._delayed_jobs)
+    async def lanes(self, service: str) -> frozenset[str]:
+        desk = self.desks.get(service)
+        return frozenset(desk.lanes) if desk is not None else frozenset()
 
     # --- rebuild -----------------------------------------------------------------------------
     async def begin(self, epoch: str) -> None:
@@ -339,7 +308,7 @@ class MemoryIndex:
         for each in held:
             if each.token not in self._freed:
                 self.held[each.token] = each
-                self._held_revs[each.entry.id] = each.entry.rev
+                self.held_revs[each.entry.id] = each.entry.rev
 
     async def load_slots(self, rows: Sequence[tuple[Slot, str]]) -> None:
         for slot, token in rows:
@@ -359,10 +328,7 @@ class MemoryIndex:
         entries = sorted(self.waiting.values(), key=lambda entry: (entry.score, entry.id))
         self.waiting, self._loading = {}, False
         self._gone, self._freed = {}, set()
-        self.gates = {
-            key: gate if gate.probe in self.held else forget_probe(gate, gate.probe)
-            for key, gate in self.gates.items()
-        }
+        self.gates.keep_probes(self.held)
         for held in self.held.values():
             self._desk(held.entry).resume(held.entry)
         for entry in entries:
@@ -371,38 +337,13 @@ class MemoryIndex:
         return True
 
     async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
-        known = self.pools.get(pool)
-        if known is None:
-            return 0
-        known.expire(now)
-        truth = {slot.n: (slot, token) for slot, token in rows}
-        corrected = 0
-        for n, token in list(known.held.items()):
-            held = self.held.get(token)
-            proposed = held is not None and token not in self._verified
-            if n not in truth and not proposed:
-                self.pools.forget(Slot(pool, n), token)
-                corrected += 1
-        for n, (slot, token) in truth.items():
-            if known.held.get(n) != token:
-                self.pools.hold(slot, token)
-                corrected += 1
-        if corrected:
-            self._wake(corrected)
+        proposed = {token for token in self.held if token not in self._verified}
+        corrected = self.pools.sync(pool, rows, proposed, now)
+        if is_user_pool(pool):
+            self._parking.unpark(user_of_pool(pool))
+        self._wake(corrected)
         return corrected
 
-    def tidy(self) -> None:
+    async def tidy(self, now: int) -> None:
         for desk in self.desks.values():
-            desk.tidy()
-
-
-def gate_keys(service: str, region: str | None) -> tuple[str, ...]:
-    """The service, then its region: the last one is where a failure is counted."""
-    return (service,) if region is None else (service, f"{service}@{region}")
-
-
-def _same(known: Entry | None, truth: Entry) -> bool:
-    """Cost is only an estimate and the announcement only a note; the rest decides the order."""
-    return known is not None and known._replace(cost=0, announced=0) == truth._replace(
-        cost=0, announced=0
-    )
+            desk.tidy(now, self.catalog.tiers.patience)

@@ -17,7 +17,7 @@ from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.affinity import Pick, stays
 from fairlane.policy.aging import HOLD_AFTER
 from fairlane.policy.order import Candidate, Choice, Heads, between_services, choose
-from fairlane.policy.shares import Kind, granted
+from fairlane.policy.shares import Kind, granted, may_jump
 
 if TYPE_CHECKING:
     from fairlane.index.memory.memory import MemoryIndex
@@ -157,7 +157,7 @@ class Round:
         if stays(
             service.affinity, service.batch_size, self.loaded, pick, warm_candidate.rank, self.now
         ):
-            return warm_view, Choice(warm_candidate, jumped=False)
+            return warm_view, Choice(warm_candidate, jumped=warm_candidate.kind is not Kind.FRESH)
         return view, choice
 
     def _warm(self, model: str) -> tuple[View, Candidate] | None:
@@ -166,9 +166,12 @@ class Round:
         for view in self.views:
             if not view.desk.keeps_models or not view.has_room(hold):
                 continue
+            desk = view.desk
             for queue in view.queues:
                 candidate = queue.warm(model)
-                if candidate is not None and (best is None or candidate < best[1]):
+                if candidate is None or (best is not None and best[1] <= candidate):
+                    continue
+                if may_jump(candidate.kind, desk.credits, desk.service.shares):
                     best = (view, candidate)
         return best
 
@@ -191,8 +194,8 @@ class Round:
         if self.now - aged.since < HOLD_AFTER * patience:
             return
         hold = self.index.current_hold(self.now)
-        if hold is None or aged.since <= hold.since:
-            job = self._head_entry(view, aged).id
+        job = self._head_entry(view, aged).id
+        if hold is None or aged.since < hold.since or job == hold.job:
             pools = frozenset(pool.name for pool in view.pools)
             self.index.hold = Hold(aged.since, job, pools, self.now + HOLD_FOR)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from fairlane.model.lease import Slot
-from fairlane.model.service import Pool, is_rate_pool, is_user_pool, user_pool
+from fairlane.model.service import Pool, is_rate_pool, is_user_pool, user_of_pool, user_pool
 
 
 class SlotPool:
@@ -18,7 +18,7 @@ class SlotPool:
         self.name, self.limit, self.window = pool.name, pool.limit, pool.window
         self.held: dict[int, str] = {}
         self._free = list(range(1, pool.limit + 1))
-        self._temporary: list[tuple[int, int]] = []
+        self._temporary: list[tuple[int, int, str]] = []
 
     @property
     def spare(self) -> int:
@@ -35,7 +35,7 @@ class SlotPool:
     def hold(self, slot: Slot, token: str) -> None:
         self.held[slot.n] = token
         if slot.until:
-            heapq.heappush(self._temporary, (slot.until, slot.n))
+            heapq.heappush(self._temporary, (slot.until, slot.n, token))
 
     def give(self, n: int, token: str) -> bool:
         """Free the number if this token holds it."""
@@ -49,9 +49,8 @@ class SlotPool:
     def expire(self, now: int) -> None:
         """Free what holds only for a time. Rates."""
         while self._temporary and self._temporary[0][0] <= now:
-            n = heapq.heappop(self._temporary)[1]
-            if n in self.held:
-                self.give(n, self.held[n])
+            _, n, token = heapq.heappop(self._temporary)
+            self.give(n, token)
 
     def next_expiry(self) -> int | None:
         return self._temporary[0][0] if self._temporary else None
@@ -111,20 +110,46 @@ class Pools:
         pool.hold(slot, token)
         self._by_token.setdefault(token, []).append(slot)
 
-    def release(self, token: str, *, kept: tuple[Slot, ...] = (), refused: bool = False) -> None:
-        """Give back what the token holds. Rates run on by themselves unless the grant never was."""
+    def release(
+        self, token: str, *, kept: tuple[Slot, ...] = (), refused: bool = False
+    ) -> list[str]:
+        """Give back what the token holds. Rates run on by themselves unless the grant never was.
+        Returns the users who may have one more running."""
         slots = self._by_token.pop(token, None)
         if slots is None:
-            return
+            return []
         keep = {(slot.pool, slot.n) for slot in kept}
-        stays = []
+        stays, users = [], []
         for slot in slots:
             if (slot.pool, slot.n) in keep:
                 stays.append(slot)
             elif refused or not is_rate_pool(slot.pool):
                 self._give(slot, token)
+                if is_user_pool(slot.pool):
+                    users.append(user_of_pool(slot.pool))
         if stays:
             self._by_token[token] = stays
+        return users
+
+    def sync(
+        self, name: str, rows: Sequence[tuple[Slot, str]], proposed: Container[str], now: int
+    ) -> int:
+        """Believe the ledger's rows of one pool, and leave alone what is only proposed yet. How
+        many numbers had to be corrected."""
+        pool = self._pools.get(name)
+        if pool is None:
+            return 0
+        pool.expire(now)
+        truth = {slot.n: (slot, token) for slot, token in rows}
+        wrong = [
+            (n, token) for n, token in pool.held.items() if n not in truth and token not in proposed
+        ]
+        for n, token in wrong:
+            self.forget(Slot(name, n), token)
+        missing = [row for row in truth.values() if pool.held.get(row[0].n) != row[1]]
+        for slot, token in missing:
+            self.hold(slot, token)
+        return len(wrong) + len(missing)
 
     def forget(self, slot: Slot, token: str) -> None:
         """One number that no ledger row stands behind."""

@@ -3,14 +3,16 @@ waited long enough to be told so."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fairlane.index.index import Depth, PoolUse, Standing, Stats
 from fairlane.index.memory.desk import Desk, Queue
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
+from fairlane.model.service import Service, is_rate_pool
+from fairlane.model.step import Lane, service_of
 from fairlane.policy.aging import level
-from fairlane.policy.health import Gate
 
 if TYPE_CHECKING:
     from fairlane.index.memory.memory import MemoryIndex
@@ -24,9 +26,9 @@ def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
     if entry is None:
         return None
     tiers = index.catalog.tiers
-    if index.is_delayed(job):
+    if job in index.delays:
         return Standing(0, entry.rank, entry.score, 0, 0, ("delayed",))
-    desk = index.desks[entry.lane.split("|", 1)[0]]
+    desk = index.desks[service_of(entry.lane)]
     flow = desk.flows[desk.flow_name(entry)]
     own_before = flow.line.ahead_of((entry.score, entry.id))
     since = flow.since() if own_before == 0 else now
@@ -40,10 +42,16 @@ def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
         position=before + 1,
         level=reached,
         since=since,
-        work=before * entry.cost,
+        work=before * entry.cost + _running(index, desk, entry),
         behind_own=own_before if flow.account is not None else 0,
         reasons=tuple(_reasons(index, desk, entry, parked=flow.parked)),
     )
+
+
+def _running(index: MemoryIndex, desk: Desk, entry: Entry) -> int:
+    """What is left of the jobs that hold all slots: half of each, as far as anybody knows."""
+    pool = index.pools.get(f"svc:{desk.service.name}")
+    return 0 if pool is None or pool.spare > 0 else pool.limit * entry.cost // 2
 
 
 def _jobs_before(desk: Desk, entry: Entry, reached: int, own_before: int) -> int:
@@ -79,19 +87,37 @@ def _reasons(index: MemoryIndex, desk: Desk, entry: Entry, *, parked: bool) -> l
     if service.paused:
         found.append("paused")
     for key in (service.name, *(f"{service.name}@{region}" for region in service.regions)):
-        gate = index.gates.get(key, Gate())
+        gate = index.gates.get(key)
         if gate.closed:
             found.append(f"closed:{key}:{gate.closed_until}")
-    for pool in index.catalog.pools(service.name, None):
-        use = index.pools.get(pool.name)
-        if use is not None and use.spare <= 0:
-            kind = "rate" if pool.window else "busy"
-            found.append(f"{kind}:{pool.name}:{len(use.held)}/{use.limit}")
+    found += _full_pools(index, service, Lane.parse(entry.lane))
     if parked:
         found.append(f"user_running:{entry.cap}")
     if index.hold is not None and index.hold.job == entry.id:
         found.append("reserving")
     return found
+
+
+def _full_pools(index: MemoryIndex, service: Service, lane: Lane) -> list[str]:
+    """Pools without room: those it needs everywhere, and its regions' if none has room."""
+    everywhere = [pool.name for pool in index.catalog.pools(service.name, None)]
+    regions = lane.regions or tuple(service.regions)
+    local = [f"svc:{service.name}@{region}" for region in regions]
+    full = [name for name in everywhere if _is_full(index, name)]
+    if local and all(_is_full(index, name) for name in local):
+        full += local
+    return [_fullness(index, name) for name in full]
+
+
+def _is_full(index: MemoryIndex, pool: str) -> bool:
+    use = index.pools.get(pool)
+    return use is not None and use.spare <= 0
+
+
+def _fullness(index: MemoryIndex, pool: str) -> str:
+    use = index.pools.get(pool)
+    taken = f"{len(use.held)}/{use.limit}" if use is not None else ""
+    return f"{'rate' if is_rate_pool(pool) else 'busy'}:{pool}:{taken}"
 
 
 def promotable(index: MemoryIndex, now: int, limit: int) -> list[tuple[str, int]]:
@@ -125,16 +151,38 @@ def stats(index: MemoryIndex) -> Stats:
                 key = (name, index.waiting[job].rank)
                 depths.setdefault(key, [0, 0])[0] += len(flow.line)
                 oldest[key] = min(score, oldest.get(key, score))
-    for entry in index.delayed_entries():
-        depths.setdefault((entry.lane.split("|", 1)[0], entry.rank), [0, 0])[1] += 1
+    for entry in index.delays:
+        depths.setdefault((service_of(entry.lane), entry.rank), [0, 0])[1] += 1
     return Stats(
         depths=[
             Depth(service, rank, waiting, delayed, oldest.get((service, rank)))
             for (service, rank), (waiting, delayed) in sorted(depths.items())
         ],
         pools=[PoolUse(pool.name, pool.limit, len(pool.held)) for pool in index.pools],
-        gates={key: gate for key, gate in index.gates.items() if gate.closed},
+        gates=index.gates.closed(),
         held=len(index.held),
         idle=len(index.idle),
-        lanes=sorted(lane for desk in index.desks.values() for lane in desk.lanes),
+        lanes={lane: n for desk in index.desks.values() for lane, n in desk.lanes.items()},
+    )
+
+
+def pages(index: MemoryIndex, size: int) -> Iterator[list[Entry]]:
+    entries = list(index.waiting.values())
+    for start in range(0, len(entries), size):
+        yield entries[start : start + size]
+
+
+def differing(index: MemoryIndex, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
+    return [
+        (entry.id, index.waiting.get(entry.id))
+        for entry in truth
+        if index.held_revs.get(entry.id) != entry.rev
+        and not _same(index.waiting.get(entry.id), entry)
+    ]
+
+
+def _same(known: Entry | None, truth: Entry) -> bool:
+    """Cost is only an estimate and the announcement only a note; the rest decides the order."""
+    return known is not None and known._replace(cost=0, announced=0) == truth._replace(
+        cost=0, announced=0
     )

@@ -11,6 +11,7 @@ from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.money import MINT, account_of, balance, transfer
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Json
+from fairlane.model.step import service_of
 from fairlane.model.worker import Worker, WorkerState
 
 
@@ -105,7 +106,7 @@ def _count_running(tx: Transaction, item: PoolSize) -> None:
         "SELECT coalesce(max(n), 0) FROM slots WHERE pool = ?", (item.pool,)
     ).fetchone()
     for job, token, lane, region in running:
-        if lane.split("|", 1)[0] in item.services and item.region in (None, region):
+        if service_of(lane) in item.services and item.region in (None, region):
             last += 1
             tx.execute("INSERT INTO slots VALUES (?, ?, ?, ?, NULL)", (item.pool, last, token, job))
 

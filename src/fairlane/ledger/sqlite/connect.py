@@ -65,7 +65,7 @@ class Ownership:
             self._file.close()
             raise LedgerInUse(
                 f"{path} is in use by {owner}; an embedded ledger belongs to one process: "
-                "stop that one, choose another data folder, or use PostgreSQL and Redis"
+                "stop that one, or choose another data folder"
             ) from None
         self._file.truncate(0)
         self._file.write(f"process {os.getpid()}")

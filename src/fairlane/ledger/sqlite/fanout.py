@@ -35,8 +35,9 @@ def cell_reopened(tx: Transaction, parent: str, now: int) -> None:
 
 
 def _end(tx: Transaction, parent: str, now: int) -> None:
-    (bad,) = tx.execute(
-        "SELECT count(*) FROM jobs WHERE parent = ? AND state <> 'completed'", (parent,)
+    cells, bad = tx.execute(
+        "SELECT count(*), count(*) FILTER (WHERE state <> 'completed') FROM jobs WHERE parent = ?",
+        (parent,),
     ).fetchone()
     state = State.FAILED if bad else State.COMPLETED
     tx.execute(
@@ -46,7 +47,7 @@ def _end(tx: Transaction, parent: str, now: int) -> None:
             state,
             now,
             Code.CELLS_FAILED if bad else None,
-            f"{bad} cells did not complete" if bad else None,
+            f"{bad} of {cells} executions did not complete" if bad else None,
             parent,
         ),
     )

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger.ledger import (
     Confirmation,
     Counts,
@@ -49,6 +49,7 @@ T = TypeVar("T")
 class SqliteLedger:
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection
+        self._closed = False
         self._writer = Writer(connection)
         self._reading = connect(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
@@ -69,6 +70,7 @@ class SqliteLedger:
             raise
 
     async def close(self) -> None:
+        self._closed = True
         await self._writer.close()
         self._reader.shutdown()
         self._reading.close()
@@ -250,6 +252,8 @@ class SqliteLedger:
         return await self._in_reader(query, self._reading, *args)
 
     async def _in_reader(self, function: Callable[..., T], *args: object) -> T:
+        if self._closed:
+            raise SetupError("the ledger is closed")
         return await asyncio.get_running_loop().run_in_executor(self._reader, function, *args)
 
 

@@ -15,6 +15,7 @@ from fairlane.model.job import Job, Json, fair_user
 from fairlane.model.lease import Slot
 from fairlane.model.state import LIVE as LIVE_STATES
 from fairlane.model.state import State
+from fairlane.model.step import service_of
 
 
 def jobs(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Job]:
@@ -58,7 +59,7 @@ def starts(connection: sqlite3.Connection, since: int, ranks: dict[str, int]) ->
     for query in (living, finished):
         for lane, tier, tenant, user, key, at, job in connection.execute(query, (since,)):
             if tier in ranks:
-                who = (lane.split("|", 1)[0], ranks[tier], fair_user(tenant, user, key))
+                who = (service_of(lane), ranks[tier], fair_user(tenant, user, key))
                 latest.setdefault(who, []).append((at, job))
     return [Start(*who, at, job) for who, found in latest.items() for at, job in sorted(found)[-2:]]
 

@@ -1,0 +1,42 @@
+"""Jobs whose time has not come: retries in their back-off, delayed starts."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from fairlane.model.entry import Entry
+
+
+class Delays:
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str, int]] = []
+        self._jobs: dict[str, Entry] = {}
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._jobs
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._jobs.values())
+
+    def add(self, entry: Entry) -> None:
+        heapq.heappush(self._heap, (entry.ready_at, entry.id, entry.rev))
+        self._jobs[entry.id] = entry
+
+    def discard(self, job: str) -> bool:
+        """Whether it was among them."""
+        return self._jobs.pop(job, None) is not None
+
+    def due(self, now: int, most: int) -> Iterator[Entry]:
+        """Those whose time has come, soonest first; they leave."""
+        heap = self._heap
+        while most and heap and heap[0][0] <= now:
+            _, job, rev = heapq.heappop(heap)
+            entry = self._jobs.get(job)
+            if entry is not None and entry.rev == rev:
+                del self._jobs[job]
+                most -= 1
+                yield entry
+
+    def next_due(self) -> int | None:
+        return self._heap[0][0] if self._heap else None

@@ -9,7 +9,7 @@ from fairlane.clock import ManualClock, seconds
 from fairlane.compose import embedded
 from fairlane.engine import Engine
 from fairlane.engine.submit import Caller
-from fairlane.ledger.ledger import Accepted
+from fairlane.ledger.shapes import Accepted
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Job, NewJob
 from fairlane.model.lease import Lease

@@ -4,7 +4,7 @@ from fairlane.compose import embedded
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done, Failed, GivenBack
 from fairlane.engine.submit import Caller
-from fairlane.ledger.ledger import Filter
+from fairlane.ledger.shapes import Filter
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fairlane.ledger.ledger import Filter
+from fairlane.ledger.shapes import Filter
 from fairlane.model.event import Event, EventType
 from fairlane.model.job import Job
 from fairlane.model.lease import Lease

@@ -15,7 +15,7 @@ from fairlane.clock import seconds
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.engine.submit import Caller
 from fairlane.errors import Expired, FairlaneError, KeyReused, Refused, WrongState
-from fairlane.ledger.ledger import Accepted, Filter, Replayed, SubmitOutcome
+from fairlane.ledger.shapes import Accepted, Filter, Replayed, SubmitOutcome
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.engine.settle import Failed
 from fairlane.errors import StaleLease
-from fairlane.ledger.ledger import Settled
+from fairlane.ledger.shapes import Settled
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease

@@ -17,7 +17,7 @@ import pytest
 from fairlane.clock import seconds
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.errors import StaleLease
-from fairlane.ledger.ledger import (
+from fairlane.ledger.shapes import (
     Accepted,
     Filter,
     Reopened,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.errors import Conflict, StaleLease, WrongState
-from fairlane.ledger.ledger import Settled
+from fairlane.ledger.shapes import Settled
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease

@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.engine.core import publish
 from fairlane.engine.rebuild import publish_left_behind
-from fairlane.ledger.ledger import Request
+from fairlane.ledger.shapes import Request
 from fairlane.model.attempt import Fault
 from fairlane.model.event import Event, EventType
 from fairlane.model.job import NewJob

@@ -11,7 +11,7 @@ import pytest
 from fairlane.engine.sweep import reconcile
 from fairlane.errors import NotReady
 from fairlane.index.index import Freed
-from fairlane.ledger.ledger import Confirmation, Unconfirmed
+from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry

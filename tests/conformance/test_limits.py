@@ -17,7 +17,7 @@ from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.engine.sweep import reconcile
 from fairlane.errors import StaleLease, WrongState
 from fairlane.index.index import Freed
-from fairlane.ledger.ledger import Unconfirmed
+from fairlane.ledger.shapes import Unconfirmed
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
@@ -428,6 +428,22 @@ async def test_callers_that_go_away_in_the_middle_leak_no_slot(tmp_path: Path) -
             await world.pass_time(1)
         await quiet(world)
         assert len(await world.claim(100)) == limit
+
+
+async def test_a_lease_that_outlives_its_rates_minute_keeps_its_slot(tmp_path: Path) -> None:
+    """I10: the rate's place is free again after a minute, the service's is not, in either store."""
+    async with World(one_service(1, rate=10), tmp_path / "ledger.db") as world:
+        await world.submit_all([NewJob("work")] * 2)
+        lease = await world.claim_one()
+        for _ in range(7):
+            await world.pass_time(10)
+            await world.engine.heartbeat(Worker("w"), [lease])
+        pools = {pool.pool: pool.held for pool in (await world.engine.core.index.stats()).pools}
+        assert (await held(world), pools["svc:work"]) == ({"svc:work": 1}, 1)
+        assert await world.claim() == []
+        assert await reconcile(world.engine.core) == 0
+        await world.engine.complete(lease)
+        assert len(await world.claim(2)) == 1
 
 
 async def test_an_undisturbed_run_gives_the_reconciler_nothing_to_correct(tmp_path: Path) -> None:

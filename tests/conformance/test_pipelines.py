@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.errors import StaleLease
-from fairlane.ledger.ledger import Settled
+from fairlane.ledger.shapes import Settled
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog
 from fairlane.model.event import EventType

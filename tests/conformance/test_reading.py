@@ -11,7 +11,7 @@ import pytest
 from fairlane.engine.submit import Caller
 from fairlane.engine.sweep import RETIRED_AT_ONCE, retire
 from fairlane.errors import Expired, NotFound
-from fairlane.ledger.ledger import Accepted, Filter, Replayed, Request
+from fairlane.ledger.shapes import Accepted, Filter, Replayed, Request
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Limits
 from fairlane.model.job import NewJob

@@ -3,13 +3,20 @@
 import fairlane
 
 NAMES = [
+    "Caller",
     "Catalog",
+    "Done",
     "Engine",
+    "Failed",
+    "Fault",
+    "Filter",
+    "GivenBack",
     "Limits",
     "NewJob",
     "Provider",
     "Region",
     "Service",
+    "State",
     "Tier",
     "Tiers",
     "Worker",

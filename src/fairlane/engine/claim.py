@@ -10,7 +10,7 @@ from fairlane.engine.rebuild import ensure_epoch
 from fairlane.errors import NotReady
 from fairlane.ids import token
 from fairlane.index.index import Proposal
-from fairlane.ledger.ledger import Confirmation, Unconfirmed
+from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.model.lease import Lease
 from fairlane.model.service import user_pool
 from fairlane.model.state import State

@@ -19,11 +19,11 @@ from fairlane.engine.sweep import Sweeper
 from fairlane.errors import FairlaneError, SetupError, StaleLease, UnknownName
 from fairlane.ids import Ids
 from fairlane.index.index import Index
-from fairlane.ledger.ledger import (
+from fairlane.ledger.ledger import Ledger
+from fairlane.ledger.shapes import (
     Accepted,
     Counts,
     Filter,
-    Ledger,
     Renewal,
     Replayed,
     Settled,

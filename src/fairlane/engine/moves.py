@@ -9,7 +9,7 @@ from fairlane.engine.views import get, view
 from fairlane.errors import FairlaneError, InvalidInput
 from fairlane.ids import token
 from fairlane.index.index import Freed
-from fairlane.ledger.ledger import Request, Skipped
+from fairlane.ledger.shapes import Request, Skipped
 from fairlane.model.state import Move
 from fairlane.policy.admission import Quota
 from fairlane.policy.eta import Eta

@@ -11,7 +11,7 @@ import orjson
 from fairlane.engine.core import Core
 from fairlane.engine.json_text import json_text
 from fairlane.index.index import Call, Freed
-from fairlane.ledger.ledger import Settled, Settlement, Stale
+from fairlane.ledger.shapes import Settled, Settlement, Stale
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.entry import Entry
 from fairlane.model.event import EventType, Fact, place

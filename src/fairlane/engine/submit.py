@@ -13,7 +13,7 @@ from fairlane.engine.core import Core
 from fairlane.engine.json_text import json_text
 from fairlane.engine.terms import Terms
 from fairlane.errors import FairlaneError, InvalidInput
-from fairlane.ledger.ledger import Accepted, Submission, SubmitOutcome
+from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band, NewJob, fair_user
 from fairlane.model.step import Plan

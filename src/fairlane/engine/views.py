@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fairlane.engine.core import Core
 from fairlane.errors import Expired, NotFound
 from fairlane.index.index import Standing, Stats
-from fairlane.ledger.ledger import Filter
+from fairlane.ledger.shapes import Filter
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Band, Job, Json

@@ -7,205 +7,35 @@ run again: ids are chosen before, leases and operations are recognised by their 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Protocol
 
 from fairlane.errors import FairlaneError
-from fairlane.model.attempt import Attempt, Fault, Outcome
+from fairlane.ledger.shapes import (
+    Confirmation,
+    Counts,
+    Ended,
+    Filter,
+    LiveSlot,
+    Renewal,
+    Reopened,
+    Request,
+    Settled,
+    Settlement,
+    Skipped,
+    Stale,
+    Submission,
+    SubmitOutcome,
+    Unconfirmed,
+    Written,
+)
+from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
-from fairlane.model.event import Event, Fact
-from fairlane.model.job import Band, Error, Job, Json, Progress
-from fairlane.model.lease import Lease, Slot
+from fairlane.model.event import Event
+from fairlane.model.job import Job, Json, Progress
+from fairlane.model.lease import Lease
 from fairlane.model.state import Move, State
-from fairlane.model.step import Plan
 from fairlane.model.worker import Worker
 from fairlane.policy.admission import Quota
-
-T = TypeVar("T")
-
-
-class Written(NamedTuple, Generic[T]):
-    """The outcomes, item by item, and receipts for the outbox rows that name the jobs whose place
-    in the index has changed. Hand them back when the index knows."""
-
-    outcomes: list[T]
-    receipts: tuple[int, ...]
-
-
-class Submission(NamedTuple):
-    """A job ready to be written. `cells` makes it a fan-out, written with it or not at all;
-    `refusal` is what it is refused with unless its idempotency key is known."""
-
-    id: str
-    tenant: str
-    key: str
-    user: str | None
-    name: str
-    plan: Plan
-    input: str
-    model: str
-    duration: float
-    tier: str
-    timeout: int
-    ready_at: int
-    give_up_at: int | None
-    created_at: int
-    tags: tuple[str, ...]
-    callback: str | None
-    trace: str | None
-    quota: Quota
-    refusal: FairlaneError | None = None
-    idempotency: tuple[str, str, str] | None = None
-    keep_keys: int = 0
-    parent: str | None = None
-    cell: dict[str, str] | None = None
-    cells: tuple[Submission, ...] = ()
-
-
-class Accepted(NamedTuple):
-    job: str
-
-
-class Replayed(NamedTuple):
-    """The idempotency key was used before, with the same request. `status` None = still known."""
-
-    job: str
-    status: str | None
-
-
-SubmitOutcome = Accepted | Replayed | FairlaneError
-
-
-class Confirmation(NamedTuple):
-    """A proposal of the index, to be made true or refused. `pools` is what the job needs by the
-    settings: the proposal must name a slot in each, no more and no less."""
-
-    token: str
-    job: str
-    rev: int
-    lane: str
-    tier: str
-    user: str
-    slots: tuple[Slot, ...]
-    pools: frozenset[str]
-    cap: int
-    worker: str
-    region: str | None
-    cost: int
-    lease: int
-    now: int
-    epoch: str
-
-
-class Unconfirmed(NamedTuple):
-    """Nothing was granted. `pools` are those whose slots the index has wrong."""
-
-    reason: str
-    pools: tuple[str, ...] = ()
-
-
-class Settlement(NamedTuple):
-    """How an attempt ended and what becomes of its job. `closed` = the call is really over, so its
-    slots are free; otherwise, if `strict`, they stay until the deadline."""
-
-    lease: Lease
-    now: int
-    move: Move
-    outcome: Outcome
-    facts: tuple[Fact, ...]
-    fault: Fault | None = None
-    message: str | None = None
-    output: str | None = None
-    metrics: str | None = None
-    error: Error | None = None
-    attempt: int = 0
-    timeout: int = 0
-    ready_at: int = 0
-    give_up_at: int | None = None
-    band: Band = Band.TIER
-    lane: str = ""
-    closed: bool = True
-    strict: bool = False
-
-
-class Settled(NamedTuple):
-    """The job's state, its rev, the slots that stay taken, and the fan-out that ended with it."""
-
-    state: State
-    rev: int
-    kept: tuple[Slot, ...] = ()
-    ended_parent: str | None = None
-    again: bool = False
-
-
-class Stale(NamedTuple):
-    """The lease was gone; `state` is where the job is now (None = it does not exist)."""
-
-    state: State | None
-
-
-class Ended(NamedTuple):
-    """A job that was ended from outside: the token its worker held, if any, and its kept slots."""
-
-    job: str
-    rev: int
-    token: str | None
-    kept: tuple[Slot, ...]
-
-
-class Reopened(NamedTuple):
-    """Jobs that are back in line (a fan-out's cells), and the parents that run again."""
-
-    jobs: list[str]
-    again: bool
-
-
-class Skipped(NamedTuple):
-    price: int
-    balance: int
-    again: bool
-
-
-class Request(NamedTuple):
-    """Who wants what. `op` names the request, so that running it again is no second move; `tenant`
-    None = whoever owns the job."""
-
-    job: str
-    tenant: str | None
-    op: str
-    now: int
-
-
-class LiveSlot(NamedTuple):
-    slot: Slot
-    token: str
-    job: str
-
-
-class Filter(NamedTuple):
-    tenant: str | None = None
-    user: str | None = None
-    states: tuple[State, ...] = ()
-    name: str | None = None
-    tag: str | None = None
-    parent: str | None = None
-
-
-class Renewal(NamedTuple):
-    """What a worker must know about its leases: those it has lost, and those cancelled."""
-
-    lost: list[str]
-    cancelled: list[str]
-
-
-class Counts(NamedTuple):
-    """Everything `doctor` checks; each must be 0 on a healthy ledger."""
-
-    over_limit: int
-    orphan_slots: int
-    unbalanced_operations: int
-    wrong_balances: int
-    event_gaps: int
-    stuck_parents: int
 
 
 class Ledger(Protocol):

@@ -91,7 +91,11 @@ def set_pool(tx: Transaction, items: Sequence[PoolSize]) -> list[None]:
             continue
         if row is None:
             _count_running(tx, item)
-        tx.execute("INSERT OR REPLACE INTO pools VALUES (?, ?)", (item.pool, item.size))
+        tx.execute(
+            "INSERT OR REPLACE INTO pools "
+            "SELECT ?, ?, coalesce(max(n), 0) FROM slots WHERE pool = ?",
+            (item.pool, item.size, item.pool),
+        )
     return [None] * len(items)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.ledger.ledger import Confirmation, Unconfirmed
+from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.ledger.sqlite.context import contexts, large_inputs
 from fairlane.ledger.sqlite.rows import chunks, loads, marks, plan
 from fairlane.ledger.sqlite.writer import Transaction

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fairlane.ledger.ledger import Renewal
+from fairlane.ledger.shapes import Renewal
 from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.fanout import cell_ended
 from fairlane.ledger.sqlite.history import find, write_events
@@ -14,6 +14,7 @@ from fairlane.ledger.sqlite.money import refund
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Job, Progress, fair_user
+from fairlane.model.service import is_rate_pool
 from fairlane.model.state import Code, Move, State, moved
 
 
@@ -81,14 +82,15 @@ def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | N
 
 
 def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
-    """(now, limit): slots whose time is over are free; the tokens that had them."""
+    """(now, limit): slots whose time is over are free; the tokens that were kept beyond their
+    lease. A rate's slot says nothing about its lease."""
     freed = []
     for now, limit in items:
         found = tx.execute(
             "SELECT pool, n, token FROM slots WHERE until <= ? LIMIT ?", (now, limit)
         ).fetchall()
         tx.executemany("DELETE FROM slots WHERE pool = ? AND n = ? AND token = ?", found)
-        freed.append([token for _, _, token in found])
+        freed.append([token for pool, _, token in found if not is_rate_pool(pool)])
     return freed
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fairlane.errors import FairlaneError, SetupError
-from fairlane.ledger.ledger import (
+from fairlane.ledger.shapes import (
     Confirmation,
     Counts,
     Ended,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
-from fairlane.ledger.ledger import Ended, Reopened, Request, Skipped
+from fairlane.ledger.shapes import Ended, Reopened, Request, Skipped
 from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
 from fairlane.ledger.sqlite.history import find, write_events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from fairlane.ledger.ledger import Counts, Filter, LiveSlot
+from fairlane.ledger.shapes import Counts, Filter, LiveSlot
 from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.context import step_context
 from fairlane.model.attempt import Attempt
@@ -155,7 +155,7 @@ def finished_since(connection: sqlite3.Connection, since: int) -> dict[State, in
 
 CHECKS = {
     "over_limit": "SELECT count(*) FROM slots JOIN pools ON pools.name = slots.pool "
-    "WHERE slots.n > pools.size",
+    "WHERE slots.n > max(pools.size, pools.drain)",
     "orphan_slots": "SELECT count(*) FROM slots LEFT JOIN jobs ON jobs.token = slots.token "
     "AND jobs.id = slots.job WHERE jobs.id IS NULL AND slots.until IS NULL",
     "unbalanced_operations": "SELECT count(*) FROM (SELECT 1 FROM entries GROUP BY operation "

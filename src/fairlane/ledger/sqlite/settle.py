@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fairlane.ledger.ledger import Settled, Settlement, Stale
+from fairlane.ledger.shapes import Settled, Settlement, Stale
 from fairlane.ledger.sqlite.fanout import cell_ended
 from fairlane.ledger.sqlite.money import refund
 from fairlane.ledger.sqlite.rows import chunks, facts_text, marks

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fairlane.errors import FairlaneError, KeyReused
 from fairlane.ids import floor
-from fairlane.ledger.ledger import Accepted, Replayed, Submission, SubmitOutcome
+from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
 from fairlane.ledger.sqlite.rows import chunks, dumps, marks, plan_text
 from fairlane.ledger.sqlite.tally import Who
 from fairlane.ledger.sqlite.writer import Transaction

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from fairlane.errors import SetupError
-from fairlane.ledger.ledger import Written
+from fairlane.ledger.shapes import Written
 from fairlane.ledger.sqlite.tally import Draft, Tally
 
 Item = TypeVar("Item")

@@ -111,7 +111,8 @@ CREATE TABLE events (
 -- rate, it says when the slot is free again.
 CREATE TABLE pools (
     name  TEXT PRIMARY KEY,
-    size  INTEGER NOT NULL
+    size  INTEGER NOT NULL,
+    drain INTEGER NOT NULL DEFAULT 0 -- the highest number in use when the limit was last changed
 ) WITHOUT ROWID;
 
 CREATE TABLE slots (

@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 THOROUGH = bool(os.environ.get("FAIRLANE_THOROUGH"))
 SEARCH = settings(
-    max_examples=1_500 if THOROUGH else 60,
+    max_examples=1_500 if THOROUGH else 100,
     stateful_step_count=80 if THOROUGH else 40,
     derandomize=not THOROUGH,
     database=None,
@@ -839,7 +839,7 @@ class Queue(RuleBasedStateMachine):
         for lease in self.leases():
             await self.completes(lease)
         for _ in range(40):
-            await self.time_passes(61, 30)
+            await self.time_passes(61, 30 if self.tampered else 1)
             while leases := await self.world.engine.claim(WORKERS[0], 50):
                 self.granted(leases)
                 for lease in leases:

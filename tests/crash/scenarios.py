@@ -49,6 +49,7 @@ REQUESTS = {
         NewJob("two", tags=("third",)),
         NewJob("once", tags=("doomed",)),
         NewJob("free", tags=("paid",), user="ann", duration=20),
+        NewJob("free", tags=("dear",), user="ann", duration=40),
         NewJob("free", tags=("hasty",), user="ann", max_wait=seconds(10)),
     )
 }
@@ -129,14 +130,15 @@ SCENARIOS = {
             call("skip", job="paid"),
             claim(),
             settle(doomed="transient", paid="invalid_input", plain="service_error", chain="done"),
-            submit("first", "fan", "third", "hasty"),
+            submit("first", "fan", "third", "hasty", "dear"),
             claim(services=("one", "two")),
             call("advance", seconds=11),
             call("sweep"),
         ),
         (
             call("skip", job="chain"),
-            call("skip", job="chain"),
+            call("skip", job="dear"),
+            call("cancel", job="dear"),
             call("cancel", job="third"),
             call("cancel", job="first"),
             call("cancel", job="fan"),

@@ -136,11 +136,11 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
         return _ended(Failed(lease, Fault.RESULT_TOO_LARGE, too_large), Code.RESULT_TOO_LARGE, now)
     complete = Fact(EventType.STEP_COMPLETE, now, _place(lease))
     settlement = Settlement(
-        lease=lease,
-        now=now,
-        move=Move.COMPLETE,
-        outcome=Outcome.COMPLETED,
-        facts=(complete, Fact(EventType.JOB_COMPLETE, now, {})),
+        lease,
+        now,
+        Move.COMPLETE,
+        Outcome.COMPLETED,
+        (complete, Fact(EventType.JOB_COMPLETE, now, {})),
         output=output,
         metrics=json_text("metrics", report.metrics) if report.metrics is not None else None,
     )

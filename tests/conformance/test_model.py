@@ -6,6 +6,7 @@ to it, and a blob that replays them."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import sqlite3
@@ -94,6 +95,8 @@ USERS = ["ann", "bob", None]
 WORKERS = [Worker("w1"), Worker("w2")]
 HOLDS_BEGIN = seconds(4 * 600)
 REAPS_AFTER = seconds(15)
+WAYS = [None, None, Fault.TRANSIENT, Fault.QUALITY]
+"""How work ends; None = well."""
 KEPT_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - only to spare the disk
 
 picks = st.integers(0, 10_000)
@@ -167,7 +170,7 @@ class Queue(RuleBasedStateMachine):
 
     # --- submit ------------------------------------------------------------------------------
     @rule(
-        name=st.sampled_from(NAMES),
+        names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=3),
         user=st.sampled_from(USERS),
         tier=st.sampled_from(TIERS.names),
         later=st.sampled_from([0, 0, 0, 30]),
@@ -177,7 +180,7 @@ class Queue(RuleBasedStateMachine):
     )
     def submit(
         self,
-        name: str,
+        names: list[str],
         user: str | None,
         tier: str,
         later: int,
@@ -185,22 +188,23 @@ class Queue(RuleBasedStateMachine):
         duration: int,
         key: str | None,
     ) -> None:
-        request = NewJob(
-            name,
-            input={"n": len(self.model.jobs)},
-            user=user,
-            tier=tier,
-            duration=duration,
-            run_at=self.now + seconds(later) if later else None,
-            max_wait=seconds(patience),
-            idempotency_key=key,
-        )
-        if key in self.model.keys:
-            self.run(self.is_refused(request, KeyReused))
-        elif self.model.over_quota(self.model_job("new", request)):
-            self.run(self.is_refused(request, Refused))
-        else:
-            self.run(self.is_accepted(request))
+        for name in names:
+            request = NewJob(
+                name,
+                input={"n": len(self.model.jobs)},
+                user=user,
+                tier=tier,
+                duration=duration,
+                run_at=self.now + seconds(later) if later else None,
+                max_wait=seconds(patience),
+                idempotency_key=key,
+            )
+            if key in self.model.keys:
+                self.run(self.is_refused(request, KeyReused))
+            elif self.model.over_quota(self.model_job("new", request)):
+                self.run(self.is_refused(request, Refused))
+            else:
+                self.run(self.is_accepted(request))
 
     async def is_accepted(self, request: NewJob) -> None:
         outcome = await self.world.engine.submit(request)
@@ -328,6 +332,21 @@ class Queue(RuleBasedStateMachine):
         assert not settled.again
         self.model.completed(lease, output, self.now)
         assert settled.state is self.model.jobs[lease.job].state
+
+    @rule(n=st.integers(1, 5), ways=st.lists(st.sampled_from(WAYS), min_size=1, max_size=5))
+    def work(self, n: int, ways: list[Fault | None]) -> None:
+        """A worker takes what it can get and reports on all of it."""
+
+        async def works() -> None:
+            leases = await self.world.engine.claim(WORKERS[0], n)
+            self.granted(leases)
+            for lease, fault in zip(leases, itertools.cycle(ways), strict=False):
+                if fault is None:
+                    await self.completes(lease)
+                else:
+                    await self.fails(lease, fault, closed=True)
+
+        self.run(works())
 
     @precondition(something_runs)
     @rule(pick=picks)
@@ -860,7 +879,7 @@ Step = Callable[[Queue], None]
 
 
 def a_job(name: str = "one", tier: str = "high") -> Step:
-    return lambda queue: queue.submit(name, "ann", tier, 0, 0, 5, None)
+    return lambda queue: queue.submit([name], "ann", tier, 0, 0, 5, None)
 
 
 BROKE_IT_ONCE: dict[str, list[Step]] = {

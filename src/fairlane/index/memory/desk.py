@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlane.index.memory.flows import Account, Flow, Ranking, by_age, by_order
+from fairlane.index.memory.line import NOBODY
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
 from fairlane.model.service import Affinity, Fairness, Service
@@ -63,7 +64,7 @@ class Queue:
         since = flow.since()
         reached = level(rank, now - since, thresholds)
         if reached < rank or now - since >= patience:
-            score = flow.line.head()[0]
+            score = flow.line.head[0]
             return Candidate(reached, since, score, since, flow.name, rank, Kind.AGED), fresh
         return None, fresh
 
@@ -76,7 +77,7 @@ class Queue:
         return self._candidate(flow, self.rank, KINDS.get(self.band, Kind.FRESH))
 
     def _candidate(self, flow: Flow, at_level: int, kind: Kind) -> Candidate:
-        score = flow.line.head()[0]
+        score = flow.line.head[0]
         return Candidate(at_level, flow.order(), score, flow.since(), flow.name, self.rank, kind)
 
 
@@ -111,7 +112,7 @@ class Desk:
             flow = self.flows[name] = self._flow(name, entry)
             flow.queue.flows[name] = flow
         flow.line.add((entry.score, entry.id))
-        if not flow.parked and flow.line.head()[1] == entry.id:
+        if not flow.parked and flow.line.head[1] == entry.id:
             flow.queue.push(flow)
         if flow.account is not None:
             flow.account.waiting += 1
@@ -121,10 +122,10 @@ class Desk:
     def remove(self, entry: Entry) -> None:
         """A waiting job is out of its line."""
         flow = self.flows[self.flow_name(entry)]
-        was_head = flow.line.head()[1] == entry.id
+        was_head = flow.line.head[1] == entry.id
         flow.line.remove((entry.score, entry.id))
         self._left(flow, entry)
-        if was_head and flow.line and not flow.parked:
+        if was_head and flow.line.head is not NOBODY and not flow.parked:
             flow.queue.push(flow)
 
     def started(self, flow: Flow, entry: Entry, kind: Kind, now: int) -> None:
@@ -155,7 +156,7 @@ class Desk:
 
     def unpark(self, flow: Flow) -> None:
         flow.parked = False
-        if flow.line:
+        if flow.line.head is not NOBODY:
             flow.queue.push(flow)
 
     def restart(self, rank: int, user: str, job: str, at: int) -> None:
@@ -226,7 +227,7 @@ class Desk:
     def _left(self, flow: Flow, entry: Entry) -> None:
         queue = flow.queue
         queue.count -= 1
-        if not flow.line:
+        if flow.line.head is NOBODY:
             del self.flows[flow.name], queue.flows[flow.name]
             if not queue.flows:
                 del self.queues[queue.key]

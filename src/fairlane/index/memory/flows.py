@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fairlane.index.memory.line import Line
+from fairlane.index.memory.line import NOBODY, Line
 from fairlane.model.entry import Entry
 from fairlane.policy.aging import Starts, ages_from
 
@@ -48,11 +48,11 @@ class Flow:
     def order(self) -> int:
         """Its place among the flows of a tier: its user's counter, or its head's score."""
         account = self.account
-        return self.line.head()[0] if account is None else account.counter
+        return self.line.head[0] if account is None else account.counter
 
     def since(self) -> int:
         """When its head began to age."""
-        score, job = self.line.head()
+        score, job = self.line.head
         account = self.account
         return score if account is None else ages_from(score, job, account.starts)
 
@@ -85,7 +85,7 @@ class Ranking:
         heap = self._heap
         while heap:
             noted, name, flow = heap[0]
-            if flow.parked or not flow.line:
+            if flow.parked or flow.line.head is NOBODY:
                 heapq.heappop(heap)
                 continue
             present = self._measure(flow)
@@ -98,10 +98,15 @@ class Ranking:
         return None
 
     def _sweep_out(self) -> None:
+        standing = [
+            flow
+            for flow in self._flows.values()
+            if flow.line.head is not NOBODY and not flow.parked
+        ]
         self._heap = [
             (self._measure(flow), flow.name, flow)
-            for flow in self._flows.values()
-            if flow.line and not flow.parked and self._model in (None, flow.model)
+            for flow in standing
+            if self._model in (None, flow.model)
         ]
         heapq.heapify(self._heap)
 
@@ -116,9 +121,9 @@ def by_age(flows: dict[str, Flow]) -> Ranking:
 
 
 def _order(flow: Flow) -> Measure:
-    score = flow.line.head()[0]
+    score = flow.line.head[0]
     return (score, score) if flow.account is None else (flow.account.counter, score)
 
 
 def _age(flow: Flow) -> Measure:
-    return flow.since(), flow.line.head()[0]
+    return flow.since(), flow.line.head[0]

@@ -7,21 +7,22 @@ from bisect import bisect_left, insort
 Spot = tuple[int, str]
 """(score, job id)"""
 
+NOBODY: Spot = (-1, "")
+
 
 class Line:
-    """Almost everybody joins at the end and leaves from the front; a retry may go in between."""
+    """Almost everybody joins at the end and leaves from the front; a retry may go in between.
+    `head` is who is first, or NOBODY."""
 
-    __slots__ = ("_front", "_spots")
+    __slots__ = ("_front", "_spots", "head")
 
     def __init__(self) -> None:
         self._spots: list[Spot] = []
         self._front = 0
+        self.head = NOBODY
 
     def __len__(self) -> int:
         return len(self._spots) - self._front
-
-    def head(self) -> Spot:
-        return self._spots[self._front]
 
     def add(self, spot: Spot) -> None:
         spots = self._spots
@@ -29,17 +30,20 @@ class Line:
             spots.append(spot)
         else:
             insort(spots, spot, lo=self._front)
+        self.head = spots[self._front]
 
     def pop(self) -> Spot:
-        spot = self._spots[self._front]
+        spot = self.head
         self._front += 1
         if self._front > 64 and self._front * 2 > len(self._spots):
             del self._spots[: self._front]
             self._front = 0
+        self._look()
         return spot
 
     def remove(self, spot: Spot) -> None:
         del self._spots[self._front + self.ahead_of(spot)]
+        self._look()
 
     def ahead_of(self, spot: Spot) -> int:
         """How many stand before this spot."""
@@ -47,3 +51,7 @@ class Line:
 
     def first(self, n: int) -> list[Spot]:
         return self._spots[self._front : self._front + n]
+
+    def _look(self) -> None:
+        spots, front = self._spots, self._front
+        self.head = spots[front] if front < len(spots) else NOBODY

@@ -176,7 +176,7 @@ class Round:
         return best
 
     def _head_entry(self, view: View, candidate: Candidate) -> Entry:
-        return self.index.waiting[view.desk.flows[candidate.flow].line.head()[1]]
+        return self.index.waiting[view.desk.flows[candidate.flow].line.head[1]]
 
     # --- reserving the last slot ---------------------------------------------------------------
     def _is_held_for(self, view: View, hold: Hold | None) -> bool:

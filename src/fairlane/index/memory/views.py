@@ -147,7 +147,7 @@ def stats(index: MemoryIndex) -> Stats:
     for name, desk in index.desks.items():
         for queue in desk.queues.values():
             for flow in queue.flows.values():
-                score, job = flow.line.head()
+                score, job = flow.line.head
                 key = (name, index.waiting[job].rank)
                 depths.setdefault(key, [0, 0])[0] += len(flow.line)
                 oldest[key] = min(score, oldest.get(key, score))

@@ -16,12 +16,13 @@ from fairlane.engine.rebuild import publish_left_behind, rebuild
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
 from fairlane.engine.submit import Caller, submit
 from fairlane.engine.sweep import Sweeper
-from fairlane.errors import FairlaneError, SetupError, StaleLease, UnknownName
+from fairlane.errors import FairlaneError, InvalidInput, SetupError, StaleLease, UnknownName
 from fairlane.ids import Ids
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
 from fairlane.ledger.shapes import (
     Accepted,
+    Change,
     Counts,
     Filter,
     Renewal,
@@ -257,6 +258,24 @@ class Engine:
         self.core.catalog.tiers.rank(tier)
         await self.core.ledger.set_tier(tenant, user, tier, self.core.now(), "local")
         self.core.tiers_of_users.pop((tenant, user), None)
+
+    async def set_quota(
+        self,
+        user: str,
+        *,
+        pending: int | None = None,
+        per_hour: int | None = None,
+        tenant: str = "default",
+    ) -> None:
+        """Limits of this user's own; None = their tier's."""
+        if min(pending or 0, per_hour or 0) < 0:
+            raise InvalidInput("a quota cannot be below 0")
+        now = self.core.now()
+        await self.core.ledger.set_quota(tenant, user, pending, per_hour, now, "local")
+
+    async def audit(self, limit: int = 100) -> list[Change]:
+        """The latest administrative changes, newest first."""
+        return await self.core.ledger.audit(limit)
 
     async def add_credits(
         self, user: str, amount: int, operation: str, note: str = "", tenant: str = "default"

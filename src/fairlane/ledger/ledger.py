@@ -11,6 +11,7 @@ from typing import Protocol
 
 from fairlane.errors import FairlaneError
 from fairlane.ledger.shapes import (
+    Change,
     Confirmation,
     Counts,
     Ended,
@@ -146,6 +147,20 @@ class Ledger(Protocol):
     async def tier_of(self, tenant: str, user: str) -> str | None: ...
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None: ...
+
+    async def set_quota(
+        self,
+        tenant: str,
+        user: str,
+        pending: int | None,
+        per_hour: int | None,
+        now: int,
+        actor: str,
+    ) -> None:
+        """Limits of this user's own, instead of their tier's (None = the tier's)."""
+
+    async def audit(self, limit: int) -> list[Change]:
+        """The latest administrative changes, newest first."""
 
     async def credit(
         self, tenant: str, user: str, amount: int, operation: str, now: int, note: str

@@ -190,6 +190,17 @@ class Renewal(NamedTuple):
     cancelled: list[str]
 
 
+class Change(NamedTuple):
+    """Who changed what, from what to what."""
+
+    at: int
+    actor: str
+    action: str
+    target: str
+    before: str | None
+    after: str | None
+
+
 class Counts(NamedTuple):
     """Everything `doctor` checks; each must be 0 on a healthy ledger."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.errors import FairlaneError
+from fairlane.ledger.shapes import Change
 from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.money import MINT, account_of, balance, transfer
 from fairlane.ledger.sqlite.writer import Transaction
@@ -19,6 +20,15 @@ class TierChange(NamedTuple):
     tenant: str
     user: str
     tier: str
+    now: int
+    actor: str
+
+
+class QuotaChange(NamedTuple):
+    tenant: str
+    user: str
+    pending: int | None
+    per_hour: int | None
     now: int
     actor: str
 
@@ -70,6 +80,31 @@ def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
             tx, item.now, item.actor, "set tier", f"{item.tenant}/{item.user}", before, item.tier
         )
     return [None] * len(items)
+
+
+def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]:
+    for item in items:
+        who = (item.tenant, item.user)
+        row = tx.execute(
+            "SELECT pending, per_hour FROM quotas WHERE tenant = ? AND user = ?", who
+        ).fetchone()
+        tx.execute("DELETE FROM quotas WHERE tenant = ? AND user = ?", who)
+        if item.pending is not None or item.per_hour is not None:
+            tx.execute(
+                "INSERT INTO quotas VALUES (?, ?, ?, ?)", (*who, item.pending, item.per_hour)
+            )
+        before = rows.dumps(list(row)) if row else None
+        after = rows.dumps([item.pending, item.per_hour])
+        _audit(tx, item.now, item.actor, "set quota", "/".join(who), before, after)
+    return [None] * len(items)
+
+
+def audit(connection: sqlite3.Connection, limit: int) -> list[Change]:
+    found = connection.execute(
+        "SELECT at, actor, action, target, before, after FROM audit ORDER BY seq DESC LIMIT ?",
+        (limit,),
+    )
+    return [Change(*row) for row in found]
 
 
 def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger.shapes import (
+    Change,
     Confirmation,
     Counts,
     Ended,
@@ -203,6 +204,21 @@ class SqliteLedger:
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
         await self._one(admin.set_tier, admin.TierChange(tenant, user, tier, now, actor))
+
+    async def set_quota(
+        self,
+        tenant: str,
+        user: str,
+        pending: int | None,
+        per_hour: int | None,
+        now: int,
+        actor: str,
+    ) -> None:
+        change = admin.QuotaChange(tenant, user, pending, per_hour, now, actor)
+        await self._one(admin.set_quota, change)
+
+    async def audit(self, limit: int) -> list[Change]:
+        return await self._read(admin.audit, limit)
 
     async def credit(
         self, tenant: str, user: str, amount: int, operation: str, now: int, note: str

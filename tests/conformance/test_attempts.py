@@ -267,6 +267,19 @@ async def test_a_timeout_never_grows_beyond_an_hour(tmp_path: Path) -> None:
             await world.engine.complete(lease)
 
 
+async def test_a_job_that_has_started_in_time_does_not_give_up(tmp_path: Path) -> None:
+    """I18: the longest wait is about waiting: a running job ends by its deadline or its result."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        job = await world.submit(max_wait=30 * SECOND)
+        lease = await world.claim_one()
+        for _ in range(6):
+            assert (await world.engine.heartbeat(Worker("w"), [lease])).lost == []
+            await world.pass_time(10)
+        assert (await world.job(job)).state is State.RUNNING
+        await world.engine.complete(lease, "done")
+        assert (await world.job(job)).state is State.COMPLETED
+
+
 async def test_a_job_that_waits_longer_than_allowed_fails_and_can_go_on(tmp_path: Path) -> None:
     """I18: no capacity ends a job only if it said so: RESOURCE_EXHAUSTED, no attempt, resumable."""
     async with World(catalog(), tmp_path / "ledger.db") as world:

@@ -28,6 +28,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.service import Fairness, Service, Shares
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
+from tests.conformance.acts import history
 from tests.world import World, catalog
 
 ADA, BOB = "ada", "bob"
@@ -124,6 +125,8 @@ async def test_a_skip_and_a_start_race_and_only_a_moved_job_is_charged(tmp_path:
             moved = await told(world, job, EventType.JOB_SKIPPED)
             assert moved == (1 if isinstance(answer, Skipped) else 0)
             assert isinstance(answer, Skipped | WrongState)
+            began = [event.type for event in await history(world, job)][1]
+            assert (began is EventType.JOB_SKIPPED) == isinstance(answer, Skipped)
         await world.costs(sum(isinstance(answer, Skipped) for answer in answers))
 
 

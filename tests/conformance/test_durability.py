@@ -285,6 +285,9 @@ async def test_a_token_opens_only_the_lease_it_was_made_for(tmp_path: Path) -> N
         for forged in (other._replace(token=mine.token), other._replace(token="0" * 32)):
             await refused_whatever_it_says(world, forged, "running")
         assert await world.job(other.job) == before
+        ledger = world.engine.core.ledger
+        assert await ledger.lease(other.job, mine.token) == Stale(State.RUNNING)
+        assert isinstance(await ledger.lease(other.job, other.token), Lease)
         await world.engine.complete(other, "other")
         await world.engine.complete(mine, "mine")
 
@@ -352,6 +355,8 @@ async def test_two_proposals_of_one_job_become_one_lease(tmp_path: Path) -> None
         )
         leases = [one for answer in written for one in answer.outcomes if isinstance(one, Lease)]
         assert len(leases) == 1
+        for later in (job, await world.job(job.id)):
+            assert isinstance(only(await ledger.confirm([confirmation(world, later)])), Unconfirmed)
         assert (await world.job(job.id)).token == leases[0].token
 
 
@@ -471,11 +476,14 @@ def only(written: Written[T]) -> T:
 
 
 @in_every_way
-async def test_a_submit_run_again_is_one_job_that_counts_once(tmp_path: Path, twice: Twice) -> None:
+@pytest.mark.parametrize("key", [None, ("scope", "key", "hash")])
+async def test_a_submit_run_again_is_one_job_that_counts_once(
+    tmp_path: Path, twice: Twice, key: tuple[str, str, str] | None
+) -> None:
     """I6: the same id again is the same job; it uses up no quota and is no reuse of its own key."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
         quota = Quota(pending=2, per_hour=2, waiting=2)
-        item = submission(world, user="ada", quota=quota, idempotency=("scope", "key", "hash"))
+        item = submission(world, user="ada", quota=quota, idempotency=key)
         first, second = await twice(world, lambda: world.engine.core.ledger.submit([item]))
         answers = only(first), only(second)
         assert all(isinstance(answer, Accepted | Replayed) for answer in answers), answers

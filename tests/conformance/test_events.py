@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from fairlane.engine.core import publish
 from fairlane.engine.rebuild import publish_left_behind
+from fairlane.engine.sweep import reconcile
+from fairlane.index.index import Index
 from fairlane.ledger.shapes import Request
 from fairlane.model.attempt import Fault
 from fairlane.model.event import Event, EventType
@@ -75,6 +80,70 @@ async def test_ghosts_that_a_crash_left_are_taken_out_of_line(tmp_path: Path) ->
             standing = await core.index.standing(job, core.now())
             assert (standing is None) == (job in gone)
         assert sorted(await run_all(world)) == sorted(set(jobs) - set(gone))
+
+
+class CutOff:
+    """An index that cannot be told anything."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def __getattr__(self, verb: str) -> object:
+        return getattr(self._index, verb)
+
+    async def put(self, *_: object) -> None:
+        raise ConnectionError("the index is away")
+
+    take = put
+
+
+@contextmanager
+def cut_off(world: World) -> Iterator[None]:
+    core = world.engine.core
+    core.index, there = cast("Index", CutOff(core.index)), core.index
+    try:
+        yield
+    finally:
+        core.index = there
+
+
+@pytest.mark.parametrize("verb", ["submit", "fail", "cancel", "replay", "skip"])
+async def test_an_index_that_fails_while_it_is_told_is_told_later(
+    tmp_path: Path, verb: str
+) -> None:
+    """I24: a row is cleared when the index has taken what it names, and not before."""
+    async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
+        engine, core = world.engine, world.engine.core
+        await engine.add_credits("ann", 100, "deposit")
+        failed, _, waiting = [await world.submit(user="ann") for _ in range(3)]
+        await engine.fail(await world.claim_one(), Fault.INVALID_INPUT)
+        lease = await world.claim_one()
+        acts: dict[str, Callable[[], Awaitable[object]]] = {
+            "submit": world.submit,
+            "fail": lambda: engine.fail(lease),
+            "cancel": lambda: engine.cancel(waiting),
+            "replay": lambda: engine.replay(failed),
+            "skip": lambda: engine.skip(waiting),
+        }
+        with cut_off(world), pytest.raises(ConnectionError):
+            await acts[verb]()
+        await world.submit()
+        await world.pass_time(1, sweeps=5)
+        assert await reconcile(core) == 0
+        assert await core.ledger.outbox(1000) == []
+
+
+async def test_an_index_that_fails_while_a_sweep_clears_up_is_told_later(tmp_path: Path) -> None:
+    """I24: what a crash left is cleared when the index has taken it, and not before."""
+    async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
+        core = world.engine.core
+        jobs = await world.submit_all([NewJob("work") for _ in range(10)])
+        gone = await leave_behind(world, jobs)
+        with cut_off(world), pytest.raises(ConnectionError):
+            await publish_left_behind(core)
+        await world.pass_time(1, sweeps=5)
+        for job in jobs:
+            assert (await core.index.standing(job, core.now()) is None) == (job in gone)
 
 
 async def test_what_a_crash_left_is_there_after_a_restart(tmp_path: Path) -> None:

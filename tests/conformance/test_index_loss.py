@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.engine.rebuild import held
 from fairlane.engine.sweep import reconcile
 from fairlane.errors import NotReady
 from fairlane.index.index import Freed
@@ -197,6 +198,30 @@ async def test_submits_are_accepted_while_the_index_is_rebuilt(tmp_path: Path) -
         granted = await run_all(world)
         assert sorted(granted) == sorted(jobs[20:])
         await world.healthy()
+
+
+async def test_what_ends_while_a_page_is_loaded_is_not_loaded(tmp_path: Path) -> None:
+    """I26: an old page brings back neither a job that has left the line nor a slot that is free,
+    and puts no job in line twice."""
+    async with World(catalog(plain(limit=2)), tmp_path / "ledger.db") as world:
+        core = world.engine.core
+        jobs = await world.submit_all([NewJob("work") for _ in range(4)])
+        leases = await world.claim(2)
+        waiting = [core.entry(await world.job(job)) for job in jobs[2:]]
+        running = [held(core, await world.job(lease.job)) for lease in leases]
+        slots = [(row.slot, row.token) for row in await core.ledger.slots()]
+        await core.index.begin(core.epoch)
+        await world.engine.complete(leases[0])
+        await world.engine.cancel(jobs[2])
+        late = await world.submit()
+        await core.index.load_slots(slots)
+        await core.index.load([*waiting, core.entry(await world.job(late))], running)
+        assert await core.index.open(core.epoch, core.now())
+        assert await reconcile(core) == 0
+        stats = await core.index.stats()
+        assert (stats.held, [pool.held for pool in stats.pools]) == (1, [1])
+        assert [(await world.claim_one()).job] == [jobs[3]]
+        assert await world.claim() == []
 
 
 async def test_a_loading_index_hands_out_nothing(tmp_path: Path) -> None:
@@ -425,9 +450,11 @@ async def test_ghosts_are_never_granted_and_reconcile_removes_them(tmp_path: Pat
         assert await world.claim(5) == []
 
 
-async def test_ghosts_in_front_do_not_keep_others_from_running(tmp_path: Path) -> None:
-    """I27: a claim that meets nothing but ghosts drops them; soon the living are served."""
-    async with World(catalog(plain()), tmp_path / "ledger.db") as world:
+@pytest.mark.parametrize("limit", [0, 1])
+async def test_ghosts_in_front_do_not_keep_others_from_running(tmp_path: Path, limit: int) -> None:
+    """I27: a claim that meets nothing but ghosts drops them; soon the living are served, with the
+    slot that the ghosts had been offered."""
+    async with World(catalog(plain(limit=limit)), tmp_path / "ledger.db") as world:
         core = world.engine.core
         old = await world.submit_all([NewJob("work", tier="high") for _ in range(8)])
         entries = [await forged(world, job) for job in old]

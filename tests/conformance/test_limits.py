@@ -293,12 +293,17 @@ async def test_a_second_release_does_not_free_the_next_ones_slot(tmp_path: Path)
         assert len(await world.claim(3)) == 1
 
 
-async def test_a_late_release_of_a_lost_lease_frees_nothing_of_the_next(tmp_path: Path) -> None:
-    """I9: the slot went with the lease to somebody else, and stays there."""
+@pytest.mark.parametrize("jobs", [1, 2])
+async def test_a_late_release_of_a_lost_lease_frees_nothing_of_the_next(
+    tmp_path: Path, jobs: int
+) -> None:
+    """I9: the slot went with the lease to somebody else, and stays there; also if that one runs
+    the same job."""
     async with World(one_service(1), tmp_path / "ledger.db") as world:
-        await world.submit_all([NewJob("work")] * 2)
+        await world.submit_all([NewJob("work")] * jobs)
         lost = await world.claim_one(Worker("lost"))
         await world.pass_time(16)
+        await world.pass_time(3)
         second = await world.claim_one(Worker("second"))
         await say_everything_again(world, lost)
         await only_holder(world, second)
@@ -446,6 +451,19 @@ async def test_a_lease_that_outlives_its_rates_minute_keeps_its_slot(tmp_path: P
         assert len(await world.claim(2)) == 1
 
 
+async def test_the_slot_of_an_overrun_is_free_in_both_stores_when_its_time_is_over(
+    tmp_path: Path,
+) -> None:
+    """I10: the ledger frees it at the deadline, and the index hears of it in the same sweep."""
+    async with World(three_pools(1, Overrun.STRICT), tmp_path / "ledger.db") as world:
+        await world.submit_all([NewJob("paint")] * 2)
+        lease = await world.claim_one(Worker("eu", region="EU"))
+        while world.clock.now() < lease.deadline:
+            assert await world.claim(2, Worker("eu", region="EU")) == []
+            await world.pass_time(15)
+        assert len(await world.claim(2, Worker("eu", region="EU"))) == 1
+
+
 async def test_an_undisturbed_run_gives_the_reconciler_nothing_to_correct(tmp_path: Path) -> None:
     """I10: index and ledger agree after every round, without anybody mending."""
     dice = random.Random(10)
@@ -499,6 +517,24 @@ async def test_a_lowered_limit_drains_and_kills_nothing(tmp_path: Path) -> None:
         assert len(await world.claim(10)) == 1
         assert await world.claim(10) == []
         await world.healthy()
+
+
+async def test_an_index_that_missed_a_lowered_limit_gets_no_slot(tmp_path: Path) -> None:
+    """I11: numbers within the new limit are refused while as many are held above it."""
+    async with World(one_service(4), tmp_path / "ledger.db") as world:
+        jobs = await world.submit_all([NewJob("work")] * 5)
+        leases = await world.claim(4)
+        await world.engine.change("services", "work", "limit", 2)
+        ledger = world.engine.core.ledger
+        numbers = {row.token: row.slot.n for row in await ledger.slots()}
+        low = [lease for lease in leases if numbers[lease.token] <= 2]
+        for lease in low:
+            await world.engine.complete(lease)
+        proposal = confirmation(world, await world.job(jobs[4]), [Slot("svc:work", 1)])
+        assert isinstance((await ledger.confirm([proposal])).outcomes[0], Unconfirmed)
+        (high, _) = [lease for lease in leases if lease not in low]
+        await world.engine.complete(high)
+        assert isinstance((await ledger.confirm([proposal])).outcomes[0], Lease)
 
 
 async def test_a_changed_limit_survives_rebuild_and_restart(tmp_path: Path) -> None:

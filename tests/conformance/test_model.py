@@ -173,7 +173,7 @@ class Queue(RuleBasedStateMachine):
         names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=3),
         user=st.sampled_from(USERS),
         tier=st.sampled_from(TIERS.names),
-        later=st.sampled_from([0, 0, 0, 30]),
+        later=st.sampled_from([0, 0, 30]),
         patience=st.sampled_from([0, 0, 25]),
         duration=st.sampled_from([5, 45]),
         key=st.sampled_from([None, None, "k1", "k2"]),
@@ -308,7 +308,8 @@ class Queue(RuleBasedStateMachine):
 
     def nothing_was_left(self) -> None:
         """An empty-handed worker means: nothing that was due had a slot."""
-        if self.tampered or self.sick or self.now - self.begun >= HOLDS_BEGIN:
+        unswept = any(0 < (each.until or 0) <= self.now for each in self.model.holdings.values())
+        if self.tampered or self.sick or unswept or self.now - self.begun >= HOLDS_BEGIN:
             return
         left = [
             job
@@ -472,19 +473,18 @@ class Queue(RuleBasedStateMachine):
 
         self.run(late())
 
-    @rule(live=st.booleans(), pick=picks, length=st.sampled_from([5, 15, 200]))
-    def renew(self, live: bool, pick: int, length: int) -> None:
-        known = self.leases() if live else [lease for lease, _ in self.model.ended]
-        if not known:
-            return
-        lease, until = known[pick % len(known)], self.now + seconds(length)
+    @rule(length=st.sampled_from([5, 15, 200]))
+    def renew(self, length: int) -> None:
+        """All leases there ever were want to go on; those that are over hear it."""
+        leases = self.leases() + [lease for lease, _ in self.model.ended]
+        until = self.now + seconds(length)
 
         async def go_on() -> None:
-            renewal = await self.world.engine.renew([lease], until)
-            held = self.model.renewed(lease, until, self.now)
-            cancelled = self.model.jobs[lease.job].state is State.CANCELLED
-            assert renewal.lost == ([] if held or cancelled else [lease.job])
-            assert renewal.cancelled == ([lease.job] if cancelled and not held else [])
+            renewal = await self.world.engine.renew(leases, until)
+            over = [each.job for each in leases if not self.model.renewed(each, until, self.now)]
+            cancelled = {job for job in over if self.model.jobs[job].state is State.CANCELLED}
+            assert Counter(renewal.lost) == Counter(job for job in over if job not in cancelled)
+            assert set(renewal.cancelled) == cancelled
 
         self.run(go_on())
 
@@ -573,7 +573,8 @@ class Queue(RuleBasedStateMachine):
     @precondition(something_was_submitted)
     @rule(pick=picks)
     def skip(self, pick: int) -> None:
-        job = self.pick_job(pick)
+        waiting = [each for each in self.model.jobs.values() if each.state is State.QUEUED]
+        job = waiting[pick % len(waiting)] if waiting and pick % 5 else self.pick_job(pick)
         balance = self.model.balances.setdefault(job.user or "", 0)
 
         async def skips() -> None:
@@ -601,7 +602,10 @@ class Queue(RuleBasedStateMachine):
         self.run(skips())
 
     # --- time --------------------------------------------------------------------------------
-    @rule(duration=st.sampled_from([0.5, 3, 6, 16, 16, 31, 70, 300]), sweeps=st.integers(0, 6))
+    @rule(
+        duration=st.sampled_from([0.5, 3, 6, 16, 16, 31, 70, 300]),
+        sweeps=st.sampled_from([0, 0, 1, 2, 5]),
+    )
     def pass_time(self, duration: float, sweeps: int) -> None:
         self.run(self.time_passes(duration, sweeps))
 
@@ -665,29 +669,30 @@ class Queue(RuleBasedStateMachine):
 
     @precondition(something_was_submitted)
     @rule(
-        pick=picks,
+        chosen=st.lists(picks, min_size=1, max_size=4),
         ahead=st.sampled_from([0, 0, 0, -1, 1, 50]),
         name=st.sampled_from(["", "", "", "free", "one", "two"]),
         rank=st.sampled_from([-1, -1, -1, 0, 2]),
         ghost=st.booleans(),
     )
-    def forge(self, pick: int, ahead: int, name: str, rank: int, ghost: bool) -> None:
+    def forge(self, chosen: list[int], ahead: int, name: str, rank: int, ghost: bool) -> None:
         """Somebody writes nonsense into the index."""
-        job = self.pick_job(pick).id
 
         async def forges() -> None:
             self.tampered = True
             core = self.world.engine.core
-            true = core.entry(await self.world.job(job))
-            forged = true._replace(
-                id=f"ghost-{pick}" if ghost else true.id,
-                rev=max(1, true.rev + ahead),
-                lane=f"{name}||" if name else true.lane,
-                rank=rank if rank >= 0 else true.rank,
-                score=0,
-                ready_at=0,
-            )
-            await core.index.put([forged], self.now)
+            for pick in chosen:
+                true = core.entry(await self.world.job(self.pick_job(pick).id))
+                forged = true._replace(
+                    id=f"ghost-{pick}" if ghost else true.id,
+                    rev=max(1, true.rev + ahead),
+                    lane=f"{name}||" if name else true.lane,
+                    rank=rank if rank >= 0 else true.rank,
+                    score=0,
+                    ready_at=0,
+                )
+                await core.index.take([(forged.id, forged.rev)])
+                await core.index.put([forged], self.now)
 
         self.run(forges())
 
@@ -878,11 +883,11 @@ class Queue(RuleBasedStateMachine):
 Step = Callable[[Queue], None]
 
 
-def a_job(name: str = "one", tier: str = "high") -> Step:
-    return lambda queue: queue.submit([name], "ann", tier, 0, 0, 5, None)
+def a_job(name: str = "one", tier: str = "high", later: int = 0) -> Step:
+    return lambda queue: queue.submit([name], "ann", tier, later, 0, 5, None)
 
 
-BROKE_IT_ONCE: dict[str, list[Step]] = {
+ALWAYS_TRIED: dict[str, list[Step]] = {
     "the same result twice in one transaction": [
         a_job(),
         lambda queue: queue.claim(1, 0),
@@ -895,8 +900,19 @@ BROKE_IT_ONCE: dict[str, list[Step]] = {
     ],
     "a fan-out forged into the line": [
         lambda queue: queue.submit_fan_out("free", 2, None),
-        lambda queue: queue.forge(0, 0, "", -1, False),
+        lambda queue: queue.forge([0], 0, "", -1, False),
         lambda queue: queue.claim(1, 0),
+    ],
+    "a job forged to be early": [
+        a_job(later=30),
+        lambda queue: queue.forge([0], 0, "", -1, False),
+        lambda queue: queue.claim(1, 0),
+    ],
+    "a paid job that fails after its first step": [
+        a_job("two_then_free"),
+        lambda queue: queue.skip(1),
+        lambda queue: queue.work(1, [None]),
+        lambda queue: queue.work(1, [Fault.QUALITY]),
     ],
     "a slot kept over a rebuild, then freed early": [
         a_job(),
@@ -924,13 +940,13 @@ BROKE_IT_ONCE: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize("broke_it", BROKE_IT_ONCE)
-def test_what_broke_the_queue_once_does_not_break_it_again(broke_it: str) -> None:
-    """I3, I6, I11, I26, I27: found by the search below, kept because luck found them."""
+@pytest.mark.parametrize("sequence", ALWAYS_TRIED)
+def test_what_chance_finds_too_rarely_is_tried_every_time(sequence: str) -> None:
+    """I3, I6, I11, I14, I26, I27: most of these broke the queue once."""
     queue = Queue()
     try:
         queue.start()
-        for step in BROKE_IT_ONCE[broke_it]:
+        for step in ALWAYS_TRIED[sequence]:
             step(queue)
             queue.ledger_and_model_agree()
     finally:

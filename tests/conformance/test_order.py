@@ -86,6 +86,9 @@ async def test_running_and_finished_jobs_are_not_promoted(tmp_path: Path) -> Non
         for _ in range(20):
             await world.engine.heartbeat(Worker("w"), [lease])
             await world.pass_time(10, sweeps=5)
+        names = world.settings.tiers.names
+        late = [(job, "high") for job in (running, done)]
+        assert await world.engine.core.ledger.promote(late, names, world.clock.now()) == [None] * 2
         assert await promotions(world, running) == await promotions(world, done) == []
         await world.engine.give_back(lease)
         await world.pass_time(9, sweeps=5)
@@ -365,6 +368,7 @@ async def test_a_delayed_job_counts_from_the_time_it_asked_for(tmp_path: Path) -
         world.clock.advance(50 * SECOND - 1)
         assert (await world.claim_one()).job == before
         assert await world.claim() == []
+        meanwhile = await world.submit()
         world.clock.advance(2)
         after = await world.submit()
-        assert await run_all(world) == [later, after]
+        assert await run_all(world) == [meanwhile, later, after]

@@ -17,10 +17,10 @@ import shutil
 import sqlite3
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 from fairlane.clock import ManualClock, seconds
 from tests.crash.failpoints import KILLED, Failpoints
@@ -32,48 +32,37 @@ AT_ONCE = 2 * (os.cpu_count() or 1)
 TOKEN = re.compile("[0-9a-f]{32}")
 
 
-class Found(TypedDict):
-    points: list[str]
-    aftermaths: int
-    failures: list[str]
-
-
-def sweep(scenario: str, folder: Path) -> Found:
-    """Once without a crash to count the points, then once for each of them, then one recovery from
+def sweep(scenario: str, folder: Path) -> dict[str, Any]:
+    """Once without a crash to count the points, then once for each of them, then recover from
     everything that was found in their places."""
     for name, job in (("prepared", prepare), ("counted", live)):
         status = wait(fork(partial(job, scenario, folder / name)))
         assert status == 0, f"{name}: {status}"
     points: list[str] = json.loads((folder / "counted" / "points").read_text("utf-8"))
-    numbers = range(1, len(points) + 1)
-    places = {folder / str(number): points[number - 1] for number in numbers}
-    ended = run_all({place: partial(live, scenario, place, int(place.name)) for place in places})
-    failures = [
-        f"{places[place]}: ended with {status} instead of dying"
-        for place, status in ended.items()
-        if status != KILLED
-    ]
-    first = {digest(place): place for place in reversed(places)}
-    run_all(
-        {
-            place.with_name(f"{place.name}-{fate}"): partial(recovery, place, fate)
-            for place in first.values()
-            for fate in ("gone", "asks-again")
-        }
-    )
-    failures += [
-        f"{places[place]}, {verdict.parent.name}:\n{text}"
-        for place in first.values()
-        for verdict in folder.glob(f"{place.name}-*/verdict")
-        if (text := verdict.read_text("utf-8"))
-    ]
-    return Found(points=points, aftermaths=len(first), failures=failures)
+    places = {folder / str(number): point for number, point in enumerate(points, start=1)}
+    failures = []
+    aftermaths = {digest(folder / "counted"): folder / "counted"}
+    crashes = {place: partial(live, scenario, place, int(place.name)) for place in places}
+    for place, status in run_all(crashes):
+        aftermaths.setdefault(digest(place), place)
+        if status != KILLED:
+            failures.append(f"{places[place]}: ended with {status} instead of dying")
+    recoveries = {
+        place.with_name(f"{place.name}-{fate}"): partial(recovery, place, fate)
+        for place in aftermaths.values()
+        for fate in ("gone", "asks-again")
+    }
+    for place, status in run_all(recoveries):
+        verdict = (place / "verdict").read_text("utf-8") if status == 0 else f"died: {status}"
+        if verdict:
+            crashed = place.with_name(place.name.partition("-")[0])
+            failures.append(f"{places.get(crashed, 'no crash')}, {place.name}:\n{verdict}")
+    return {"points": points, "aftermaths": len(aftermaths), "failures": failures}
 
 
-def run_all(jobs: dict[Path, Callable[[], None]]) -> dict[Path, int]:
-    """Each in a process of its own, a few at a time; how they ended."""
+def run_all(jobs: Mapping[Path, Callable[[], None]]) -> Iterator[tuple[Path, int]]:
+    """Each in a process of its own, a few at a time; how they end, as they end."""
     running: dict[int, Path] = {}
-    ended: dict[Path, int] = {}
     waiting = list(jobs.items())[::-1]
     while waiting or running:
         if waiting and len(running) < AT_ONCE:
@@ -81,8 +70,7 @@ def run_all(jobs: dict[Path, Callable[[], None]]) -> dict[Path, int]:
             running[fork(job)] = place
         else:
             child, status = os.wait()
-            ended[running.pop(child)] = os.waitstatus_to_exitcode(status)
-    return ended
+            yield running.pop(child), os.waitstatus_to_exitcode(status)
 
 
 def fork(body: Callable[[], None]) -> int:

@@ -2,105 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.ledger.sqlite.context import contexts, large_inputs
-from fairlane.ledger.sqlite.rows import chunks, loads, marks, plan
+from fairlane.ledger.sqlite.history import find
+from fairlane.ledger.sqlite.rows import loads, plan
 from fairlane.ledger.sqlite.writer import Transaction
-from fairlane.model.job import fair_user
+from fairlane.model.job import Job
 from fairlane.model.lease import Lease
 from fairlane.model.service import RATE_WINDOW, is_rate_pool
-from fairlane.model.state import MOVES, Move
+from fairlane.model.state import Move, moved
+
+SIZES = (50, 10, 1)
+"""How many proposals one statement takes: few shapes, so that each is prepared once."""
 
 COLUMNS = (
-    "id, state, rev, lane, tier, user, key, ready_at, token, fence, timeout, plan, step, attempt, "
-    "input, tenant, model, waited, seq, written, paid_at, parent, trace, name, started_at, "
-    "lease_until, deadline, created_at, level"
+    "token, id, fence, rev, name, plan, step, attempt, input, tenant, tier, level, model, region, "
+    "worker, started_at, lease_until, deadline, created_at, waited, seq, written, paid_at, parent, "
+    "trace"
 )
 
-CLAIMABLE = frozenset(MOVES[Move.CLAIM])
+Row = tuple[Any, ...]
 
-START = """
-UPDATE jobs SET state = 'running', rev = rev + 1, seq = seq + 1, attempt = attempt + 1,
-    fence = fence + 1, token = ?, worker = ?, region = ?, lease_until = ?, deadline = ?,
-    started_at = ?, waited = ?
-WHERE id = ?
-"""
+
+@lru_cache
+def start(proposals: int) -> str:
+    """Start the jobs that are queued as proposed: same rev, lane, tier and user, time come."""
+    values = ",".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * proposals)
+    return f"""
+        WITH v (id, rev, lane, tier, who, token, worker, region, lease, now) AS (VALUES {values})
+        UPDATE jobs SET state = 'running', rev = jobs.rev + 1, seq = seq + 1,
+            attempt = attempt + 1, fence = fence + 1, token = v.token, worker = v.worker,
+            region = v.region, lease_until = v.now + min(v.lease, timeout),
+            deadline = v.now + timeout, started_at = v.now, waited = waited + v.now - ready_at
+        FROM v
+        WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued'
+            AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
+            AND coalesce(tenant || ':u:' || user, tenant || ':k:' || key) = v.who
+        RETURNING {COLUMNS}
+    """
 
 
 def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
     (epoch,) = tx.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-    rows = _rows(tx, items)
-    context = contexts(tx, [row[0] for row in rows.values() if row[12]])
-    inputs = large_inputs(tx, [row[0] for row in rows.values() if row[14] is None])
-    outcomes: list[Lease | Unconfirmed] = []
-    granted: dict[str, Lease] = {}
-    starts: list[tuple[Any, ...]] = []
-    for item in items:
-        row = rows.get(item.job)
-        if row is None:
-            outcomes.append(Unconfirmed("unknown job"))
-            continue
-        earlier = granted.get(item.job)
-        again = row[8] == item.token
-        if earlier is not None:
-            same = earlier.token == item.token
-            outcomes.append(earlier if same else Unconfirmed("already taken"))
-            continue
-        refusal = None if again else _refusal(item, row, epoch) or _take_slots(tx, item)
+    refused: dict[int, Unconfirmed] = {}
+    for i, item in enumerate(items):
+        refusal = _wrong_epoch_or_pools(item, epoch) or _take_slots(tx, item)
         if refusal is not None:
-            outcomes.append(refusal)
-            continue
-        text = inputs[item.job] if row[14] is None else row[14]
-        lease = _lease(item, row, text, context.get(item.job, {}), again=again)
-        outcomes.append(lease)
-        if not again:
-            granted[item.job] = lease
-            starts.append(_start(item, lease))
-    parents = {lease.parent for lease in granted.values() if lease.parent is not None}
-    if starts:
-        tx.executemany(START, starts)
-    tx.tally.queued -= len(starts)
-    for parent in parents:
+            refused[i] = refusal
+    hopeful = [item for i, item in enumerate(items) if i not in refused]
+    rows = {row[0]: row for part in _parts(hopeful) for row in tx.execute(*_statement(part))}
+    leases = _leases(tx, items, rows)
+    tx.tally.queued -= len(rows)
+    for parent in {lease.parent for lease in leases.values() if lease.parent is not None}:
         _start_parent(tx, parent, items[0].now)
-    return outcomes
+    return [
+        leases.get(item.token) or _loser(tx, item, refused.get(i)) for i, item in enumerate(items)
+    ]
 
 
-def _rows(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, tuple[Any, ...]]:
-    return {
-        row[0]: row
-        for part in chunks([item.job for item in items])
-        for row in tx.execute(f"SELECT {COLUMNS} FROM jobs WHERE id IN ({marks(part)})", part)
-    }
-
-
-def _refusal(item: Confirmation, row: tuple[Any, ...], epoch: str) -> Unconfirmed | None:
-    _, state, rev, lane, tier, user, key, ready_at = row[:8]
+def _wrong_epoch_or_pools(item: Confirmation, epoch: str) -> Unconfirmed | None:
     if item.epoch != epoch:
         return Unconfirmed("another epoch")
-    if state not in CLAIMABLE or rev != item.rev:
-        return Unconfirmed(f"job is {state} at rev {rev}")
-    if ready_at > item.now:
-        return Unconfirmed("not ready yet")
-    who = fair_user(row[15], user, key)
-    if (lane, tier, who) != (item.lane, item.tier, item.user):
-        return Unconfirmed("another lane, tier or user")
     if item.slots or item.pools:
-        return _wrong_pools(item)
+        named = sorted(slot.pool for slot in item.slots)
+        if named != sorted(item.pools):
+            return Unconfirmed("not the pools it needs", tuple(item.pools))
     return None
 
 
-def _wrong_pools(item: Confirmation) -> Unconfirmed | None:
-    named = sorted(slot.pool for slot in item.slots)
-    if named == sorted(item.pools):
-        return None
-    return Unconfirmed("not the pools it needs", tuple(item.pools))
+def _parts(items: Sequence[Confirmation]) -> Iterator[Sequence[Confirmation]]:
+    done = 0
+    for size in SIZES:
+        while len(items) - done >= size:
+            yield items[done : done + size]
+            done += size
 
 
+def _statement(part: Sequence[Confirmation]) -> tuple[str, list[Any]]:
+    values: list[Any] = []
+    for item in part:
+        values += (
+            item.job,
+            item.rev,
+            item.lane,
+            item.tier,
+            item.user,
+            item.token,
+            item.worker,
+            item.region,
+            item.lease,
+            item.now,
+        )
+    return start(len(part)), values
+
+
+def _leases(
+    tx: Transaction, items: Sequence[Confirmation], rows: dict[str, Row]
+) -> dict[str, Lease]:
+    context = contexts(tx, [row[1] for row in rows.values() if row[6]])
+    inputs = large_inputs(tx, [row[1] for row in rows.values() if row[8] is None])
+    found = {}
+    for item in items:
+        row = rows.get(item.token)
+        if row is not None:
+            text = inputs[item.job] if row[8] is None else row[8]
+            found[item.token] = _lease(item, row, text, context.get(item.job, {}))
+    return found
+
+
+def _lease(item: Confirmation, row: Row, text: str, context: dict[str, Any]) -> Lease:
+    (token, job, fence, rev, name, plan_text, step, attempt, _, tenant, tier, level, *more) = row
+    return Lease(
+        job,
+        token,
+        fence,
+        rev,
+        name,
+        plan(plan_text),
+        step,
+        attempt,
+        loads(text),
+        context,
+        tenant,
+        item.user,
+        tier,
+        level,
+        more[0],
+        more[1],
+        more[2],
+        item.cost,
+        *more[3:],
+    )
+
+
+# --- those that did not start ------------------------------------------------------------------
+def _loser(tx: Transaction, item: Confirmation, refusal: Unconfirmed | None) -> Lease | Unconfirmed:
+    """The same proposal again is answered as before; any other hears why it was refused."""
+    job = find(tx, item.job)
+    if job is not None and job.token == item.token:
+        return _again(tx, item)
+    if refusal is not None:
+        return refusal
+    tx.execute("DELETE FROM slots WHERE token = ?", (item.token,))
+    return Unconfirmed(_reason(item, job))
+
+
+def _again(tx: Transaction, item: Confirmation) -> Lease:
+    row = tx.execute(f"SELECT {COLUMNS} FROM jobs WHERE id = ?", (item.job,)).fetchone()
+    return _leases(tx, [item], {item.token: row})[item.token]
+
+
+def _reason(item: Confirmation, job: Job | None) -> str:
+    if job is None:
+        return "unknown job"
+    if moved(job.state, Move.CLAIM) is None or job.rev != item.rev:
+        return f"job is {job.state} at rev {job.rev}"
+    if job.ready_at > item.now:
+        return "not ready yet"
+    return "another lane, tier or user"
+
+
+# --- slots -------------------------------------------------------------------------------------
 def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
     """All slots or none. One writer: what is free when we look is free when we insert."""
+    if not item.slots:
+        return None
     wrong: list[str] = []
     for slot in item.slots:
         if is_rate_pool(slot.pool):
@@ -109,8 +179,6 @@ def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
             wrong.append(slot.pool)
     if wrong:
         return Unconfirmed("slot taken or above the limit", tuple(wrong))
-    if not item.slots:
-        return None
     tx.executemany(
         "INSERT INTO slots VALUES (?, ?, ?, ?, ?)",
         [
@@ -140,62 +208,6 @@ def _is_free(tx: Transaction, pool: str, n: int, cap: int) -> bool:
         (held,) = tx.execute("SELECT count(*) FROM slots WHERE pool = ?", (pool,)).fetchone()
         return bool(held < size)
     return True
-
-
-def _lease(
-    item: Confirmation, row: tuple[Any, ...], text: str, context: dict[str, Any], *, again: bool
-) -> Lease:
-    (_, _, rev, _, tier, _, _, ready_at, _, fence, timeout, plan_text, step, attempt) = row[:14]
-    (tenant, model, waited, seq, written, paid_at, parent, trace, name) = row[15:24]
-    started_at, lease_until, deadline, created_at, level = row[24:]
-    if not again:
-        rev, fence, attempt, seq = rev + 1, fence + 1, attempt + 1, seq + 1
-        started_at, deadline = item.now, item.now + timeout
-        lease_until = min(item.now + item.lease, deadline)
-        waited += item.now - ready_at
-    return Lease(
-        item.job,
-        item.token,
-        fence,
-        rev,
-        name,
-        plan(plan_text),
-        step,
-        attempt,
-        loads(text),
-        context,
-        tenant,
-        item.user,
-        tier,
-        level,
-        model,
-        item.region,
-        item.worker,
-        item.cost,
-        started_at,
-        lease_until,
-        deadline,
-        created_at,
-        waited,
-        seq,
-        written,
-        paid_at,
-        parent,
-        trace,
-    )
-
-
-def _start(item: Confirmation, lease: Lease) -> tuple[Any, ...]:
-    return (
-        lease.token,
-        lease.worker,
-        lease.region,
-        lease.lease_until,
-        lease.deadline,
-        lease.started_at,
-        lease.waited,
-        item.job,
-    )
 
 
 def _start_parent(tx: Transaction, parent: str, now: int) -> None:

@@ -32,8 +32,10 @@ class SystemClock:
     """Wall time at the start, carried on by the monotonic clock: a changed system time cannot
     expire a lease."""
 
-    def __init__(self) -> None:
-        self._offset = time.time_ns() - time.monotonic_ns()
+    def __init__(self, not_before: int = 0) -> None:
+        """`not_before` is a time that has been: a clock set back does not undo it."""
+        start = max(time.time_ns(), not_before * 1000)
+        self._offset = start - time.monotonic_ns()
 
     def now(self) -> int:
         return (time.monotonic_ns() + self._offset) // 1000

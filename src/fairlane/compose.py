@@ -22,6 +22,6 @@ async def embedded(
     connection: type[sqlite3.Connection] = sqlite3.Connection,
 ) -> Engine:
     """One process, one file, nothing to install. Start it with `async with`."""
-    clock = clock or SystemClock()
     ledger = await SqliteLedger.open(path, connection)
+    clock = clock or SystemClock(ledger.last_seen)
     return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)

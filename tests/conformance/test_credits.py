@@ -27,8 +27,9 @@ from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Fairness, Service, Shares
 from fairlane.model.state import State
-from fairlane.model.worker import Worker
+from fairlane.model.worker import Loaded, Worker
 from tests.conformance.acts import history
+from tests.ledger_items import confirmation
 from tests.world import World, catalog
 
 ADA, BOB = "ada", "bob"
@@ -128,6 +129,23 @@ async def test_a_skip_and_a_start_race_and_only_a_moved_job_is_charged(tmp_path:
             began = [event.type for event in await history(world, job)][1]
             assert (began is EventType.JOB_SKIPPED) == isinstance(answer, Skipped)
         await world.costs(sum(isinstance(answer, Skipped) for answer in answers))
+
+
+async def test_a_job_that_was_paid_for_is_the_next_to_start(tmp_path: Path) -> None:
+    """I14: what is charged is moved, before jobs of better tiers and before a claim under way."""
+    async with Paid(tmp_path) as world:
+        core = world.engine.core
+        first = await world.submit(tier="high")
+        paid = await world.submit(tier="low", user=ADA, duration=60)
+        picks = await core.index.claim(Worker("slow"), Loaded(), 2, core.now(), core.epoch)
+        jobs = [await world.job(job) for job in (first, paid)]
+        await world.engine.skip(paid)
+        written = await core.ledger.confirm([confirmation(world, job) for job in jobs])
+        assert [isinstance(outcome, Lease) for outcome in written.outcomes] == [True, False]
+        await core.index.drop([proposal.token for proposal in picks.proposals], core.now())
+        await world.submit(tier="high")
+        assert (await world.claim_one()).job == paid
+        await world.costs(5)
 
 
 async def test_a_skip_that_cannot_be_is_not_charged(tmp_path: Path) -> None:

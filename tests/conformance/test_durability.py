@@ -26,6 +26,7 @@ from fairlane.ledger.shapes import (
     Skipped,
     Stale,
     Unconfirmed,
+    Unwritten,
     Written,
 )
 from fairlane.model.attempt import Fault, Outcome
@@ -679,7 +680,7 @@ async def kinds(world: World, job: str) -> list[EventType]:
     return [event.type for event in await world.engine.core.ledger.events(job, 0)]
 
 
-def answer_of(written: Written[Settled | Stale]) -> tuple[State, int]:
+def answer_of(written: Written[Settled | Stale | Unwritten]) -> tuple[State, int]:
     outcome = only(written)
     assert isinstance(outcome, Settled), outcome
     return outcome.state, outcome.rev

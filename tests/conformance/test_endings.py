@@ -162,13 +162,16 @@ async def test_a_late_worker_cannot_end_the_attempt_of_another(tmp_path: Path) -
 
 
 async def test_an_ending_that_is_repeated_gets_the_same_answer(tmp_path: Path) -> None:
-    """I21: the answer was lost, the worker asks again: no error and no second effect."""
+    """I21: the answer was lost, the worker asks again: no error and no second effect. Who says
+    something else about the same lease is refused."""
     async with World(catalog(ONE_TRY), tmp_path / "ledger.db") as world:
         job = await world.submit()
         lease = await world.claim_one()
         first = await world.engine.complete(lease)
         again = await world.engine.complete(lease)
         assert (again.state, again.again) == (first.state, True)
+        with pytest.raises(StaleLease):
+            await world.engine.fail(lease)
         assert await endings(world, job) == 1
 
 

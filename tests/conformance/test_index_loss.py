@@ -23,6 +23,7 @@ from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
 from tests.conformance.acts import SECOND, run_all, slots_match, states
+from tests.ledger_items import confirmation
 from tests.world import World, catalog
 
 UNCAPPED = Shares(1000, 1000, 1000)
@@ -245,8 +246,10 @@ async def test_a_claim_under_an_old_epoch_is_not_confirmed(tmp_path: Path) -> No
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
         core = world.engine.core
         job = await world.submit()
+        late = confirmation(world, await world.job(job))
         await core.ledger.new_epoch("another process has rebuilt")
-        assert await world.claim() == []
+        refused = await core.ledger.confirm([late])
+        assert isinstance(refused.outcomes[0], Unconfirmed)
         assert (await world.job(job)).state is State.QUEUED
         await world.engine.rebuild()
         assert await run_all(world) == [job]

@@ -451,6 +451,16 @@ async def test_a_lease_that_outlives_its_rates_minute_keeps_its_slot(tmp_path: P
         assert len(await world.claim(2)) == 1
 
 
+async def test_a_claim_refused_for_its_job_leaves_its_slots_free(tmp_path: Path) -> None:
+    """I10: free slots, but another rev: nothing is granted and nothing is taken."""
+    async with World(three_pools(4), tmp_path / "ledger.db") as world:
+        job = await world.job(await world.submit("paint"))
+        forged = confirmation(world, job, slots_numbered(1), region="US")._replace(rev=job.rev + 1)
+        ledger = world.engine.core.ledger
+        assert isinstance((await ledger.confirm([forged])).outcomes[0], Unconfirmed)
+        assert await ledger.slots() == []
+
+
 async def test_the_slot_of_an_overrun_is_free_in_both_stores_when_its_time_is_over(
     tmp_path: Path,
 ) -> None:

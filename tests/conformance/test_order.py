@@ -115,6 +115,8 @@ async def test_a_job_is_never_promoted_to_a_worse_level(tmp_path: Path) -> None:
         job = await world.submit(tier="low", user="ann")
         await world.pass_time(1800, sweeps=5)
         assert await promotions(world, job) == [("low", "high")]
+        late, names = [(job, "medium")], world.settings.tiers.names
+        assert await world.engine.core.ledger.promote(late, names, world.clock.now()) == [None]
         await world.engine.fail(await world.claim_one())
         other = await world.submit(tier="low", user="ann")
         lease = await world.claim_one()

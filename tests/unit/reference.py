@@ -365,7 +365,8 @@ class Reference:
         model = entry.model if self._keeps(service.name) else ""
         own = entry.cap or (tier and service.fairness is Fairness.USER)
         rank = entry.rank if tier else -1
-        return f"{entry.lane}|{int(entry.band)}.{rank}|{model}|{entry.user if own else ''}"
+        band = f"{int(entry.band)}.{rank}.{entry.cap}"
+        return f"{entry.lane}|{band}|{model}|{entry.user if own else ''}"
 
     def _account(self, entry: Entry) -> Account:
         return self.accounts.setdefault(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +18,10 @@ from fairlane.model.state import State
 from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker
 
+PAUSE = 0.02
+"""Seconds a waiting claim rests after its proposals were refused, or while the index is not ready:
+what is wrong is being put right."""
+
 TRIES = 3
 """Rounds of proposals that were all refused before a claim comes back empty-handed."""
 
@@ -27,26 +32,30 @@ async def claim(core: Core, worker: Worker, n: int, *, wait: int = 0) -> list[Le
     until = core.now() + wait
     core.seen[worker.id] = (worker, core.now())
     waiter = replace(worker, id=f"{worker.id}#{token()}") if wait else worker
-    while True:
-        found, look_again_at = await _try(core, worker, waiter, n)
-        if found or core.now() >= until:
-            await core.index.leave(waiter.id)
-            return found
-        await core.index.wait(waiter.id, min(until, look_again_at))
+    try:
+        while worker.id not in core.draining:
+            if not core.ready.is_set():
+                await core.clock.wait(core.ready, until - core.now())
+            found, look_again_at = await _try(core, worker, waiter, n)
+            if found or core.now() >= until:
+                return found
+            await core.index.wait(waiter.id, min(until, look_again_at))
+        return []
+    finally:
+        await core.index.leave(waiter.id)
 
 
 async def _try(core: Core, worker: Worker, waiter: Worker, n: int) -> tuple[list[Lease], int]:
     """`waiter` is who the index files as idle: one worker may wait in several calls at once."""
-    look_again_at = core.now()
+    look_again_at = 0
     for _ in range(TRIES):
         loaded = core.loaded.get(worker.id, Loaded())
         try:
             picks = await core.index.claim(waiter, loaded, n, core.now(), core.epoch)
         except NotReady:
-            await core.ready.wait()
-            continue
-        look_again_at = picks.look_again_at
+            break
         if not picks.proposals:
+            look_again_at = picks.look_again_at
             break
         leases = await _confirm(core, worker, picks.proposals)
         if leases:
@@ -54,6 +63,7 @@ async def _try(core: Core, worker: Worker, waiter: Worker, n: int) -> tuple[list
                 loaded = loaded.after(lease.model, lease.started_at)
             core.loaded[worker.id] = loaded
             return leases, look_again_at
+    await asyncio.sleep(PAUSE if look_again_at == 0 else 0)
     return [], look_again_at
 
 
@@ -64,8 +74,10 @@ async def _confirm(core: Core, worker: Worker, proposals: Sequence[Proposal]) ->
     for proposal, outcome in zip(proposals, written.outcomes, strict=True):
         if isinstance(outcome, Lease):
             leases.append(outcome)
-        else:
+        elif isinstance(outcome, Unconfirmed):
             refused.append((proposal, outcome))
+        else:
+            refused.append((proposal, Unconfirmed("could not be written")))
     if refused:
         await heal(core, refused)
     core.watchers.tell(lease.job for lease in leases)
@@ -118,7 +130,7 @@ async def heal(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> N
     found = await core.ledger.jobs([proposal.entry.id for proposal, _ in refused])
     for proposal, _ in refused:
         job = found.get(proposal.entry.id)
-        queued = job is not None and job.state is State.QUEUED
+        queued = job is not None and job.state is State.QUEUED and not job.fan_out
         truth = core.entry(job) if job is not None and queued else None
         await core.index.mend(proposal.entry, truth, now)
     for pool in sorted({pool for _, refusal in refused for pool in refusal.pools}):

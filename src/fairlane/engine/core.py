@@ -39,6 +39,9 @@ class Core:
     calibrations: dict[tuple[str, str], Calibration] = field(default_factory=dict)
     predictions: dict[str, tuple[int, int]] = field(default_factory=dict)
     reached_since: int = 0
+    draining: set[str] = field(default_factory=set)
+    rebuilding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)

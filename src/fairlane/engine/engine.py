@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from fairlane.clock import Clock
@@ -61,7 +60,7 @@ class Engine:
         self.core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
         self._sweeping = sweeping
         self._sweeper = Sweeper(self.core)
-        self._background: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Engine:
         await self.start()
@@ -87,23 +86,22 @@ class Engine:
             await core.ledger.close()
             raise
         if self._sweeping:
-            self._background = asyncio.create_task(self._sweep_for_ever())
+            sweeper = self._sweeper
+            self._background = [
+                asyncio.create_task(sweeper.run(sweep))
+                for sweep in (sweeper.urgent, sweeper.patient)
+            ]
 
     async def stop(self) -> None:
-        if self._background is not None:
-            self._background.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._background
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self.core.ledger.close()
-
-    async def _sweep_for_ever(self) -> None:
-        while True:
-            await self.core.clock.sleep(SECOND)
-            await self.sweep()
 
     async def sweep(self) -> None:
         """What has to happen by itself: expired leases, promotions, leftovers, retention."""
-        await self._sweeper.sweep()
+        await self._sweeper.urgent()
+        await self._sweeper.patient()
 
     async def rebuild(self) -> None:
         """Throw the index away and build it from the ledger."""
@@ -153,6 +151,8 @@ class Engine:
     async def register(self, worker: Worker) -> Worker:
         for tier in worker.tiers or ():
             self.core.catalog.tiers.rank(tier)
+        if worker.state is WorkerState.ACTIVE:
+            self.core.draining.discard(worker.id)
         await self.core.ledger.put_worker(worker, self.core.now())
         return worker
 
@@ -164,9 +164,9 @@ class Engine:
 
     async def drain(self, worker: Worker) -> Worker:
         """No new work for it."""
-        draining = replace(worker, state=WorkerState.DRAINING)
-        await self.core.index.leave(worker.id)
-        return await self.register(draining)
+        self.core.draining.add(worker.id)
+        await self.core.index.dismiss(worker.id)
+        return await self.register(replace(worker, state=WorkerState.DRAINING))
 
     async def claim(self, worker: Worker, n: int = 1, *, wait: float = 0) -> list[Lease]:
         """Up to n leases; n should never be more than the worker can start now. `wait` seconds at

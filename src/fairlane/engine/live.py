@@ -3,10 +3,12 @@ index, so that none tries."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from fairlane.engine.core import Core
 from fairlane.errors import InvalidInput, UnknownName
+from fairlane.ledger.shapes import PoolLimit, SettingChange
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Json
 from fairlane.model.service import Pool
@@ -23,22 +25,30 @@ async def change(core: Core, kind: str, name: str, setting: str, value: Json, ac
         raise InvalidInput(f"{path} takes {wanted}")
     if value < 0:
         raise InvalidInput(f"{path} cannot be below 0")
-    await core.ledger.setting(path, value, in_file, core.now(), actor)
-    await adopt(core, changed(core.catalog, kind, name, setting, value))
+    await asyncio.shield(_change(core, kind, name, setting, value, in_file, actor))
 
 
-async def adopt(core: Core, catalog: Catalog) -> None:
-    """These settings hold from now on, in the ledger and then in the index."""
-    before, after = core.catalog.all_pools(), catalog.all_pools()
-    for pool in {**before, **after}.values():
-        wanted = after.get(pool.name, Pool(pool.name, 0))
-        services, region = _members(catalog, pool.name)
-        await core.ledger.set_pool(pool.name, wanted.limit, services, region)
+async def _change(
+    core: Core, kind: str, name: str, setting: str, value: Json, in_file: Json, actor: str
+) -> None:
+    """One at a time, and never half."""
+    path = f"{kind}/{name}/{setting}"
+    async with core.changing:
+        catalog = changed(core.catalog, kind, name, setting, value)
+        await adopt(core, catalog, SettingChange(path, value, in_file, core.now(), actor))
+
+
+async def adopt(core: Core, catalog: Catalog, change: SettingChange | None = None) -> None:
+    """These settings hold from now on, in the ledger and then in the index. Written twice: what was
+    granted under the old settings while the new ones became known is counted the second time."""
+    limits = [_limit(catalog, pool) for pool in catalog.all_pools().values()]
+    await core.ledger.set_pools(limits, change)
     core.adopt(catalog)
+    await core.ledger.set_pools(limits, None)
     await core.index.configure(catalog)
-    for name in after:
-        rows = [(row.slot, row.token) for row in await core.ledger.slots(name)]
-        await core.index.sync_slots(name, rows, core.now())
+    for limit in limits:
+        rows = [(row.slot, row.token) for row in await core.ledger.slots(limit.name)]
+        await core.index.sync_slots(limit.name, rows, core.now())
 
 
 def changed(catalog: Catalog, kind: str, name: str, setting: str, value: Json) -> Catalog:
@@ -83,12 +93,14 @@ def _current(catalog: Catalog, kind: str, name: str, setting: str) -> Json:
     return getattr(catalog.providers[name], setting)
 
 
-def _members(catalog: Catalog, pool: str) -> tuple[list[str], str | None]:
-    """Whose running jobs a pool counts: (services, region)."""
-    kind, _, name = pool.partition(":")
+def _limit(catalog: Catalog, pool: Pool) -> PoolLimit:
+    """A pool's limit, and whose running jobs it counts. A rate counts only what starts."""
+    kind, _, name = pool.name.partition(":")
+    services: tuple[str, ...] = ()
+    region = ""
     if kind == "svc":
         service, _, region = name.partition("@")
-        return [service], region or None
-    if kind == "prov":
-        return [each.name for each in catalog.services.values() if each.provider == name], None
-    return [], None
+        services = (service,)
+    elif kind == "prov":
+        services = tuple(each.name for each in catalog.services.values() if each.provider == name)
+    return PoolLimit(pool.name, pool.limit, services, region or None)

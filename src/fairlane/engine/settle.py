@@ -3,6 +3,7 @@ token holds, then the index learns it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import orjson
 from fairlane.engine.core import Core
 from fairlane.engine.json_text import json_text
 from fairlane.index.index import Call, Freed
-from fairlane.ledger.shapes import Settled, Settlement, Stale
+from fairlane.ledger.shapes import Settled, Settlement, Stale, Unwritten
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.entry import Entry
 from fairlane.model.event import EventType, Fact, place
@@ -23,6 +24,8 @@ from fairlane.model.step import Lane, service_of
 from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
 
 SECOND = 1_000_000
+LONGEST_MESSAGE = 10_000
+LONGEST_RETRY_AFTER = 3_600 * SECOND
 RETURN_AFTER = 60 * SECOND
 """How long a job that may run nowhere else stays away from the region that failed it."""
 
@@ -59,18 +62,41 @@ Report = Done | Failed | GivenBack
 async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]:
     """Each report's own outcome, in order. Stale = the lease was gone and nothing was written."""
     now = core.now()
+    reports = [_bounded(report) for report in reports]
     health = await _service_health(core, reports, now)
     settlements = [_settlement(core, report, health, now) for report in reports]
+    return await asyncio.shield(_write(core, settlements, now))
+
+
+async def _write(core: Core, settlements: list[Settlement], now: int) -> list[Settled | Stale]:
+    """Not to be interrupted between the ledger and the index."""
     written = await core.ledger.settle(settlements)
-    await _tell_index(core, settlements, written.outcomes, now)
+    done = [
+        (settlement, outcome)
+        for settlement, outcome in zip(settlements, written.outcomes, strict=True)
+        if not isinstance(outcome, Unwritten)
+    ]
+    await _tell_index(core, done, now)
     core.ledger.published(written.receipts)
-    core.watchers.tell(settlement.lease.job for settlement in settlements)
+    core.watchers.tell(settlement.lease.job for settlement, _ in done)
     core.watchers.tell(
         outcome.ended_parent
-        for outcome in written.outcomes
+        for _, outcome in done
         if isinstance(outcome, Settled) and outcome.ended_parent
     )
-    return written.outcomes
+    for outcome in written.outcomes:
+        if isinstance(outcome, Unwritten):
+            raise outcome.error
+    return [outcome for _, outcome in done]
+
+
+def _bounded(report: Report) -> Report:
+    """A worker's message is kept as far as a person would read it; what it asks for is bounded."""
+    if not isinstance(report, Failed):
+        return report
+    message = report.message[:LONGEST_MESSAGE].encode(errors="replace").decode()
+    retry_after = min(max(0, report.retry_after), LONGEST_RETRY_AFTER)
+    return report._replace(message=message.replace("\0", "?"), retry_after=retry_after)
 
 
 def _settlement(core: Core, report: Report, health: Health, now: int) -> Settlement:
@@ -84,10 +110,10 @@ def _settlement(core: Core, report: Report, health: Health, now: int) -> Settlem
 
 
 async def _tell_index(
-    core: Core, settlements: list[Settlement], outcomes: list[Settled | Stale], now: int
+    core: Core, settled: list[tuple[Settlement, Settled | Stale]], now: int
 ) -> None:
     freed, queued, answered = [], [], []
-    for settlement, outcome in zip(settlements, outcomes, strict=True):
+    for settlement, outcome in settled:
         lease = settlement.lease
         if isinstance(outcome, Stale):
             freed.append(Freed(lease.token))
@@ -212,10 +238,14 @@ class Health(NamedTuple):
 async def _service_health(core: Core, reports: Sequence[Report], now: int) -> Health:
     health = Health(set(), {})
     forgiven: set[str] = set()
-    for report in reports:
-        if not isinstance(report, Failed):
-            continue
+    failures = [report for report in reports if isinstance(report, Failed)]
+    sick = [each.lease.job for each in failures if each.fault is Fault.UNAVAILABLE]
+    present = await core.ledger.jobs(sick) if sick else {}
+    for report in failures:
         lease = report.lease
+        job = present.get(lease.job)
+        if report.fault is Fault.UNAVAILABLE and (job is None or job.token != lease.token):
+            continue  # it will be told that it is stale; what it saw is of another time
         call = Call(lease.service, lease.region, lease.token)
         if report.fault is Fault.UNAVAILABLE:
             failure = await core.index.unavailable(call, lease.job, now, report.retry_after)
@@ -300,8 +330,8 @@ def _given_back(report: GivenBack, now: int) -> Settlement:
         timeout=lease.deadline - lease.started_at,
         ready_at=now,
         give_up_at=now + lease.at.max_wait if lease.at.max_wait else None,
-        band=Band.SKIP if lease.skipped else Band.TIER,
-        lane=lease.at.lane,
+        band=lease.band,
+        lane=lease.lane,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 from collections.abc import Sequence
@@ -11,9 +12,10 @@ import orjson
 
 from fairlane.engine.core import Core
 from fairlane.engine.json_text import json_text
-from fairlane.engine.terms import Terms
+from fairlane.engine.terms import LONGEST, Terms
 from fairlane.errors import FairlaneError, InvalidInput
-from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome
+from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome, Unwritten
+from fairlane.model.catalog import checked_name
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band, NewJob, fair_user
 from fairlane.model.step import Plan
@@ -33,6 +35,7 @@ class Caller(NamedTuple):
 async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list[SubmitOutcome]:
     """Each request's own outcome, in order. Accepted means durable."""
     now = core.now()
+    checked_name("tenant", caller.tenant)
     refused: dict[int, FairlaneError] = {}
     prepared: list[Submission] = []
     terms: list[Terms] = []
@@ -48,13 +51,27 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
             refused[i] = error
     if not prepared:
         return list(refused.values())
-    written = await core.ledger.submit(prepared)
-    await core.index.put(_entries(core, prepared, terms, written.outcomes), now)
-    core.ledger.published(written.receipts)
+    outcomes = await asyncio.shield(_write(core, prepared, terms, now))
     if not refused:
-        return written.outcomes
-    answers = iter(written.outcomes)
+        return outcomes
+    answers = iter(outcomes)
     return [refused[i] if i in refused else next(answers) for i in range(len(requests))]
+
+
+async def _write(
+    core: Core, prepared: list[Submission], terms: list[Terms], now: int
+) -> list[SubmitOutcome]:
+    """Not to be interrupted between the ledger and the index."""
+    written = await core.ledger.submit(prepared)
+    outcomes = [
+        InvalidInput(f"cannot be stored: {outcome.error}")
+        if isinstance(outcome, Unwritten)
+        else outcome
+        for outcome in written.outcomes
+    ]
+    await core.index.put(_entries(core, prepared, terms, outcomes), now)
+    core.ledger.published(written.receipts)
+    return outcomes
 
 
 class Lanes:
@@ -132,6 +149,8 @@ def _entries(
 def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: int) -> Submission:
     if request.model and ("|" in request.model or len(request.model) > 100):
         raise InvalidInput('a model name has at most 100 characters and no "|"')
+    if request.run_at is not None and not 0 <= request.run_at <= now + LONGEST:
+        raise InvalidInput("run_at is a time within the next ten years, in microseconds")
     first = terms.plan[0]
     limits = core.catalog.limits
     ready_at = max(now, request.run_at) if request.run_at else now

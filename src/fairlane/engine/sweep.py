@@ -3,8 +3,11 @@ guarded in the ledger, so nothing happens twice."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Callable
+
 from fairlane.engine.core import Core, publish
-from fairlane.engine.rebuild import publish_left_behind
+from fairlane.engine.rebuild import publish_left_behind, rebuild
 from fairlane.engine.settle import Failed, settle
 from fairlane.index.index import Freed
 from fairlane.model.attempt import Fault, Outcome
@@ -13,25 +16,35 @@ from fairlane.model.lease import Lease
 from fairlane.model.state import State
 from fairlane.policy.admission import HOUR
 
+log = logging.getLogger("fairlane")
+
 SECOND = 1_000_000
 BATCH = 500
 HELD_TOO_LONG = 5 * SECOND
 VERIFY_AGAIN = 30 * SECOND
 PROMOTIONS = 100
-RETIRED_AT_ONCE = 1_000
-DEFAULT_LEASE = 15 * SECOND
+RETIRED_AT_ONCE = 200
+"""Jobs a transaction; each has a few rows."""
+
+PAGE = 2_000
+OUT_OF_TOUCH = 3 * SECOND
+"""A round that comes this late means that the process was away."""
+
+FORGET_WORKERS = 86_400 * SECOND
 
 
 async def reap(core: Core) -> int:
-    """Take back expired leases; but only after a whole lease of unbroken contact with the ledger:
-    a process that was away must not judge those who could not reach it."""
-    now = core.now()
-    if now - core.reached_since < DEFAULT_LEASE:
-        return 0
-    expired = await core.ledger.expired(now, BATCH)
-    if expired:
-        await settle(core, [_gone(lease, now) for lease in expired])
-    return len(expired)
+    """Take back expired leases; but only those that last no longer than this process has been in
+    unbroken touch with the ledger: who was away must not judge those who could not reach it."""
+    total = 0
+    while True:
+        now = core.now()
+        expired = await core.ledger.expired(now, now - core.reached_since, BATCH)
+        if expired:
+            await settle(core, [_gone(lease, now) for lease in expired])
+        total += len(expired)
+        if len(expired) < BATCH:
+            return total
 
 
 def _gone(lease: Lease, now: int) -> Failed:
@@ -44,21 +57,26 @@ def _gone(lease: Lease, now: int) -> Failed:
 
 async def free_slots(core: Core) -> int:
     """Slots kept for calls that must be over by now."""
-    now = core.now()
-    tokens = await core.ledger.free_slots(now, BATCH)
-    await core.index.free([Freed(token) for token in tokens], now)
-    return len(tokens)
+    now, total = core.now(), 0
+    while tokens := await core.ledger.free_slots(now, BATCH):
+        await core.index.free([Freed(token) for token in tokens], now)
+        total += len(tokens)
+    return total
 
 
 async def give_up(core: Core) -> int:
     """Jobs that have waited longer than their owners allow."""
-    written = await core.ledger.give_up(core.now(), BATCH)
-    (jobs,) = written.outcomes
-    await core.index.take([(job.id, job.rev + 1) for job in jobs])
-    core.ledger.published(written.receipts)
-    core.watchers.tell(job.id for job in jobs)
-    core.watchers.tell(job.parent for job in jobs if job.parent is not None)
-    return len(jobs)
+    total = 0
+    while True:
+        written = await core.ledger.give_up(core.now(), BATCH)
+        (jobs,) = written.outcomes
+        await core.index.take([(job.id, job.rev + 1) for job in jobs])
+        core.ledger.published(written.receipts)
+        core.watchers.tell(job.id for job in jobs)
+        core.watchers.tell(job.parent for job in jobs if job.parent is not None)
+        total += len(jobs)
+        if len(jobs) < BATCH:
+            return total
 
 
 async def check_held(core: Core) -> int:
@@ -99,13 +117,16 @@ async def reconcile(core: Core) -> int:
     """Compare every live row with the index. Only names what to publish: the publisher reads the
     present state, so a page that is old by now does no harm."""
     corrected = 0
-    async for page in core.ledger.live(2_000):
+    in_line: set[str] = set()
+    async for page in core.ledger.live(PAGE):
         queued = [core.entry(job) for job in page if job.state is State.QUEUED]
+        in_line.update(entry.id for entry in queued)
         wrong = await core.index.differing(queued)
         if wrong:
             corrected += await _mend(core, wrong)
-    async for shown in core.index.walk(2_000):
-        corrected += await _drop_ghosts(core, shown)
+    async for shown in core.index.walk(PAGE):
+        suspects = [entry for entry in shown if entry.id not in in_line]
+        corrected += await _drop_ghosts(core, suspects)
     for pool in core.catalog.all_pools():
         rows = [(row.slot, row.token) for row in await core.ledger.slots(pool)]
         corrected += await core.index.sync_slots(pool, rows, core.now())
@@ -126,7 +147,7 @@ async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:
 
 async def _drop_ghosts(core: Core, shown: list[Entry]) -> int:
     """What the index shows as waiting and the ledger does not have in line."""
-    found = await core.ledger.jobs([entry.id for entry in shown])
+    found = await core.ledger.jobs([entry.id for entry in shown]) if shown else {}
     ghosts = [
         entry
         for entry in shown
@@ -150,27 +171,77 @@ async def retire(core: Core) -> int:
 
 
 class Sweeper:
-    """All of the above, each at its own pace."""
+    """All of the above, each at its own pace. What a worker or a waiting job depends on runs once a
+    second; what walks over everything runs beside it, so that it delays nobody."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._rounds = 0
 
-    async def sweep(self) -> None:
+    async def urgent(self) -> None:
         """One round, meant to run once a second."""
+        core, healthy = self._core, True
+        for step in (_rebuild_if_needed, reap, free_slots, give_up, check_held):
+            healthy = await _guarded(step, core) and healthy
+        if not healthy:
+            core.reached_since = core.now()
+
+    async def patient(self) -> None:
+        """One round of the rest, meant to run once a second too."""
         core = self._core
         self._rounds += 1
-        await reap(core)
-        await free_slots(core)
-        await give_up(core)
-        await check_held(core)
         if self._rounds % 5 == 0:
-            await announce_promotions(core)
-            await publish_left_behind(core)
+            await _guarded(announce_promotions, core)
+            await _guarded(publish_left_behind, core)
         if self._rounds % 30 == 0:
-            await reconcile(core)
+            await _guarded(reconcile, core)
         if self._rounds % 60 == 0:
-            await core.index.tidy(core.now())
-        if self._rounds % 300 == 0:
-            while await retire(core) == RETIRED_AT_ONCE:
-                pass
+            await _guarded(_tidy, core)
+        if self._rounds % 10 == 0:
+            await _guarded(_retire_all, core)
+
+    async def run(self, sweep: Callable[[], Awaitable[None]]) -> None:
+        """Round after round. One that comes late means that this process was away."""
+        core = self._core
+        while True:
+            before = core.now()
+            await core.clock.sleep(SECOND)
+            if core.now() - before > SECOND + OUT_OF_TOUCH:
+                core.reached_since = core.now()
+            await sweep()
+
+
+async def _rebuild_if_needed(core: Core) -> int:
+    """A rebuild that failed is tried again."""
+    if not core.ready.is_set() and not core.rebuilding.locked():
+        await rebuild(core)
+    return 0
+
+
+async def _retire_all(core: Core) -> int:
+    """In small transactions, and not for longer than others can wait."""
+    for _ in range(50):
+        if await retire(core) < RETIRED_AT_ONCE:
+            break
+    return 0
+
+
+async def _tidy(core: Core) -> int:
+    now = core.now()
+    await core.index.tidy(now)
+    for worker_id, (_, at) in list(core.seen.items()):
+        if now - at > FORGET_WORKERS:
+            del core.seen[worker_id]
+            core.loaded.pop(worker_id, None)
+            core.draining.discard(worker_id)
+    return 0
+
+
+async def _guarded(step: Callable[[Core], Awaitable[int]], core: Core) -> bool:
+    """One step that fails must not keep the others, or the next round, from running."""
+    try:
+        await step(core)
+    except Exception:
+        log.exception("sweep: %s failed, trying again in the next round", step.__name__)
+        return False
+    return True

@@ -15,6 +15,7 @@ from fairlane.policy.admission import Quota
 
 SECOND = 1_000_000
 MOST_KEPT = 10_000
+LONGEST = 10 * 365 * 86_400 * SECOND
 
 
 class Terms(NamedTuple):
@@ -71,8 +72,8 @@ def _step(service: Service, request: NewJob, tier: Tier) -> Step:
     needs = service.capabilities.union(
         checked_name("capability", each) for each in request.capabilities
     )
-    if request.timeout < 0 or request.max_wait < 0:
-        raise InvalidInput("a time limit cannot be below 0")
+    if not (0 <= request.timeout <= LONGEST and 0 <= request.max_wait <= LONGEST):
+        raise InvalidInput("a time limit is 0 to ten years, in microseconds")
     return Step(
         service=service.name,
         executor=service.executor,

@@ -117,10 +117,11 @@ async def events(core: Core, job_id: str, after: int = 0) -> AsyncIterator[Event
 async def overview(core: Core) -> Overview:
     stats = await core.index.stats()
     recent = await core.ledger.finished_since(core.now() - 60 * SECOND)
+    queued, running = await core.ledger.load()
     return Overview(
         stats=stats,
-        queued=await core.ledger.count(State.QUEUED),
-        running=await core.ledger.count(State.RUNNING),
+        queued=queued,
+        running=running,
         completed_last_minute=recent.get(State.COMPLETED, 0),
         failed_last_minute=recent.get(State.FAILED, 0) + recent.get(State.DEAD, 0),
         unrunnable=await _unrunnable(core, stats),
@@ -151,8 +152,10 @@ def _eta(core: Core, job: Job, standing: Standing, now: int) -> Eta:
     predicted = predict(ahead) + delay
     key = (service.name, job.tier)
     calibration = core.calibrations.setdefault(key, Calibration())
-    if job.id not in core.predictions and len(core.predictions) < MOST_PREDICTIONS:
+    if job.id not in core.predictions:
         core.predictions[job.id] = (now, predicted)
+        if len(core.predictions) > MOST_PREDICTIONS:
+            del core.predictions[next(iter(core.predictions))]
     return calibration.eta(predicted)
 
 

@@ -136,6 +136,9 @@ class Index(Protocol):
     async def leave(self, worker_id: str) -> None:
         """The worker is not idle any more and must not be woken."""
 
+    async def dismiss(self, worker_id: str) -> None:
+        """Every call in which this worker waits returns."""
+
     # --- services ----------------------------------------------------------------------------
     async def configure(self, catalog: Catalog) -> None:
         """Limits and rules from now on. What is held stays held."""

@@ -17,9 +17,11 @@ from fairlane.ledger.shapes import (
     Ended,
     Filter,
     LiveSlot,
+    PoolLimit,
     Renewal,
     Reopened,
     Request,
+    SettingChange,
     Settled,
     Settlement,
     Skipped,
@@ -27,6 +29,7 @@ from fairlane.ledger.shapes import (
     Submission,
     SubmitOutcome,
     Unconfirmed,
+    Unwritten,
     Written,
 )
 from fairlane.model.attempt import Attempt
@@ -41,15 +44,17 @@ from fairlane.policy.admission import Quota
 
 class Ledger(Protocol):
     # --- hot ---------------------------------------------------------------------------------
-    async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome]:
+    async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
         """Accepted ⇒ durable, once, within every quota, also under concurrent submits. A known
         idempotency key is answered before any quota."""
 
-    async def confirm(self, items: Sequence[Confirmation]) -> Written[Lease | Unconfirmed]:
+    async def confirm(
+        self, items: Sequence[Confirmation]
+    ) -> Written[Lease | Unconfirmed | Unwritten]:
         """A lease only if the job is queued at that rev and ready, the epoch is current, and every
         slot is free and within its limit. The same token again gets the same lease."""
 
-    async def settle(self, items: Sequence[Settlement]) -> Written[Settled | Stale]:
+    async def settle(self, items: Sequence[Settlement]) -> Written[Settled | Stale | Unwritten]:
         """Result, next state, slots, events: all or nothing, and only while the token holds."""
 
     def published(self, receipts: Sequence[int]) -> None:
@@ -65,8 +70,9 @@ class Ledger(Protocol):
     async def lease(self, job: str, token: str) -> Lease | Stale:
         """The lease as it was handed out, for who only has its name."""
 
-    async def expired(self, now: int, limit: int) -> list[Lease]:
-        """Leases past their end or their deadline."""
+    async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
+        """Leases past their end or their deadline, if they last no longer than `reached`: how long
+        the asker has been in touch with the ledger without a gap."""
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
         """Slots kept beyond their lease whose time is over are free; the tokens that had them."""
@@ -140,6 +146,9 @@ class Ledger(Protocol):
 
     async def count(self, state: State) -> int: ...
 
+    async def load(self) -> tuple[int, int]:
+        """How many jobs are in line and how many run, cheaply."""
+
     async def finished_since(self, since: int) -> dict[State, int]:
         """How many jobs ended how."""
 
@@ -169,14 +178,10 @@ class Ledger(Protocol):
 
     async def balance(self, tenant: str, user: str) -> int: ...
 
-    async def set_pool(
-        self, pool: str, size: int, services: Sequence[str], region: str | None
-    ) -> None:
-        """The limit from now on (0 = none). Running jobs of these services in this region (None =
-        any) that hold no slot of a newly limited pool take one, also above the limit."""
-
-    async def setting(self, name: str, value: Json, file_value: Json, now: int, actor: str) -> None:
-        """A live change, kept until the file's own value changes."""
+    async def set_pools(self, pools: Sequence[PoolLimit], change: SettingChange | None) -> None:
+        """Exactly these pools are limited from now on, and the live change behind it is kept.
+        Running jobs that hold no slot of a pool that counts them take one, also above the
+        limit."""
 
     async def settings(self) -> dict[str, tuple[Json, Json]]: ...
 

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 from fairlane.errors import FairlaneError
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.event import Fact
-from fairlane.model.job import Band, Error
+from fairlane.model.job import Band, Error, Json
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.state import Move, State
 from fairlane.model.step import Plan
@@ -22,6 +22,12 @@ class Written(NamedTuple, Generic[T]):
 
     outcomes: list[T]
     receipts: tuple[int, ...]
+
+
+class Unwritten(NamedTuple):
+    """An item whose data the database refused; the others of its batch are written."""
+
+    error: Exception
 
 
 class Submission(NamedTuple):
@@ -66,6 +72,7 @@ class Replayed(NamedTuple):
 
 
 SubmitOutcome = Accepted | Replayed | FairlaneError
+"""What became of a request; an error stands in its place."""
 
 
 class Confirmation(NamedTuple):
@@ -188,6 +195,25 @@ class Renewal(NamedTuple):
 
     lost: list[str]
     cancelled: list[str]
+
+
+class PoolLimit(NamedTuple):
+    """A limited pool. `services` and `region` (None = any) say whose running jobs it counts."""
+
+    name: str
+    size: int
+    services: tuple[str, ...]
+    region: str | None
+
+
+class SettingChange(NamedTuple):
+    """A live change, kept until the file's own value changes."""
+
+    name: str
+    value: Json
+    file_value: Json
+    now: int
+    actor: str
 
 
 class Change(NamedTuple):

@@ -10,6 +10,7 @@ from fairlane.errors import InvalidInput, UnknownName
 from fairlane.model.service import RATE_WINDOW, Pool, Provider, Service, rate_pool
 from fairlane.model.tier import Tiers
 
+MOST_TASK_TYPES = 10_000
 NAME = re.compile(r"^[A-Za-z0-9_.\-]{1,100}$")
 
 
@@ -53,6 +54,8 @@ class Catalog:
             if self.task_defaults is None:
                 raise UnknownName("service", name, self.services)
             checked_name("service", name)
+            if len(self.services) >= MOST_TASK_TYPES:
+                raise InvalidInput(f"there are {MOST_TASK_TYPES} task types already")
             found = self.services[name] = replace(self.task_defaults, name=name)
         return found
 

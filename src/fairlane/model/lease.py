@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fairlane.model.job import Json
+from fairlane.model.job import Band, Json
 from fairlane.model.step import Plan, Step
 
 
@@ -45,6 +45,8 @@ class Lease(NamedTuple):
     waited: int
     seq: int
     written: int
+    lane: str
+    band: Band
     paid_at: int
     parent: str | None
     trace: str | None

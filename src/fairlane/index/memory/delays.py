@@ -22,6 +22,9 @@ class Delays:
     def add(self, entry: Entry) -> None:
         heapq.heappush(self._heap, (entry.ready_at, entry.id, entry.rev))
         self._jobs[entry.id] = entry
+        if len(self._heap) > 2 * len(self._jobs) + 64:
+            self._heap = [(each.ready_at, each.id, each.rev) for each in self]
+            heapq.heapify(self._heap)
 
     def discard(self, job: str) -> bool:
         """Whether it was among them."""

@@ -181,19 +181,26 @@ class Desk:
         for entry in sorted(waiting, key=lambda entry: (entry.score, entry.id)):
             self.enter(entry)
 
-    def tidy(self, now: int, patience: tuple[int, ...]) -> None:
+    def tidy(self, now: int, patience: tuple[int, ...]) -> bool:
         """Forget users who have been away so long that neither their clock nor what they are ahead
-        of others by would still matter."""
+        of others by would still matter. Whether nothing is left to remember."""
         for (rank, user), account in list(self._accounts.items()):
             long_ago = now - max(KEEP_ACCOUNTS, patience[rank])
             if not account.waiting and not account.running and account.starts.at <= long_ago:
                 del self._accounts[rank, user]
+        for queue in self.queues.values():
+            models = {flow.model for flow in queue.flows.values()}
+            queue.by_model = {
+                model: ranking for model, ranking in queue.by_model.items() if model in models
+            }
+        return not self.queues and not self._accounts and self.credits is FULL
 
     # --- names -------------------------------------------------------------------------------
     def flow_name(self, entry: Entry) -> str:
         own = self.fair and entry.band is Band.TIER
         user = entry.user if own or entry.cap else ""
-        return f"{entry.lane}|{entry.band}.{self._rank(entry)}|{self._model(entry)}|{user}"
+        band = f"{entry.band}.{self._rank(entry)}.{entry.cap}"
+        return f"{entry.lane}|{band}|{self._model(entry)}|{user}"
 
     def _rank(self, entry: Entry) -> int:
         return entry.rank if entry.band is Band.TIER else -1

@@ -31,11 +31,18 @@ class Idle:
         """Rung when there may be something to do."""
         return self._bells.get(worker_id)
 
-    def wake_for(self, lane: Lane, model: str) -> None:
+    def dismiss(self, worker_id: str) -> None:
+        """Ring all calls in which this worker waits."""
+        for waiter in list(self._bells):
+            if waiter == worker_id or waiter.startswith(f"{worker_id}#"):
+                self._asleep.pop(waiter, None)
+                self._bells[waiter].set()
+
+    def wake_for(self, lane: Lane, tier: str, model: str) -> None:
         """One worker for one job: a warm one first, else the longest idle."""
         longest: str | None = None
         for worker_id, (worker, loaded) in self._asleep.items():
-            if worker.covers(lane):
+            if worker.covers(lane) and (worker.tiers is None or tier in worker.tiers):
                 if not model or loaded.model == model:
                     longest = worker_id
                     break

@@ -17,6 +17,7 @@ from fairlane.index.memory.idle import Idle
 from fairlane.index.memory.parking import Parking
 from fairlane.index.memory.pick import Hold, Round
 from fairlane.index.memory.pools import Pools, SlotPool
+from fairlane.index.memory.wake import has_work_for
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
 from fairlane.model.lease import Slot
@@ -26,8 +27,7 @@ from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_LOAD, Average
 from fairlane.policy.health import Failure
 
-DUE_A_CLAIM = 128
-LOOK_AGAIN = 5_000_000
+DUE_A_CLAIM, LOOK_AGAIN = 128, 5_000_000
 
 
 class MemoryIndex:
@@ -50,7 +50,7 @@ class MemoryIndex:
         self.pools.configure(self.catalog.all_pools())
         self.hold: Hold | None = None
         self.held_revs: dict[str, int] = {}
-        self._verified: dict[str, int] = {}
+        self.verified_at: dict[str, int] = {}
         self.delays = Delays()
         self._parking = Parking()
         self._gone: dict[str, int] = {}
@@ -63,7 +63,8 @@ class MemoryIndex:
                 self._remove(entry.id)
                 self._add(entry, now)
                 if len(self.idle) and entry.ready_at <= now:
-                    self.idle.wake_for(Lane.parse(entry.lane), entry.model)
+                    tier = self.catalog.tiers.names[entry.rank]
+                    self.idle.wake_for(Lane.parse(entry.lane), tier, entry.model)
 
     async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
         for job, rev in jobs:
@@ -75,7 +76,7 @@ class MemoryIndex:
 
     async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
         known = self.waiting.get(seen.id)
-        if known is not None and known != seen:
+        if known not in (None, seen):
             return
         self._remove(seen.id)
         if self.held_revs.get(seen.id) == seen.rev:
@@ -98,13 +99,14 @@ class MemoryIndex:
         return self.held_revs.get(entry.id, 0) < entry.rev
 
     def _add(self, entry: Entry, now: int) -> None:
+        desk = self._desk(entry)
         self.waiting[entry.id] = entry
         if self._loading:
             return
         if entry.ready_at > now:
             self.delays.add(entry)
         else:
-            self._desk(entry).enter(entry)
+            desk.enter(entry)
 
     def _remove(self, job: str) -> None:
         entry = self.waiting.pop(job, None)
@@ -145,15 +147,12 @@ class MemoryIndex:
         self._wake(len(freed))
 
     async def unverified(self, before: int, limit: int) -> list[Held]:
-        old = [
-            held for held in self.held.values() if self._verified.get(held.token, held.at) < before
-        ]
-        return old[:limit]
+        return views.unverified(self, before, limit)
 
     async def verified(self, tokens: Sequence[str], now: int) -> None:
         for token in tokens:
             if token in self.held:
-                self._verified[token] = now
+                self.verified_at[token] = now
 
     async def wait(self, worker_id: str, until: int) -> None:
         bell = self.idle.bell(worker_id)
@@ -162,6 +161,9 @@ class MemoryIndex:
 
     async def leave(self, worker_id: str) -> None:
         self.idle.leave(worker_id)
+
+    async def dismiss(self, worker_id: str) -> None:
+        self.idle.dismiss(worker_id)
 
     def hand_out(
         self, token: str, entry: Entry, slots: tuple[Slot, ...], region: str | None, now: int
@@ -189,7 +191,7 @@ class MemoryIndex:
         if self._loading:
             self._freed.add(token)
         held = self.held.pop(token, None)
-        self._verified.pop(token, None)
+        self.verified_at.pop(token, None)
         if held is None:
             return
         entry = held.entry
@@ -209,16 +211,14 @@ class MemoryIndex:
                 self._desk(entry).enter(entry)
 
     def _look_again_at(self, now: int) -> int:
-        ends = [pool.next_expiry() for pool in self.pools]
+        ends = [pool.next_expiry(now) for pool in self.pools]
         times = [self.delays.next_due(), self.gates.next_opening(now), *ends]
         soonest = min((at for at in times if at is not None), default=now + LOOK_AGAIN)
         return max(now, min(soonest, now + LOOK_AGAIN))
 
     def _wake(self, n: int) -> None:
         if len(self.idle):
-            lanes = [Lane.parse(lane) for desk in self.desks.values() for lane in desk.lanes]
-            if lanes:
-                self.idle.wake(n, lambda worker: any(worker.covers(lane) for lane in lanes))
+            self.idle.wake(n, lambda worker: has_work_for(self, worker))
 
     # --- services ----------------------------------------------------------------------------
     async def configure(self, catalog: Catalog) -> None:
@@ -277,7 +277,7 @@ class MemoryIndex:
     # --- looking -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
         self._move_due(now)
-        return views.standing(self, job, now)
+        return None if self._loading else views.standing(self, job, now)
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
         self._move_due(now)
@@ -289,13 +289,11 @@ class MemoryIndex:
     async def stats(self) -> Stats:
         return views.stats(self)
 
-    async def walk(self, page: int) -> AsyncIterator[list[Entry]]:
-        for entries in views.pages(self, page):
-            yield entries
+    def walk(self, page: int) -> AsyncIterator[list[Entry]]:
+        return views.pages(self, page)
 
     async def lanes(self, service: str) -> frozenset[str]:
-        desk = self.desks.get(service)
-        return frozenset(desk.lanes) if desk is not None else frozenset()
+        return views.lanes(self, service)
 
     # --- rebuild -----------------------------------------------------------------------------
     async def begin(self, epoch: str) -> None:
@@ -317,7 +315,9 @@ class MemoryIndex:
 
     async def load_starts(self, starts: Sequence[Start]) -> None:
         for start in starts:
-            service = self.catalog.service(start.service)
+            service = self.catalog.services.get(start.service)
+            if service is None:
+                continue  # nothing of it waits
             desk = self.desks.setdefault(start.service, Desk(service))
             if desk.fair:
                 desk.restart(start.rank, start.user, start.job, start.at)
@@ -337,7 +337,7 @@ class MemoryIndex:
         return True
 
     async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
-        proposed = {token for token in self.held if token not in self._verified}
+        proposed = {token for token in self.held if token not in self.verified_at}
         corrected = self.pools.sync(pool, rows, proposed, now)
         if is_user_pool(pool):
             self._parking.unpark(user_of_pool(pool))
@@ -345,5 +345,6 @@ class MemoryIndex:
         return corrected
 
     async def tidy(self, now: int) -> None:
-        for desk in self.desks.values():
-            desk.tidy(now, self.catalog.tiers.patience)
+        for name, desk in list(self.desks.items()):
+            if desk.tidy(now, self.catalog.tiers.patience):
+                del self.desks[name]

@@ -11,6 +11,7 @@ from fairlane.index.index import Proposal
 from fairlane.index.memory.desk import Candidates, Desk, Queue
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.pools import SlotPool
+from fairlane.index.memory.wake import serves
 from fairlane.model.entry import Entry
 from fairlane.model.lease import Slot
 from fairlane.model.worker import Loaded, Worker
@@ -75,19 +76,13 @@ class Round:
         for name, desk in self.index.desks.items():
             if not desk.lanes or not self.index.admits(name, self.worker.region, self.now):
                 continue
-            queues = [queue for queue in desk.queues.values() if self._serves(queue)]
+            queues = [
+                queue for queue in desk.queues.values() if serves(self.index, self.worker, queue)
+            ]
             if queues:
                 pools = self.index.slot_pools(name, self.worker.region, self.now)
                 views.append(View(desk, pools, queues))
         return views
-
-    def _serves(self, queue: Queue) -> bool:
-        tiers = self.worker.tiers
-        if tiers is not None and queue.rank >= 0:
-            return self.index.catalog.tiers.names[queue.rank] in tiers and self.worker.covers(
-                queue.lane
-            )
-        return self.worker.covers(queue.lane)
 
     def _best(self) -> tuple[View, Choice] | None:
         best: tuple[View, Choice] | None = None

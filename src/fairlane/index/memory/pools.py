@@ -52,7 +52,9 @@ class SlotPool:
             _, n, token = heapq.heappop(self._temporary)
             self.give(n, token)
 
-    def next_expiry(self) -> int | None:
+    def next_expiry(self, now: int) -> int | None:
+        """When the next one frees itself after now."""
+        self.expire(now)
         return self._temporary[0][0] if self._temporary else None
 
     def resize(self, limit: int) -> None:

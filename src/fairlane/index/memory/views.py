@@ -3,10 +3,10 @@ waited long enough to be told so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from fairlane.index.index import Depth, PoolUse, Standing, Stats
+from fairlane.index.index import Depth, Held, PoolUse, Standing, Stats
 from fairlane.index.memory.desk import Desk, Queue
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
@@ -166,7 +166,14 @@ def stats(index: MemoryIndex) -> Stats:
     )
 
 
-def pages(index: MemoryIndex, size: int) -> Iterator[list[Entry]]:
+def lanes(index: MemoryIndex, service: str) -> frozenset[str]:
+    """Those of delayed jobs too: they will come."""
+    desk = index.desks.get(service)
+    delayed = {each.lane for each in index.delays if service_of(each.lane) == service}
+    return frozenset(delayed if desk is None else delayed.union(desk.lanes))
+
+
+async def pages(index: MemoryIndex, size: int) -> AsyncIterator[list[Entry]]:
     entries = list(index.waiting.values())
     for start in range(0, len(entries), size):
         yield entries[start : start + size]
@@ -186,3 +193,9 @@ def _same(known: Entry | None, truth: Entry) -> bool:
     return known is not None and known._replace(cost=0, announced=0) == truth._replace(
         cost=0, announced=0
     )
+
+
+def unverified(index: MemoryIndex, before: int, limit: int) -> list[Held]:
+    seen = index.verified_at
+    old = [held for held in index.held.values() if seen.get(held.token, held.at) < before]
+    return old[:limit]

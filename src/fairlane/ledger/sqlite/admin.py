@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.errors import FairlaneError
-from fairlane.ledger.shapes import Change
+from fairlane.ledger.shapes import Change, PoolLimit, SettingChange
 from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.money import MINT, account_of, balance, transfer
 from fairlane.ledger.sqlite.writer import Transaction
@@ -40,23 +41,6 @@ class Grant(NamedTuple):
     operation: str
     now: int
     note: str
-
-
-class PoolSize(NamedTuple):
-    """`services` and `region` say whose running jobs a newly limited pool must count."""
-
-    pool: str
-    size: int
-    services: tuple[str, ...]
-    region: str | None
-
-
-class Setting(NamedTuple):
-    name: str
-    value: Json
-    file_value: Json
-    now: int
-    actor: str
 
 
 class Retirement(NamedTuple):
@@ -118,48 +102,67 @@ def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]
     return outcomes
 
 
-def set_pool(tx: Transaction, items: Sequence[PoolSize]) -> list[None]:
-    for item in items:
-        row = tx.execute("SELECT size FROM pools WHERE name = ?", (item.pool,)).fetchone()
-        if not item.size:
-            tx.execute("DELETE FROM pools WHERE name = ?", (item.pool,))
-            continue
-        if row is None:
-            _count_running(tx, item)
-        tx.execute(
-            "INSERT OR REPLACE INTO pools "
-            "SELECT ?, ?, coalesce(max(n), 0) FROM slots WHERE pool = ?",
-            (item.pool, item.size, item.pool),
-        )
+def set_pools(
+    tx: Transaction, items: Sequence[tuple[Sequence[PoolLimit], SettingChange | None]]
+) -> list[None]:
+    """Exactly these pools are limited from now on, and the change that made it so is kept."""
+    for pools, change in items:
+        names = [pool.name for pool in pools]
+        for (known,) in tx.execute("SELECT name FROM pools").fetchall():
+            if known not in names:
+                tx.execute("DELETE FROM pools WHERE name = ?", (known,))
+        for pool in pools:
+            _set_pool(tx, pool)
+        if change is not None:
+            _keep(tx, change)
     return [None] * len(items)
 
 
-def _count_running(tx: Transaction, item: PoolSize) -> None:
+def _set_pool(tx: Transaction, pool: PoolLimit) -> None:
+    """What runs is counted while there is no limit that would forbid it."""
+    row = tx.execute("SELECT size, drain FROM pools WHERE name = ?", (pool.name,)).fetchone()
+    tx.execute("DELETE FROM pools WHERE name = ?", (pool.name,))
+    counted = _count_running(tx, pool)
+    if row is not None and row[0] == pool.size and not counted:
+        tx.execute("INSERT INTO pools VALUES (?, ?, ?)", (pool.name, *row))
+        return
+    tx.execute(
+        "INSERT INTO pools SELECT ?, ?, coalesce(max(n), 0) FROM slots WHERE pool = ?",
+        (pool.name, pool.size, pool.name),
+    )
+
+
+def _count_running(tx: Transaction, pool: PoolLimit) -> int:
     """What already runs takes a slot, also above the limit: it drains, nothing is killed."""
+    if not pool.services:
+        return 0
     running = tx.execute(
         "SELECT id, token, lane, region FROM jobs WHERE token IS NOT NULL "
-        "AND id NOT IN (SELECT job FROM slots WHERE pool = ?)",
-        (item.pool,),
+        "AND token NOT IN (SELECT token FROM slots WHERE pool = ?)",
+        (pool.name,),
     ).fetchall()
-    (last,) = tx.execute(
-        "SELECT coalesce(max(n), 0) FROM slots WHERE pool = ?", (item.pool,)
-    ).fetchone()
-    for job, token, lane, region in running:
-        if service_of(lane) in item.services and item.region in (None, region):
-            last += 1
-            tx.execute("INSERT INTO slots VALUES (?, ?, ?, ?, NULL)", (item.pool, last, token, job))
+    mine = [
+        (job, token)
+        for job, token, lane, region in running
+        if service_of(lane) in pool.services and pool.region in (None, region)
+    ]
+    taken = {n for (n,) in tx.execute("SELECT n FROM slots WHERE pool = ?", (pool.name,))}
+    free = (n for n in itertools.count(1) if n not in taken)
+    tx.executemany(
+        "INSERT INTO slots VALUES (?, ?, ?, ?, NULL)",
+        [(pool.name, next(free), token, job) for job, token in mine],
+    )
+    return len(mine)
 
 
-def setting(tx: Transaction, items: Sequence[Setting]) -> list[None]:
-    for item in items:
-        row = tx.execute("SELECT value FROM settings WHERE name = ?", (item.name,)).fetchone()
-        tx.execute(
-            "INSERT OR REPLACE INTO settings VALUES (?, ?, ?, ?)",
-            (item.name, rows.dumps(item.value), rows.dumps(item.file_value), item.now),
-        )
-        before = row[0] if row else None
-        _audit(tx, item.now, item.actor, "set", item.name, before, rows.dumps(item.value))
-    return [None] * len(items)
+def _keep(tx: Transaction, item: SettingChange) -> None:
+    row = tx.execute("SELECT value FROM settings WHERE name = ?", (item.name,)).fetchone()
+    tx.execute(
+        "INSERT OR REPLACE INTO settings VALUES (?, ?, ?, ?)",
+        (item.name, rows.dumps(item.value), rows.dumps(item.file_value), item.now),
+    )
+    before = row[0] if row else None
+    _audit(tx, item.now, item.actor, "set", item.name, before, rows.dumps(item.value))
 
 
 def _audit(

@@ -11,7 +11,7 @@ from fairlane.ledger.sqlite.context import contexts, large_inputs
 from fairlane.ledger.sqlite.history import find
 from fairlane.ledger.sqlite.rows import loads, plan
 from fairlane.ledger.sqlite.writer import Transaction
-from fairlane.model.job import Job
+from fairlane.model.job import Band, Job
 from fairlane.model.lease import Lease
 from fairlane.model.service import RATE_WINDOW, is_rate_pool
 from fairlane.model.state import Move, moved
@@ -21,11 +21,12 @@ SIZES = (50, 10, 1)
 
 COLUMNS = (
     "token, id, fence, rev, name, plan, step, attempt, input, tenant, tier, level, model, region, "
-    "worker, started_at, lease_until, deadline, created_at, waited, seq, written, paid_at, parent, "
-    "trace"
+    "worker, started_at, lease_until, deadline, created_at, waited, seq, written, lane, band, "
+    "paid_at, parent, trace"
 )
 
 Row = tuple[Any, ...]
+BANDS = tuple(Band)
 
 
 @lru_cache
@@ -36,10 +37,10 @@ def start(proposals: int) -> str:
         WITH v (id, rev, lane, tier, who, token, worker, region, lease, now) AS (VALUES {values})
         UPDATE jobs SET state = 'running', rev = jobs.rev + 1, seq = seq + 1,
             attempt = attempt + 1, fence = fence + 1, token = v.token, worker = v.worker,
-            region = v.region, lease_until = v.now + min(v.lease, timeout),
+            region = v.region, lease = v.lease, lease_until = v.now + min(v.lease, timeout),
             deadline = v.now + timeout, started_at = v.now, waited = waited + v.now - ready_at
         FROM v
-        WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued'
+        WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cells = 0
             AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
             AND coalesce(tenant || ':u:' || user, tenant || ':k:' || key) = v.who
         RETURNING {COLUMNS}
@@ -115,7 +116,9 @@ def _leases(
 
 
 def _lease(item: Confirmation, row: Row, text: str, context: dict[str, Any]) -> Lease:
-    (token, job, fence, rev, name, plan_text, step, attempt, _, tenant, tier, level, *more) = row
+    (token, job, fence, rev, name, plan_text, step, attempt, _, *more) = row
+    tenant, tier, level, model, region, worker, *times, lane, band, paid_at, parent, trace = more
+    started_at, lease_until, deadline, created_at, waited, seq, written = times
     return Lease(
         job,
         token,
@@ -131,11 +134,22 @@ def _lease(item: Confirmation, row: Row, text: str, context: dict[str, Any]) -> 
         item.user,
         tier,
         level,
-        more[0],
-        more[1],
-        more[2],
+        model,
+        region,
+        worker,
         item.cost,
-        *more[3:],
+        started_at,
+        lease_until,
+        deadline,
+        created_at,
+        waited,
+        seq,
+        written,
+        lane,
+        BANDS[band],
+        paid_at,
+        parent,
+        trace,
     )
 
 
@@ -171,12 +185,9 @@ def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
     """All slots or none. One writer: what is free when we look is free when we insert."""
     if not item.slots:
         return None
-    wrong: list[str] = []
-    for slot in item.slots:
-        if is_rate_pool(slot.pool):
-            tx.execute("DELETE FROM slots WHERE pool = ? AND until <= ?", (slot.pool, item.now))
-        if not _is_free(tx, slot.pool, slot.n, item.cap):
-            wrong.append(slot.pool)
+    wrong = [
+        slot.pool for slot in item.slots if not _is_free(tx, slot.pool, slot.n, item.cap, item.now)
+    ]
     if wrong:
         return Unconfirmed("slot taken or above the limit", tuple(wrong))
     tx.executemany(
@@ -194,20 +205,27 @@ def _until(pool: str, now: int) -> int | None:
     return now + RATE_WINDOW if is_rate_pool(pool) else None
 
 
-def _is_free(tx: Transaction, pool: str, n: int, cap: int) -> bool:
+def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bool:
     row = tx.execute("SELECT size FROM pools WHERE name = ?", (pool,)).fetchone()
     size = row[0] if row is not None else cap
+    if not 0 < n <= size:
+        return False
+    if _has_room(tx, pool, n, size):
+        return True
+    tx.execute("DELETE FROM slots WHERE pool = ? AND until <= ?", (pool, now))
+    return _has_room(tx, pool, n, size)
+
+
+def _has_room(tx: Transaction, pool: str, n: int, size: int) -> bool:
     above, same = tx.execute(
         "SELECT EXISTS (SELECT 1 FROM slots WHERE pool = ? AND n > ?), "
         "EXISTS (SELECT 1 FROM slots WHERE pool = ? AND n = ?)",
         (pool, size, pool, n),
     ).fetchone()
-    if same or not 0 < n <= size:
-        return False
-    if above:
-        (held,) = tx.execute("SELECT count(*) FROM slots WHERE pool = ?", (pool,)).fetchone()
-        return bool(held < size)
-    return True
+    if same or not above:
+        return not same
+    (held,) = tx.execute("SELECT count(*) FROM slots WHERE pool = ?", (pool,)).fetchone()
+    return bool(held < size)
 
 
 def _start_parent(tx: Transaction, parent: str, now: int) -> None:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger.shapes import (
@@ -17,9 +17,11 @@ from fairlane.ledger.shapes import (
     Ended,
     Filter,
     LiveSlot,
+    PoolLimit,
     Renewal,
     Reopened,
     Request,
+    SettingChange,
     Settled,
     Settlement,
     Skipped,
@@ -27,6 +29,7 @@ from fairlane.ledger.shapes import (
     Submission,
     SubmitOutcome,
     Unconfirmed,
+    Unwritten,
     Written,
 )
 from fairlane.ledger.sqlite import admin, leases, money, moves, reads, rows
@@ -51,6 +54,7 @@ class SqliteLedger:
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection
         self._closed = False
+        self._last_seen = reads.last_seen(connection)
         self._writer = Writer(connection)
         self._reading = connect(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
@@ -79,19 +83,29 @@ class SqliteLedger:
         self._ownership.release()
 
     @property
+    def last_seen(self) -> int:
+        """A time that has certainly been, when this file was opened."""
+        return self._last_seen
+
+    @property
     def queued(self) -> int:
         """How many jobs are in line, as the writer counts them."""
         return self._writer.tally.queued
 
     # --- hot ---------------------------------------------------------------------------------
-    async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome]:
-        return await self._writer.write(submit, items)
+    async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
+        written: Written[Any] = await self._writer.write(submit, items)
+        return written
 
-    async def confirm(self, items: Sequence[Confirmation]) -> Written[Lease | Unconfirmed]:
-        return await self._writer.write(confirm, items)
+    async def confirm(
+        self, items: Sequence[Confirmation]
+    ) -> Written[Lease | Unconfirmed | Unwritten]:
+        written: Written[Any] = await self._writer.write(confirm, items)
+        return written
 
-    async def settle(self, items: Sequence[Settlement]) -> Written[Settled | Stale]:
-        return await self._writer.write(settle, items)
+    async def settle(self, items: Sequence[Settlement]) -> Written[Settled | Stale | Unwritten]:
+        written: Written[Any] = await self._writer.write(settle, items)
+        return written
 
     def published(self, receipts: Sequence[int]) -> None:
         self._writer.published(receipts)
@@ -109,8 +123,8 @@ class SqliteLedger:
             return Stale(found.state if found is not None else None)
         return rows.lease(found)
 
-    async def expired(self, now: int, limit: int) -> list[Lease]:
-        return [rows.lease(job) for job in await self._read(reads.expired, now, limit)]
+    async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
+        return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
         return await self._one(leases.free_slots, (now, limit))
@@ -156,8 +170,8 @@ class SqliteLedger:
         connection = await self._in_reader(connect, self._path)
         try:
             cursor = await self._in_reader(connection.execute, reads.LIVE)
-            while found := await self._in_reader(cursor.fetchmany, page):
-                yield [rows.job(row) for row in found]
+            while found := await self._in_reader(_jobs, cursor, page):
+                yield found
         finally:
             await self._in_reader(connection.close)
 
@@ -172,6 +186,7 @@ class SqliteLedger:
 
     async def clear_outbox(self, seqs: Sequence[int]) -> None:
         await self._writer.write(_clear_outbox, seqs)
+        self._writer.forget(seqs)
 
     # --- reads -------------------------------------------------------------------------------
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
@@ -194,6 +209,9 @@ class SqliteLedger:
 
     async def count(self, state: State) -> int:
         return await self._read(reads.count, state)
+
+    async def load(self) -> tuple[int, int]:
+        return self._writer.tally.queued, await self._read(reads.running)
 
     async def finished_since(self, since: int) -> dict[State, int]:
         return await self._read(reads.finished_since, since)
@@ -233,13 +251,8 @@ class SqliteLedger:
         account = money.account_of(tenant, user)
         return await self._read(lambda connection: money.balance(connection, account))
 
-    async def set_pool(
-        self, pool: str, size: int, services: Sequence[str], region: str | None
-    ) -> None:
-        await self._one(admin.set_pool, admin.PoolSize(pool, size, tuple(services), region))
-
-    async def setting(self, name: str, value: Json, file_value: Json, now: int, actor: str) -> None:
-        await self._one(admin.setting, admin.Setting(name, value, file_value, now, actor))
+    async def set_pools(self, pools: Sequence[PoolLimit], change: SettingChange | None) -> None:
+        await self._one(admin.set_pools, (pools, change))
 
     async def settings(self) -> dict[str, tuple[Json, Json]]:
         return await self._read(admin.settings)
@@ -274,6 +287,10 @@ class SqliteLedger:
 
 
 Out = TypeVar("Out")
+
+
+def _jobs(cursor: sqlite3.Cursor, page: int) -> list[Job]:
+    return [rows.job(row) for row in cursor.fetchmany(page)]
 
 
 def _meta(connection: sqlite3.Connection, name: str) -> str:

@@ -31,11 +31,11 @@ def jobs(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Job]:
 LIVE = f"SELECT {rows.JOB} FROM jobs WHERE finished_at IS NULL AND cells = 0"
 
 
-def expired(connection: sqlite3.Connection, now: int, limit: int) -> list[Job]:
+def expired(connection: sqlite3.Connection, now: int, reached: int, limit: int) -> list[Job]:
     found = connection.execute(
         f"SELECT {rows.JOB} FROM jobs WHERE token IS NOT NULL AND lease_until <= ? "
-        "ORDER BY lease_until LIMIT ?",
-        (now, limit),
+        "AND lease <= ? ORDER BY lease_until LIMIT ?",
+        (now, reached, limit),
     )
     return [rows.job(row) for row in found]
 
@@ -77,8 +77,7 @@ def list_jobs(
     if wanted.parent is None:
         where.append("parent IS NULL")
     if wanted.states:
-        where.append(f"state IN ({rows.marks(wanted.states)})")
-        args += wanted.states
+        where.append(f"state IN ({', '.join(repr(str(State(each))) for each in wanted.states)})")
     if wanted.tag is not None:
         where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
         args.append(wanted.tag)
@@ -142,6 +141,23 @@ def count(connection: sqlite3.Connection, state: State) -> int:
         f"SELECT count(*) FROM jobs WHERE state = ? {live} AND parent IS NULL", (state,)
     ).fetchone()
     return int(found)
+
+
+def running(connection: sqlite3.Connection) -> int:
+    (found,) = connection.execute("SELECT count(*) FROM jobs WHERE token IS NOT NULL").fetchone()
+    return int(found)
+
+
+def last_seen(connection: sqlite3.Connection) -> int:
+    """The latest time in the rows that is cheap to find: nothing has happened after it that an
+    earlier clock could make undone."""
+    (latest,) = connection.execute(
+        "SELECT max(coalesce((SELECT created_at FROM jobs ORDER BY id DESC LIMIT 1), 0), "
+        "coalesce((SELECT max(finished_at) FROM jobs), 0), "
+        "coalesce((SELECT max(lease_until - lease) FROM jobs WHERE token IS NOT NULL), 0), "
+        "coalesce((SELECT max(heartbeat_at) FROM workers), 0))"
+    ).fetchone()
+    return int(latest)
 
 
 def finished_since(connection: sqlite3.Connection, since: int) -> dict[State, int]:

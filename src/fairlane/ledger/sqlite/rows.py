@@ -66,6 +66,8 @@ def lease(held: Job) -> Lease:
         waited=held.waited,
         seq=held.seq,
         written=held.written,
+        lane=held.lane,
+        band=held.band,
         paid_at=held.paid_at,
         parent=held.parent,
         trace=held.trace,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from fairlane.errors import SetupError
-from fairlane.ledger.shapes import Written
+from fairlane.ledger.shapes import Unwritten, Written
 from fairlane.ledger.sqlite.tally import Draft, Tally
 
 Item = TypeVar("Item")
@@ -49,7 +49,7 @@ class Call(NamedTuple):
 
 class Answer(NamedTuple):
     future: asyncio.Future[Written[Any]]
-    written: Written[Any] | BaseException
+    written: Written[Any] | Exception
 
 
 class Writer:
@@ -57,7 +57,7 @@ class Writer:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        self._closing: asyncio.Future[None] = self._loop.create_future()
+        self._closed = False
         self._unpublished: dict[int, int] = {}
         self._published: list[int] = []
         (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM outbox").fetchone()
@@ -71,11 +71,16 @@ class Writer:
     ) -> asyncio.Future[Written[Out]]:
         """Durable when it resolves."""
         future: asyncio.Future[Written[Any]] = self._loop.create_future()
-        if self._closing.done() or not self._thread.is_alive():
+        if self._closed:
             future.set_exception(SetupError("the ledger is closed"))
         else:
             self._calls.put(Call(verb, items, future))
         return future
+
+    def forget(self, receipts: Iterable[int]) -> None:
+        """These rows have been published and removed by somebody else."""
+        for receipt in receipts:
+            self._unpublished.pop(receipt, None)
 
     def published(self, receipts: Iterable[int]) -> None:
         """One of the calls behind each of these outbox rows is known to the index. When all calls
@@ -88,10 +93,11 @@ class Writer:
                 self._published.append(receipt)
 
     async def close(self) -> None:
-        self._calls.put(None)
+        """What was asked for before is written; nothing after it is accepted."""
+        if not self._closed:
+            self._closed = True
+            self._calls.put(None)
         await asyncio.to_thread(self._thread.join)
-        if not self._closing.done():
-            self._closing.set_result(None)
 
     # --- in the writer's thread ------------------------------------------------------------------
     def _run(self) -> None:
@@ -144,8 +150,8 @@ class Writer:
         tx = Transaction(connection, self.tally)
         connection.execute("BEGIN IMMEDIATE")
         try:
-            outcomes = _run_verbs(tx, calls)
-            receipts = self._note_touched(tx, calls)
+            outcomes, touching = _run_verbs(tx, calls)
+            receipts = self._note_touched(tx, touching)
             cleared = len(self._published)
             if cleared:
                 self._clear(self._published[:cleared])
@@ -154,20 +160,21 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        for receipt in receipts:
+            self._unpublished[receipt] = len(touching)
         del self._published[:cleared]
         tx.tally.commit()
         return [
-            Answer(call.future, Written(out, receipts))
+            Answer(call.future, Written(out, receipts if id(call) in touching else ()))
             for call, out in zip(calls, outcomes, strict=True)
         ]
 
-    def _note_touched(self, tx: Transaction, calls: list[Call]) -> tuple[int, ...]:
-        if not tx.touched:
+    def _note_touched(self, tx: Transaction, touching: set[int]) -> tuple[int, ...]:
+        if not touching:
             return ()
         receipt = next(self._receipts)
         jobs = orjson.dumps(tx.touched).decode()
         self._connection.execute("INSERT INTO outbox VALUES (?, ?)", (receipt, jobs))
-        self._unpublished[receipt] = len(calls)
         return (receipt,)
 
     def _clear(self, receipts: list[int]) -> None:
@@ -176,31 +183,33 @@ class Writer:
         )
 
 
-def _run_verbs(tx: Transaction, calls: list[Call]) -> list[list[Any]]:
-    """Calls of one verb are written as one batch, verbs in the order of their first call."""
+def _run_verbs(tx: Transaction, calls: list[Call]) -> tuple[list[list[Any]], set[int]]:
+    """Calls of one verb are written as one batch, verbs in the order of their first call. Also
+    which calls have touched the place of a job, and so will be published."""
     batches: dict[Verb, list[Call]] = {}
     for call in calls:
         batches.setdefault(call.verb, []).append(call)
     outcomes: dict[int, list[Any]] = {}
+    touching: set[int] = set()
     for verb, same in batches.items():
-        if len(same) == 1:
-            outcomes[id(same[0])] = verb(tx, same[0].items)
-            continue
+        before = len(tx.touched)
         results = iter(verb(tx, [item for call in same for item in call.items]))
         for call in same:
             outcomes[id(call)] = list(itertools.islice(results, len(call.items)))
-    return [outcomes[id(call)] for call in calls]
+        if len(tx.touched) > before:
+            touching.update(id(call) for call in same)
+    return [outcomes[id(call)] for call in calls], touching
 
 
 def _joined(
-    halves: Iterable[Written[Any] | BaseException], sizes: Iterable[int]
-) -> Written[Any] | BaseException:
+    halves: Iterable[Written[Any] | Exception], sizes: Iterable[int]
+) -> Written[Any] | Exception:
     """One answer from two halves; what could not be written stands as its error in its place."""
     outcomes: list[Any] = []
     receipts: tuple[int, ...] = ()
     for half, size in zip(halves, sizes, strict=True):
-        if isinstance(half, BaseException):
-            outcomes += [half] * size
+        if isinstance(half, Exception):
+            outcomes += [Unwritten(half)] * size
         else:
             outcomes += half.outcomes
             receipts += half.receipts
@@ -211,7 +220,7 @@ def _deliver(answers: list[Answer]) -> None:
     for future, written in answers:
         if future.cancelled():
             continue
-        if isinstance(written, BaseException):
+        if isinstance(written, Exception):
             future.set_exception(written)
         else:
             future.set_result(written)

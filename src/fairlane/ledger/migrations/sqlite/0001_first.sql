@@ -37,6 +37,7 @@ CREATE TABLE jobs (
     fence         INTEGER NOT NULL DEFAULT 0,
     worker        TEXT,
     region        TEXT,
+    lease         INTEGER, -- how long it lasts between two heartbeats
     lease_until   INTEGER,
     deadline      INTEGER,
     started_at    INTEGER,

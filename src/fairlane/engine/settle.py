@@ -330,7 +330,7 @@ def _given_back(report: GivenBack, now: int) -> Settlement:
         timeout=lease.deadline - lease.started_at,
         ready_at=now,
         give_up_at=now + lease.at.max_wait if lease.at.max_wait else None,
-        band=lease.band,
+        band=Band(lease.band),
         lane=lease.lane,
     )
 

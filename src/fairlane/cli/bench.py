@@ -41,7 +41,7 @@ def run(short: bool, runs: int, jobs: int, as_json: bool) -> None:
 def _figures(runs: int, jobs: int, *, short: bool) -> Iterator[Figure]:
     for n in (100, 1000):
         values = measure.repeat(runs, partial(measure.batch_submits, jobs, n))
-        yield Figure("batch submits", f"n = {n}, 2 callers", "jobs/s", values)
+        yield Figure("batch submits", f"n = {n}, {measure.LANES} callers", "jobs/s", values)
     few = max(200, jobs // 50)
     for callers, number in ((1, few), (50, jobs // 4)):
         values = measure.repeat(runs, partial(measure.single_submits, number, callers))
@@ -50,7 +50,7 @@ def _figures(runs: int, jobs: int, *, short: bool) -> Iterator[Figure]:
         for n, number in ((1, few), (10, jobs // 2), (100, jobs)):
             values = measure.repeat(runs, partial(measure.drained, number, n, limit))
             pool = f"pool of {limit}" if limit else "no limited pool"
-            yield Figure("drained", f"n = {n}, 4 lanes, {pool}", "jobs/s", values)
+            yield Figure("drained", f"n = {n}, {measure.LANES} lanes, {pool}", "jobs/s", values)
     yield from _latencies(runs, few)
     for n in (1, 10, 100):
         for waiting in (1_000, 100_000) if short else (1_000, 100_000, 1_000_000):

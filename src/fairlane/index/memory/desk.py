@@ -197,10 +197,11 @@ class Desk:
 
     # --- names -------------------------------------------------------------------------------
     def flow_name(self, entry: Entry) -> str:
-        own = self.fair and entry.band is Band.TIER
-        user = entry.user if own or entry.cap else ""
-        band = f"{entry.band}.{self._rank(entry)}.{entry.cap}"
-        return f"{entry.lane}|{band}|{self._model(entry)}|{user}"
+        tier = entry.band is Band.TIER
+        user = entry.user if (self.fair and tier) or entry.cap else ""
+        model = entry.model if self.keeps_models else ""
+        rank = entry.rank if tier else -1
+        return f"{entry.lane}|{entry.band}.{rank}.{entry.cap}|{model}|{user}"
 
     def _rank(self, entry: Entry) -> int:
         return entry.rank if entry.band is Band.TIER else -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,8 +38,13 @@ def catalog(*services: Service, tiers: Tiers = TIERS, **others: object) -> Catal
 class World:
     """One embedded queue. Sweeps happen when the test says so."""
 
-    def __init__(self, settings: Catalog, path: Path) -> None:
-        self.settings, self.path = settings, path
+    def __init__(
+        self,
+        settings: Catalog,
+        path: Path,
+        connection: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> None:
+        self.settings, self.path, self.connection = settings, path, connection
         self.clock = ManualClock()
         self.starts = 0
         self.engine: Engine
@@ -53,7 +59,12 @@ class World:
     async def start(self) -> None:
         self.starts += 1  # each life makes ids of its own, also without time in between
         engine = await embedded(
-            self.settings, self.path, clock=self.clock, sweeping=False, seed=self.starts
+            self.settings,
+            self.path,
+            clock=self.clock,
+            sweeping=False,
+            seed=self.starts,
+            connection=self.connection,
         )
         self.engine = await engine.__aenter__()
 

@@ -1,0 +1,236 @@
+"""What goes wrong around the queue must not go wrong in it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from fairlane.clock import SECOND, SystemClock
+from fairlane.compose import embedded
+from fairlane.engine.settle import Done, Failed
+from fairlane.errors import InvalidInput, SetupError
+from fairlane.ledger.sqlite import SqliteLedger
+from fairlane.model.attempt import Fault
+from fairlane.model.job import NewJob
+from fairlane.model.lease import Lease
+from fairlane.model.service import Fairness, Service
+from fairlane.model.state import State
+from fairlane.model.tier import Tier, Tiers
+from fairlane.model.worker import Loaded, Worker
+from tests.world import World, catalog
+
+
+class Moody(sqlite3.Connection):
+    """A disk that is full while somebody says so."""
+
+    full = False
+
+    def execute(self, statement: str, *args: object) -> sqlite3.Cursor:
+        if Moody.full and statement == "COMMIT":
+            raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(statement, *args)  # type: ignore[arg-type]
+
+
+async def test_sweeps_go_on_after_a_full_disk(tmp_path: Path) -> None:
+    """I34: nothing is lost, and when there is room again expired leases are reaped."""
+    async with World(catalog(), tmp_path / "ledger.db", connection=Moody) as world:
+        job = await world.submit()
+        await world.claim()
+        Moody.full = True
+        try:
+            await world.pass_time(16)
+            with pytest.raises(sqlite3.OperationalError):
+                await world.submit()
+        finally:
+            Moody.full = False
+        await world.pass_time(16)
+        await world.pass_time(3)
+        assert (await world.claim_one()).job == job
+        await world.healthy()
+
+
+async def test_a_failed_start_leaves_the_file_to_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    async with World(catalog(), path) as world:
+        await world.submit()
+    with pytest.raises(SetupError):
+        await World(catalog(Service("other")), path).start()
+    ledger = await SqliteLedger.open(path)
+    await ledger.close()
+
+
+@pytest.mark.parametrize(
+    "huge", [{"timeout": 2**63 - 1}, {"max_wait": 2**63 - 1}, {"run_at": 2**63 - 1}]
+)
+async def test_times_that_cannot_be_stored_are_refused_at_the_door(
+    tmp_path: Path, huge: dict[str, int]
+) -> None:
+    """I1: they must not come to spoil other people's batches."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        with pytest.raises(InvalidInput):
+            await world.engine.submit(NewJob("work")._replace(**huge))  # type: ignore[arg-type]
+
+
+async def test_a_workers_message_cannot_break_its_neighbours_results(tmp_path: Path) -> None:
+    """I1: half a surrogate, a NUL, a megabyte."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        jobs = await world.submit_all([NewJob("work") for _ in range(2)])
+        good, bad = await world.claim(2)
+        message = "\ud800\x00" + "x" * 1_000_000
+        await world.engine.settle([Done(good), Failed(bad, Fault.INVALID_INPUT, message)])
+        states = [(await world.job(job)).state for job in jobs]
+        assert states == [State.COMPLETED, State.FAILED]
+
+
+async def test_two_live_changes_at_once_both_hold(tmp_path: Path) -> None:
+    """I11: neither is undone by the other."""
+    settings = catalog(Service("a", limit=5), Service("b", limit=5))
+    async with World(settings, tmp_path / "ledger.db") as world:
+        engine = world.engine
+        changes = [engine.change("services", name, "limit", 1) for name in ("a", "b")]
+        await asyncio.gather(*changes)
+        for name in ("a", "b"):
+            await world.submit_all([NewJob(name) for _ in range(3)])
+        running = await world.claim(10)
+        assert sorted(lease.service for lease in running) == ["a", "b"]
+
+
+async def test_a_limit_that_comes_counts_what_already_runs(tmp_path: Path) -> None:
+    """I7: also after a restart in which there was none."""
+    path = tmp_path / "ledger.db"
+    async with World(catalog(Service("work", limit=2)), path) as world:
+        world.settings = catalog(Service("work"))
+        await world.restart()
+        await world.submit_all([NewJob("work") for _ in range(8)])
+        running = await world.claim(5)
+        world.settings = catalog(Service("work", limit=2))
+        await world.restart()
+        assert await world.claim(5) == []
+        for lease in running[:3]:
+            await world.engine.complete(lease)
+        assert await world.claim(5) == []
+        await world.engine.complete(running[3])
+        assert len(await world.claim(5)) == 1
+
+
+async def test_nothing_is_left_in_the_outbox_by_calls_that_publish_nothing(tmp_path: Path) -> None:
+    """I24: a renewal that shares a commit with a submit does not keep its row."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        engine = world.engine
+        for _ in range(20):
+            await asyncio.gather(world.submit(), engine.heartbeat(Worker("w")), world.claim())
+        await engine.heartbeat(Worker("w"))
+        assert await engine.core.ledger.outbox(100) == []
+
+
+async def test_a_cancelled_long_poll_swallows_no_wake_up(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        worker = Worker("w")
+        polls = [asyncio.create_task(world.engine.claim(worker, 1, wait=60)) for _ in range(10)]
+        await until_idle(world, 10)
+        for poll in polls[:-1]:
+            poll.cancel()
+        await asyncio.gather(*polls[:-1], return_exceptions=True)
+        await world.submit()
+        assert len(await polls[-1]) == 1
+
+
+async def test_a_draining_worker_gets_nothing_more(tmp_path: Path) -> None:
+    """Not even in a call in which it is already waiting."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        worker = await world.engine.register(Worker("w"))
+        poll = asyncio.create_task(world.engine.claim(worker, 1, wait=60))
+        await until_idle(world, 1)
+        draining = await world.engine.drain(worker)
+        await world.submit()
+        assert await poll == []
+        assert await world.engine.claim(draining) == []
+        await world.engine.register(worker)
+        assert len(await world.engine.claim(worker)) == 1
+
+
+async def test_a_rebuild_that_was_cut_off_is_tried_again(tmp_path: Path) -> None:
+    """I26: wherever it was cut off; a claim meanwhile does not hang."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        for steps in range(12):
+            job = await world.submit()
+            rebuild = asyncio.create_task(world.engine.rebuild())
+            for _ in range(steps):
+                await world.engine.core.ledger.epoch()
+            rebuild.cancel()
+            await asyncio.gather(rebuild, return_exceptions=True)
+            found = await world.claim()
+            await world.pass_time(1)
+            found += await world.claim()
+            assert [lease.job for lease in found] == [job]
+
+
+async def test_two_rebuilds_at_once_are_one_after_the_other(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        jobs = await world.submit_all([NewJob("work") for _ in range(20)])
+        await asyncio.gather(*(world.engine.rebuild() for _ in range(3)))
+        assert sorted(lease.job for lease in await world.claim(50)) == sorted(jobs)
+
+
+async def test_a_users_jobs_of_two_tiers_do_not_block_the_line(tmp_path: Path) -> None:
+    """I27: caps that differ by tier, in one band, are each their own."""
+    tiers = Tiers(
+        [Tier("pro", max_running_per_user=5), Tier("free", max_running_per_user=1)], "free"
+    )
+    service = Service("work", fairness=Fairness.NONE)
+    async with World(catalog(service, tiers=tiers), tmp_path / "ledger.db") as world:
+        await world.engine.add_credits("ada", 100, "gift")
+        for tier in ("pro", "free", "pro"):
+            await world.engine.skip(await world.submit(user="ada", tier=tier, duration=1))
+        others = [await world.submit(user=f"user{n}", tier="free") for n in range(3)]
+        found: list[Lease] = []
+        for _ in range(8):
+            found += await world.claim()
+        assert {lease.job for lease in found} >= set(others)
+
+
+async def test_a_clock_set_back_undoes_nothing(tmp_path: Path) -> None:
+    """I31: after a restart with the wall clock an hour earlier, waiting jobs are still ready."""
+    path = tmp_path / "ledger.db"
+    async with World(catalog(), path) as world:
+        world.clock.advance(10**9 * SECOND)
+        await world.submit()
+        ahead = world.clock.now()
+    async with await embedded(catalog(), path, sweeping=False) as engine:
+        assert SystemClock().now() < ahead
+        assert len(await engine.claim(Worker("w"))) == 1
+
+
+async def test_writes_after_the_end_are_refused_and_do_not_hang(tmp_path: Path) -> None:
+    world = World(catalog(), tmp_path / "ledger.db")
+    await world.start()
+    submits = [asyncio.create_task(world.submit()) for _ in range(5)]
+    await asyncio.sleep(0)
+    await world.engine.stop()
+    await asyncio.wait_for(asyncio.gather(*submits, return_exceptions=True), 10)
+    with pytest.raises(SetupError):
+        await world.submit()
+    with pytest.raises(SetupError):
+        await world.engine.get("018bcfe5-6800-7008-a65b-000000000000")
+
+
+async def test_an_idle_worker_does_not_spin_after_a_rates_minute(tmp_path: Path) -> None:
+    async with World(catalog(Service("work", rate=1)), tmp_path / "ledger.db") as world:
+        await world.submit()
+        await world.engine.complete(await world.claim_one())
+        world.clock.advance(61 * SECOND)
+        core = world.engine.core
+        picks = await core.index.claim(Worker("w"), Loaded(), 1, core.now(), core.epoch)
+        assert picks.proposals == []
+        assert picks.look_again_at > core.now()
+
+
+async def until_idle(world: World, waiting: int) -> None:
+    """Let the polls come to rest."""
+    for _ in range(1000):
+        if (await world.engine.overview()).stats.idle >= waiting:
+            return
+    raise AssertionError("the polls never came to rest")

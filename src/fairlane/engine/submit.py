@@ -80,11 +80,11 @@ class Lanes:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._live: dict[str, set[str]] = {}
-        self._checked: set[Plan] = set()
+        self._checked: set[int] = set()
 
     async def check(self, plan: Plan) -> None:
-        if plan in self._checked:
-            return
+        if id(plan) in self._checked:
+            return  # terms are shared, so a plan that was seen is the same object
         for step in plan:
             live = self._live.get(step.service)
             if live is None:
@@ -95,7 +95,7 @@ class Lanes:
                     "and this one's are new; use fewer combinations of regions and capabilities"
                 )
             live.add(step.lane)
-        self._checked.add(plan)
+        self._checked.add(id(plan))
 
 
 async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
@@ -120,7 +120,7 @@ def _entries(
     outcomes: Sequence[SubmitOutcome],
 ) -> list[Entry]:
     entries = []
-    tier_band = Band.TIER
+    tier_band, cost_of = Band.TIER, core.costs.get
     for submission, on, outcome in zip(prepared, terms, outcomes, strict=True):
         if not isinstance(outcome, Accepted):
             continue
@@ -137,7 +137,7 @@ def _entries(
                     each.ready_at,
                     fair_user(each.tenant, each.user, each.key),
                     each.model,
-                    core.costs.get(first.service, each.model),
+                    cost_of(first.service, each.model),
                     on.cap,
                     on.rank,
                 )

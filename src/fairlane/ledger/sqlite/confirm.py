@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.ledger.sqlite.context import contexts, large_inputs
 from fairlane.ledger.sqlite.history import find
-from fairlane.ledger.sqlite.rows import loads, plan
+from fairlane.ledger.sqlite.rows import loads, parts, plan
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Band, Job
 from fairlane.model.lease import Lease
 from fairlane.model.service import RATE_WINDOW, is_rate_pool
 from fairlane.model.state import Move, moved
-
-SIZES = (50, 10, 1)
-"""How many proposals one statement takes: few shapes, so that each is prepared once."""
 
 COLUMNS = (
     "token, id, fence, rev, name, plan, step, attempt, input, tenant, tier, level, model, region, "
@@ -55,7 +52,7 @@ def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unco
         if refusal is not None:
             refused[i] = refusal
     hopeful = [item for i, item in enumerate(items) if i not in refused]
-    rows = {row[0]: row for part in _parts(hopeful) for row in tx.execute(*_statement(part))}
+    rows = {row[0]: row for part in parts(hopeful) for row in tx.execute(*_statement(part))}
     leases = _leases(tx, items, rows)
     tx.tally.queued -= len(rows)
     for parent in {lease.parent for lease in leases.values() if lease.parent is not None}:
@@ -73,14 +70,6 @@ def _wrong_epoch_or_pools(item: Confirmation, epoch: str) -> Unconfirmed | None:
         if named != sorted(item.pools):
             return Unconfirmed("not the pools it needs", tuple(item.pools))
     return None
-
-
-def _parts(items: Sequence[Confirmation]) -> Iterator[Sequence[Confirmation]]:
-    done = 0
-    for size in SIZES:
-        while len(items) - done >= size:
-            yield items[done : done + size]
-            done += size
 
 
 def _statement(part: Sequence[Confirmation]) -> tuple[str, list[Any]]:

@@ -117,3 +117,17 @@ def marks(values: Sequence[object]) -> str:
 def chunks(values: Sequence[Any], size: int = 500) -> Iterable[Sequence[Any]]:
     for start in range(0, len(values), size):
         yield values[start : start + size]
+
+
+PARTS = (50, 10, 1)
+"""How many rows one statement takes: few shapes, so that each is prepared once."""
+
+
+def parts(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    """All values, in as few statements as there are shapes for. One statement for many rows asks
+    for the interpreter once, one for each row as often as there are rows."""
+    done = 0
+    for size in PARTS:
+        while len(values) - done >= size:
+            yield values[done : done + size]
+            done += size

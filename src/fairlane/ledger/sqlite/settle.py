@@ -3,40 +3,60 @@ while the token holds."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from fairlane.ledger.shapes import Settled, Settlement, Stale
 from fairlane.ledger.sqlite.fanout import cell_ended
 from fairlane.ledger.sqlite.money import refund
-from fairlane.ledger.sqlite.rows import chunks, facts_text, marks
+from fairlane.ledger.sqlite.rows import chunks, facts_text, marks, parts
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.event import EventType, Fact, place, started
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.state import ENDED, MOVES, Move, State
 
 END = """
-UPDATE jobs SET state = ?, rev = rev + 1, seq = ?, written = ?, finished_at = ?, step = ?,
-    attempt = ?, error_code = ?, error_message = ?, token = NULL, lease_until = NULL,
-    deadline = NULL, give_up_at = NULL
-WHERE id = ? AND token = ?
+UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
+    finished_at = v.now, step = v.step, attempt = v.attempt, error_code = v.code,
+    error_message = v.message, token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
+FROM v WHERE jobs.id = v.id AND jobs.token = v.token
 """
+END_VALUES = ("state", "seq", "now", "step", "attempt", "code", "message", "id", "token")
 
 REQUEUE = """
-UPDATE jobs SET state = 'queued', rev = rev + 1, seq = ?, written = ?, step = ?, lane = ?,
-    attempt = ?, timeout = ?, ready_at = ?, give_up_at = ?, band = ?, token = NULL,
-    lease_until = NULL, deadline = NULL
-WHERE id = ? AND token = ?
+UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, step = v.step,
+    lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
+    give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
+FROM v WHERE jobs.id = v.id AND jobs.token = v.token
 """
+REQUEUE_VALUES = (
+    "seq", "step", "lane", "attempt", "timeout", "ready_at", "give_up_at", "band", "id", "token",
+)  # fmt: skip
 
 NOBODY = (None, "", 0)
 
 AFTER = {move: to[State.RUNNING] for move, to in MOVES.items() if State.RUNNING in to}
 """Where each way of settling leads."""
 
-ATTEMPT = "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-STEP = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)"
-EVENTS = "INSERT INTO events VALUES (?, ?, ?)"
+
+@lru_cache
+def update(statement: str, values: tuple[str, ...], rows: int) -> str:
+    """`FROM v` with its values; written so that sqlite3 counts the rows it changes."""
+    numbered = re.sub(r"\bv\.(\w+)", lambda name: f"v.column{values.index(name[1]) + 1}", statement)
+    return numbered.replace("FROM v", f"FROM (VALUES {placeholders(len(values), rows)}) AS v")
+
+
+@lru_cache
+def insert(table: str, width: int, rows: int) -> str:
+    return f"INSERT INTO {table} VALUES {placeholders(width, rows)}"
+
+
+def placeholders(width: int, rows: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return ", ".join([row] * rows)
 
 
 def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
@@ -151,16 +171,27 @@ def _write(tx: Transaction, items: Sequence[Settlement]) -> int:
             requeues.append(_requeue_row(item, seq))
         else:
             ends.append(_end_row(item, seq))
-    held = _many(tx, END, ends) + _many(tx, REQUEUE, requeues)
+    held = _update(tx, END, END_VALUES, ends) + _update(tx, REQUEUE, REQUEUE_VALUES, requeues)
     if held == len(items):
-        _many(tx, ATTEMPT, attempts)
-        _many(tx, STEP, steps)
-        _many(tx, EVENTS, events)
+        _insert(tx, "attempts", attempts)
+        _insert(tx, "steps", steps)
+        _insert(tx, "events", events)
     return held
 
 
-def _many(tx: Transaction, statement: str, rows: list[tuple[Any, ...]]) -> int:
-    return tx.executemany(statement, rows).rowcount if rows else 0
+def _update(
+    tx: Transaction, statement: str, values: tuple[str, ...], rows: list[tuple[Any, ...]]
+) -> int:
+    """How many rows were there to update."""
+    return sum(
+        tx.execute(update(statement, values, len(part)), list(chain.from_iterable(part))).rowcount
+        for part in parts(rows)
+    )
+
+
+def _insert(tx: Transaction, table: str, rows: list[tuple[Any, ...]]) -> None:
+    for part in parts(rows):
+        tx.execute(insert(table, len(part[0]), len(part)), list(chain.from_iterable(part)))
 
 
 def _account_for(tx: Transaction, item: Settlement) -> None:
@@ -222,7 +253,6 @@ def _end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
     return (
         AFTER[item.move],
         seq,
-        seq,
         item.now,
         step,
         lease.attempt,
@@ -237,7 +267,6 @@ def _requeue_row(item: Settlement, seq: int) -> tuple[Any, ...]:
     lease = item.lease
     step = lease.step + 1 if item.move is Move.ADVANCE else lease.step
     return (
-        seq,
         seq,
         step,
         item.lane,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 from fairlane.errors import FairlaneError, KeyReused
 from fairlane.ids import floor
 from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
-from fairlane.ledger.sqlite.rows import chunks, dumps, marks, plan_text
+from fairlane.ledger.sqlite.rows import chunks, dumps, marks, parts, plan_text
 from fairlane.ledger.sqlite.tally import Who
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import fair_user
@@ -16,12 +18,16 @@ from fairlane.policy.admission import HOUR, Quota, Usage, admit
 INLINE = 4096
 """Longer inputs stand in a table of their own."""
 
-INSERT = """
-INSERT INTO jobs (id, tenant, key, user, name, state, plan, lane, input, model, duration, tier,
-                  level, timeout, ready_at, give_up_at, created_at, parent, cell, cells,
-                  cells_left, tags, callback, trace)
-VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+COLUMNS = (
+    "id, tenant, key, user, name, state, plan, lane, input, model, duration, tier, level, timeout, "
+    "ready_at, give_up_at, created_at, parent, cell, cells, cells_left, tags, callback, trace"
+)
+
+
+@lru_cache
+def insert(jobs: int) -> str:
+    marks = ", ".join("?" * len(COLUMNS.split(", ")))
+    return f"INSERT INTO jobs ({COLUMNS}) VALUES {', '.join([f'({marks})'] * jobs)}"
 
 
 def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
@@ -55,41 +61,46 @@ def _known(tx: Transaction, items: Sequence[Submission]) -> set[str]:
 
 
 def _insert(tx: Transaction, items: list[Submission]) -> None:
-    rows = []
-    for item in items:
-        inline = len(item.input) <= INLINE
-        if not inline:
-            tx.execute("INSERT INTO inputs VALUES (?, ?)", (item.id, item.input))
-        rows.append(
-            (
-                item.id,
-                item.tenant,
-                item.key,
-                item.user,
-                item.name,
-                plan_text(item.plan),
-                item.plan[0].lane,
-                item.input if inline else None,
-                item.model,
-                item.duration,
-                item.tier,
-                item.tier,
-                item.timeout,
-                item.ready_at,
-                item.give_up_at,
-                item.created_at,
-                item.parent,
-                dumps(item.cell) if item.cell else None,
-                len(item.cells),
-                len(item.cells),
-                dumps(item.tags) if item.tags else None,
-                item.callback,
-                item.trace,
-            )
-        )
-        if not item.cells:
-            tx.touched.append(item.id)
-    tx.executemany(INSERT, rows)
+    for part in parts(items):
+        values: list[Any] = []
+        for item in part:
+            inline = len(item.input) <= INLINE
+            if not inline:
+                tx.execute("INSERT INTO inputs VALUES (?, ?)", (item.id, item.input))
+            values += _row(item, item.input if inline else None)
+            if not item.cells:
+                tx.touched.append(item.id)
+        tx.execute(insert(len(part)), values)
+
+
+def _row(item: Submission, text: str | None) -> tuple[Any, ...]:
+    cells = len(item.cells)
+    return (
+        item.id,
+        item.tenant,
+        item.key,
+        item.user,
+        item.name,
+        "queued",
+        plan_text(item.plan),
+        item.plan[0].lane,
+        text,
+        item.model,
+        item.duration,
+        item.tier,
+        item.tier,
+        item.timeout,
+        item.ready_at,
+        item.give_up_at,
+        item.created_at,
+        item.parent,
+        dumps(item.cell) if item.cell else None,
+        cells,
+        cells,
+        dumps(item.tags) if item.tags else None,
+        item.callback,
+        item.trace,
+    )
 
 
 # --- idempotency ---------------------------------------------------------------------------------
@@ -134,8 +145,12 @@ class _Quotas:
         quota = self._own(item)
         who = fair_user(item.tenant, item.user, item.key)
         tally = self._tx.tally
-        last_hour, oldest = self._hour(item, who) if quota.per_hour else (0, 0)
-        refused = admit(quota, Usage(tally.pending(who), last_hour, oldest, tally.queued), jobs)
+        if quota.counts_user:
+            last_hour, oldest = self._hour(item, who) if quota.per_hour else (0, 0)
+            usage = Usage(tally.pending(who), last_hour, oldest, tally.queued)
+        else:
+            usage = Usage(waiting=tally.queued)
+        refused = admit(quota, usage, jobs)
         if refused is None:
             tally.queued += jobs
             tally.changed(who, jobs)

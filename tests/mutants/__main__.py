@@ -6,6 +6,7 @@ is not really tested. It is broken when it does not fit the source or names no t
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import subprocess
@@ -56,25 +57,27 @@ class Run(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
-    mutants, results = readable(chosen(options.only))
+    mutants, broken = readable(chosen(options.only))
     if options.short:
         mutants = one_of_each_file(mutants)
+    if not mutants and not broken:
+        print("no such mutant; --list shows them all", file=sys.stderr)
+        return 2
     if options.list:
         for mutant in mutants:
             print(f"{mutant.name}\n    {mutant.promise}: {mutant.fault}\n    {mutant.test}")
-    if not mutants and not results:
-        print("no such mutant; --list shows them all", file=sys.stderr)
-        return 2
-    if not options.list:
-        for result in results:
-            print(result, flush=True)
-        if mutants and not healthy(mutants):
+        return 0
+    results = []
+    with tempfile.TemporaryDirectory(prefix="fairlane-mutants-") as folder:
+        if mutants and not healthy(mutants, Path(folder)):
             return 2
-        for result in hunt(mutants):
+        for result in itertools.chain(broken, hunt(mutants, Path(folder))):
             print(result, flush=True)
             results.append(result)
-        report(results)
-    return 0 if all(result.verdict is Verdict.KILLED for result in results) else 1
+    killed = sum(result.verdict is Verdict.KILLED for result in results)
+    print(f"killed {killed} / {len(results)}")
+    print(f"{killed} passed, {len(results) - killed} failed")
+    return 0 if killed == len(results) else 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -117,11 +120,12 @@ def one_of_each_file(mutants: Sequence[Mutant]) -> list[Mutant]:
 # ── hunting ───────────────────────────────────────────────────────────────────────────────────
 
 
-def healthy(mutants: Sequence[Mutant]) -> bool:
+def healthy(mutants: Sequence[Mutant], folder: Path) -> bool:
     """Whether the tests pass without any fault. One that fails anyway would kill every mutant."""
     began = time.monotonic()
     tests = sorted({mutant.test for mutant in mutants})
-    run = pytest(tests, ROOT, time_limit=TIME_LIMIT * len(tests))
+    (folder / "healthy").mkdir()
+    run = pytest(tests, ROOT / "src", folder / "healthy", TIME_LIMIT * len(tests))
     if run.code == PASSED:
         print(f"{len(tests)} tests pass without a fault, {time.monotonic() - began:.0f} s")
         return True
@@ -129,26 +133,26 @@ def healthy(mutants: Sequence[Mutant]) -> bool:
     return False
 
 
-def hunt(mutants: Sequence[Mutant]) -> Iterator[Result]:
+def hunt(mutants: Sequence[Mutant], folder: Path) -> Iterator[Result]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            for done in as_completed([pool.submit(judged, mutant) for mutant in mutants]):
+            for done in as_completed([pool.submit(judged, each, folder) for each in mutants]):
                 yield done.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def judged(mutant: Mutant) -> Result:
+def judged(mutant: Mutant, folder: Path) -> Result:
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="fairlane-mutant-") as folder:
-        copy = Path(folder)
-        shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("*.egg-info"))
-        try:
-            mutant.apply(copy)
-            verdict, remark = meaning(mutant, pytest([mutant.test], copy))
-        except BrokenMutant as error:
-            verdict, remark = Verdict.BROKEN, str(error)
+    copy = folder / mutant.name
+    shutil.copytree(ROOT / "src", copy / "src")
+    try:
+        mutant.apply(copy)
+        verdict, remark = meaning(mutant, pytest([mutant.test], copy / "src", copy))
+    except BrokenMutant as error:
+        verdict, remark = Verdict.BROKEN, str(error)
+    shutil.rmtree(copy)
     return Result(mutant.name, verdict, time.monotonic() - began, remark)
 
 
@@ -162,39 +166,33 @@ def meaning(mutant: Mutant, run: Run) -> tuple[Verdict, str]:
     return Verdict.BROKEN, f"pytest exited with {run.code}:\n{run.output}"
 
 
-def pytest(tests: Sequence[str], root: Path, time_limit: float = TIME_LIMIT) -> Run:
-    """Run these tests against the source below `root`."""
-    with tempfile.TemporaryDirectory(prefix="fairlane-hunt-") as folder:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(root / "src"),
-            "HYPOTHESIS_STORAGE_DIRECTORY": folder,
-            witness.SOURCE: str(root / "src"),
-        }
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", witness.__name__]
-        command = [sys.executable, "-m", "pytest", *options, "--hypothesis-seed=0", *tests]
-        said = Path(folder, "said")
-        with said.open("wb") as out:
-            try:
-                code: int | None = subprocess.run(
-                    command,
-                    cwd=ROOT,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    timeout=time_limit,
-                    check=False,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                code = None
-        return Run(code, said.read_text("utf-8", errors="replace"))
-
-
-def report(results: Sequence[Result]) -> None:
-    killed = sum(result.verdict is Verdict.KILLED for result in results)
-    print(f"killed {killed} / {len(results)}")
-    print(f"{killed} passed, {len(results) - killed} failed")
+def pytest(tests: Sequence[str], source: Path, scratch: Path, limit: float = TIME_LIMIT) -> Run:
+    """Run these tests against this source; what they leave behind goes to `scratch`."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source),
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(scratch.parent / "compiled"),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(scratch / "examples"),
+        witness.SOURCE: str(source),
+    }
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", witness.__name__, "--hypothesis-seed=0"]
+    said = scratch / "said"
+    with said.open("wb") as out:
+        try:
+            code: int | None = subprocess.run(
+                [sys.executable, "-m", "pytest", *options, *tests],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=limit,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = None
+    return Run(code, said.read_text("utf-8", errors="replace"))
 
 
 if __name__ == "__main__":

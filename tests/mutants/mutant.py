@@ -68,7 +68,7 @@ def read(path: Path) -> Mutant:
         raise BrokenMutant(
             'it must begin with "# I7: what is broken" and "# test: file.py::test_…"'
         )
-    hunks = tuple(_hunks(f"--- a/{diff}"))
+    hunks = tuple(_hunks(f"--- a/{diff}")) if diff else ()
     if not hunks:
         raise BrokenMutant("it changes nothing: no hunk found")
     return Mutant(path.stem, promise[1], promise[2], test[1], hunks)
@@ -84,4 +84,4 @@ def _hunks(diff: str) -> Iterator[Hunk]:
 
 def _side(lines: list[str], kept: str) -> str:
     """Whole lines, from line break to line break."""
-    return "\n" + "".join(f"{line[1:]}\n" for line in lines if line[:1] in kept and line)
+    return "\n" + "".join(f"{line[1:]}\n" for line in lines if (line or " ")[0] in kept)

@@ -15,11 +15,12 @@ from fairlane.errors import InvalidInput, SetupError
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob
-from fairlane.model.lease import Lease
+from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
+from tests.ledger_items import confirmation
 from tests.world import World, catalog
 
 
@@ -215,6 +216,21 @@ async def test_writes_after_the_end_are_refused_and_do_not_hang(tmp_path: Path) 
         await world.submit()
     with pytest.raises(SetupError):
         await world.engine.get("018bcfe5-6800-7008-a65b-000000000000")
+
+
+async def test_a_claim_run_again_late_uses_no_second_place_of_a_rate(tmp_path: Path) -> None:
+    """I6: the minute of the first one is over, the answer is still the same lease."""
+    async with World(catalog(Service("work", rate=2)), tmp_path / "ledger.db") as world:
+        ledger = world.engine.core.ledger
+        job = await world.submit()
+        claim = confirmation(world, await world.job(job), [Slot("rate:svc:work", 1)])
+        (first,) = (await ledger.confirm([claim])).outcomes
+        world.clock.advance(61 * SECOND)
+        (again,) = (await ledger.confirm([claim._replace(now=world.clock.now())])).outcomes
+        assert isinstance(first, Lease)
+        assert again == first
+        assert len(await ledger.slots("rate:svc:work")) <= 1
+        assert [row.token for row in await ledger.slots()] == [claim.token]
 
 
 async def test_an_idle_worker_does_not_spin_after_a_rates_minute(tmp_path: Path) -> None:

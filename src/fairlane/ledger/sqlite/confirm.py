@@ -172,7 +172,7 @@ def _reason(item: Confirmation, job: Job | None) -> str:
 # --- slots -------------------------------------------------------------------------------------
 def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
     """All slots or none. One writer: what is free when we look is free when we insert."""
-    if not item.slots:
+    if not item.slots or _runs_already(tx, item):
         return None
     wrong = [
         slot.pool for slot in item.slots if not _is_free(tx, slot.pool, slot.n, item.cap, item.now)
@@ -187,6 +187,12 @@ def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
         ],
     )
     return None
+
+
+def _runs_already(tx: Transaction, item: Confirmation) -> bool:
+    """A claim run again has its slots, or had them: it takes no others."""
+    found = tx.execute("SELECT 1 FROM jobs WHERE id = ? AND token = ?", (item.job, item.token))
+    return found.fetchone() is not None
 
 
 def _until(pool: str, now: int) -> int | None:

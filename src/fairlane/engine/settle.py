@@ -160,13 +160,11 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
     too_large = _too_large(core, lease, output)
     if too_large is not None:
         return _ended(Failed(lease, Fault.RESULT_TOO_LARGE, too_large), Code.RESULT_TOO_LARGE, now)
-    complete = Fact(EventType.STEP_COMPLETE, now, _place(lease))
     settlement = Settlement(
         lease,
         now,
         Move.COMPLETE,
         Outcome.COMPLETED,
-        (complete, Fact(EventType.JOB_COMPLETE, now, {})),
         output=output,
         metrics=json_text("metrics", report.metrics) if report.metrics is not None else None,
     )
@@ -176,7 +174,7 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
     waiting = Fact(EventType.WAITING, now, place(step.service, lease.step + 1, len(lease.plan)))
     return settlement._replace(
         move=Move.ADVANCE,
-        facts=(complete, waiting),
+        facts=(Fact(EventType.STEP_COMPLETE, now, _place(lease)), waiting),
         timeout=step.timeout,
         ready_at=now,
         give_up_at=now + step.max_wait if step.max_wait else None,

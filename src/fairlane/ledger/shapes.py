@@ -104,14 +104,15 @@ class Unconfirmed(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """How an attempt ended and what becomes of its job. `closed` = the call is really over, so its
+    """How an attempt ended and what becomes of its job. `facts` are its events; the row of a
+    completed job tells them by itself. `closed` = the call is really over, so its
     slots are free; otherwise, if `strict`, they stay until the deadline."""
 
     lease: Lease
     now: int
     move: Move
     outcome: Outcome
-    facts: tuple[Fact, ...]
+    facts: tuple[Fact, ...] = ()
     fault: Fault | None = None
     message: str | None = None
     output: str | None = None

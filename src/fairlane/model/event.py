@@ -1,7 +1,8 @@
 """Facts about a job, numbered from 1 without a gap.
 
 A job's `WAITING` at submit and `STEP_START` at claim are implied by its row (`Job.seq` counts
-them) until the next move writes them down together with its own: one row of events a move."""
+them) until the next move writes them down together with its own: one row of events a move. A job
+that completes writes nothing down: its row goes on to tell how it ended."""
 
 from __future__ import annotations
 
@@ -77,14 +78,16 @@ def implied(job: Job) -> list[Fact]:
     missing = job.seq - job.written
     if missing <= 0:
         return []
-    where = place(job.current.service, job.step, len(job.plan))
     if job.fan_out:
-        where = {"cells": job.cells}
-    waiting = Fact(EventType.WAITING, job.created_at, where)
-    if job.state is not State.RUNNING or job.started_at is None or job.fan_out:
-        return [waiting]
-    start = started(job.started_at, where, job.attempt, job.worker, job.region)
-    return [waiting, start][-missing:]
+        return [Fact(EventType.WAITING, job.created_at, {"cells": job.cells})]
+    where = place(job.current.service, min(job.step, len(job.plan) - 1), len(job.plan))
+    facts = [Fact(EventType.WAITING, job.created_at, where)]
+    if job.started_at is not None and job.state in (State.RUNNING, State.COMPLETED):
+        facts.append(started(job.started_at, where, job.attempt, job.worker, job.region))
+    if job.finished_at is not None and job.state is State.COMPLETED:
+        facts.append(Fact(EventType.STEP_COMPLETE, job.finished_at, where))
+        facts.append(Fact(EventType.JOB_COMPLETE, job.finished_at, {}))
+    return facts[-missing:]
 
 
 def started(

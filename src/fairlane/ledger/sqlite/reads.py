@@ -89,27 +89,39 @@ def list_jobs(
 
 
 def payload(connection: sqlite3.Connection, job: str) -> tuple[Json, dict[str, Json]]:
-    text = connection.execute(
-        "SELECT coalesce(jobs.input, inputs.input) FROM jobs "
+    row = connection.execute(
+        "SELECT coalesce(jobs.input, inputs.input), plan, step, attempt, output, metrics FROM jobs "
         "LEFT JOIN inputs ON inputs.job = jobs.id WHERE jobs.id = ?",
         (job,),
     ).fetchone()
+    if row is None:
+        return None, {}
+    sent, plan, step, attempt, output, metrics = row
     context: dict[str, Json] = {}
-    for row in connection.execute(
+    for finished in connection.execute(
         "SELECT step, service, output, metrics, attempts FROM steps WHERE job = ? ORDER BY step",
         (job,),
     ):
-        context.update(step_context(*row))
-    return (rows.loads(text[0]) if text else None), context
+        context.update(step_context(*finished))
+    if output is not None:
+        last = rows.plan(plan)[step - 1]
+        context.update(step_context(step - 1, last.service, output, metrics, attempt))
+    return rows.loads(sent), context
+
+
+ATTEMPTS = """
+SELECT job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, message
+FROM attempts WHERE job = ?1
+UNION ALL
+SELECT id, fence, step - 1, attempt, worker, region, started_at, finished_at, 'completed', NULL,
+    NULL
+FROM jobs WHERE id = ?1 AND ended_by IS NOT NULL
+ORDER BY fence
+"""
 
 
 def attempts(connection: sqlite3.Connection, job: str) -> list[Attempt]:
-    found = connection.execute(
-        "SELECT job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, "
-        "message FROM attempts WHERE job = ? ORDER BY fence",
-        (job,),
-    )
-    return [rows.attempt(row) for row in found]
+    return [rows.attempt(row) for row in connection.execute(ATTEMPTS, (job,))]
 
 
 def events(connection: sqlite3.Connection, job_id: str, after: int) -> list[Event]:

@@ -25,6 +25,9 @@ JOB = (
 
 NAMES = JOB.split(", ")
 
+INLINE = 4096
+"""Longer inputs and outputs stand in tables of their own."""
+
 
 def job(row: Sequence[Any]) -> Job:
     values = dict(zip(NAMES, row, strict=True))
@@ -119,7 +122,7 @@ def chunks(values: Sequence[Any], size: int = 500) -> Iterable[Sequence[Any]]:
         yield values[start : start + size]
 
 
-PARTS = (50, 10, 1)
+PARTS = (400, 100, 20, 1)
 """How many rows one statement takes: few shapes, so that each is prepared once."""
 
 

@@ -12,19 +12,28 @@ from typing import Any
 from fairlane.ledger.shapes import Settled, Settlement, Stale
 from fairlane.ledger.sqlite.fanout import cell_ended
 from fairlane.ledger.sqlite.money import refund
-from fairlane.ledger.sqlite.rows import chunks, facts_text, marks, parts
+from fairlane.ledger.sqlite.rows import INLINE, chunks, facts_text, marks, parts
 from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact, place, started
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.state import ENDED, MOVES, Move, State
 
+COMPLETE = """
+UPDATE jobs SET state = 'completed', rev = rev + 1, seq = seq + 2, finished_at = v.now,
+    step = step + 1, output = v.output, metrics = v.metrics, ended_by = jobs.token, token = NULL,
+    lease_until = NULL, deadline = NULL, give_up_at = NULL
+FROM v WHERE jobs.id = v.id AND jobs.token = v.token
+"""
+COMPLETE_VALUES = ("now", "output", "metrics", "id", "token")
+
 END = """
 UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
-    finished_at = v.now, step = v.step, attempt = v.attempt, error_code = v.code,
+    finished_at = v.now, attempt = v.attempt, error_code = v.code,
     error_message = v.message, token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
 FROM v WHERE jobs.id = v.id AND jobs.token = v.token
 """
-END_VALUES = ("state", "seq", "now", "step", "attempt", "code", "message", "id", "token")
+END_VALUES = ("state", "seq", "now", "attempt", "code", "message", "id", "token")
 
 REQUEUE = """
 UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, step = v.step,
@@ -36,7 +45,7 @@ REQUEUE_VALUES = (
     "seq", "step", "lane", "attempt", "timeout", "ready_at", "give_up_at", "band", "id", "token",
 )  # fmt: skip
 
-NOBODY = (None, "", 0)
+NOBODY = (None, "", 0, None)
 
 AFTER = {move: to[State.RUNNING] for move, to in MOVES.items() if State.RUNNING in to}
 """Where each way of settling leads."""
@@ -102,15 +111,16 @@ def _tell_losers(
             outcomes[i] = _too_late(tx, item, present.get(item.lease.job))
 
 
-def _present(
-    tx: Transaction, items: Sequence[Settlement]
-) -> dict[str, tuple[str | None, str, int]]:
-    """(token, state, rev) of each job."""
+Present = tuple[str | None, str, int, str | None]
+"""(token, state, rev, the token that completed it) of a job."""
+
+
+def _present(tx: Transaction, items: Sequence[Settlement]) -> dict[str, Present]:
     return {
-        job: (token, state, rev)
+        job: (token, state, rev, ended_by)
         for part in chunks([item.lease.job for item in items])
-        for job, token, state, rev in tx.execute(
-            f"SELECT id, token, state, rev FROM jobs WHERE id IN ({marks(part)})", part
+        for job, token, state, rev, ended_by in tx.execute(
+            f"SELECT id, token, state, rev, ended_by FROM jobs WHERE id IN ({marks(part)})", part
         )
     }
 
@@ -140,33 +150,50 @@ def _with_consequences(
     ]
 
 
-def _too_late(
-    tx: Transaction, item: Settlement, present: tuple[str | None, str, int] | None
-) -> Settled | Stale:
+def _too_late(tx: Transaction, item: Settlement, present: Present | None) -> Settled | Stale:
     """The same settlement again is answered as before; any other hears what became of the job."""
     if present is None:
         return Stale(None)
-    _, state, rev = present
-    row = tx.execute(
-        "SELECT outcome FROM attempts WHERE job = ? AND fence = ? AND token = ?",
-        (item.lease.job, item.lease.fence, item.lease.token),
-    ).fetchone()
-    if row is not None and row[0] == item.outcome:
+    _, state, rev, ended_by = present
+    if _outcome(tx, item.lease, ended_by) == item.outcome:
         return Settled(State(state), rev, again=True)
     return Stale(State(state))
 
 
+def _outcome(tx: Transaction, lease: Lease, ended_by: str | None) -> str | None:
+    """How the attempt ended that this lease was for."""
+    if lease.token == ended_by:
+        return Outcome.COMPLETED
+    row = tx.execute(
+        "SELECT outcome FROM attempts WHERE job = ? AND fence = ? AND token = ?",
+        (lease.job, lease.fence, lease.token),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
 def _write(tx: Transaction, items: Sequence[Settlement]) -> int:
     """Write what these settlements say. Returns how many of their tokens held."""
-    ends, requeues, attempts, steps, events = [], [], [], [], []
+    completed = [item for item in items if item.move is Move.COMPLETE]
+    others = [item for item in items if item.move is not Move.COMPLETE]
+    held = _update(tx, COMPLETE, COMPLETE_VALUES, [_complete_row(item) for item in completed])
+    steps = [_step_row(item) for item in completed if not _fits(item)]
+    if others:
+        held += _write_others(tx, others)
+        steps += [_step_row(item) for item in others if item.move is Move.ADVANCE]
+    if held == len(items):
+        _insert(tx, "steps", steps)
+    return held
+
+
+def _write_others(tx: Transaction, items: Sequence[Settlement]) -> int:
+    """What a completed job's row says by itself, any other ending writes down."""
+    ends, requeues, attempts, events = [], [], [], []
     for item in items:
         lease = item.lease
         facts = [*unwritten(lease), *item.facts]
         seq = lease.written + len(facts)
         events.append((lease.job, lease.written + 1, facts_text(facts)))
         attempts.append(attempt_row(item, item.now))
-        if item.move is Move.COMPLETE or item.move is Move.ADVANCE:
-            steps.append(_step_row(item))
         if AFTER[item.move] is State.QUEUED:
             requeues.append(_requeue_row(item, seq))
         else:
@@ -174,9 +201,13 @@ def _write(tx: Transaction, items: Sequence[Settlement]) -> int:
     held = _update(tx, END, END_VALUES, ends) + _update(tx, REQUEUE, REQUEUE_VALUES, requeues)
     if held == len(items):
         _insert(tx, "attempts", attempts)
-        _insert(tx, "steps", steps)
         _insert(tx, "events", events)
     return held
+
+
+def _fits(item: Settlement) -> bool:
+    """Whether the output of the last step stands in the job's row."""
+    return len(item.output or "") + len(item.metrics or "") <= INLINE
 
 
 def _update(
@@ -246,15 +277,20 @@ def _step_row(item: Settlement) -> tuple[Any, ...]:
     )
 
 
+def _complete_row(item: Settlement) -> tuple[Any, ...]:
+    lease = item.lease
+    if not _fits(item):
+        return (item.now, None, None, lease.job, lease.token)
+    return (item.now, item.output, item.metrics, lease.job, lease.token)
+
+
 def _end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
     lease, error = item.lease, item.error
-    step = lease.step + 1 if item.move is Move.COMPLETE else lease.step
     code, message = (error.code, error.message) if error is not None else (None, None)
     return (
         AFTER[item.move],
         seq,
         item.now,
-        step,
         lease.attempt,
         code,
         message,

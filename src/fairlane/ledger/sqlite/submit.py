@@ -9,14 +9,11 @@ from typing import Any
 from fairlane.errors import FairlaneError, KeyReused
 from fairlane.ids import floor
 from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
-from fairlane.ledger.sqlite.rows import chunks, dumps, marks, parts, plan_text
+from fairlane.ledger.sqlite.rows import INLINE, chunks, dumps, marks, parts, plan_text
 from fairlane.ledger.sqlite.tally import Who
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import fair_user
 from fairlane.policy.admission import HOUR, Quota, Usage, admit
-
-INLINE = 4096
-"""Longer inputs stand in a table of their own."""
 
 COLUMNS = (
     "id, tenant, key, user, name, state, plan, lane, input, model, duration, tier, level, timeout, "

@@ -8,7 +8,7 @@ CREATE TABLE meta (
 INSERT INTO meta VALUES ('epoch', '');
 
 -- What changes while a job lives stands here; large inputs stand in `inputs`, so that a change of
--- state never rewrites them.
+-- state never rewrites them. A completed job's row tells its last attempt, output and events.
 CREATE TABLE jobs (
     id            TEXT PRIMARY KEY,
     tenant        TEXT    NOT NULL,
@@ -20,6 +20,8 @@ CREATE TABLE jobs (
     step          INTEGER NOT NULL DEFAULT 0,
     lane          TEXT    NOT NULL,
     input         TEXT,
+    output        TEXT,  -- of the last step, with its metrics
+    metrics       TEXT,
     model         TEXT    NOT NULL DEFAULT '',
     duration      REAL    NOT NULL DEFAULT 0,
     tier          TEXT    NOT NULL,
@@ -56,7 +58,8 @@ CREATE TABLE jobs (
     tags          TEXT,
     callback      TEXT,
     trace         TEXT,
-    last_op       TEXT
+    last_op       TEXT,
+    ended_by      TEXT   -- the token that completed it
 );
 
 CREATE INDEX jobs_by_user  ON jobs (tenant, user, id);
@@ -71,7 +74,7 @@ CREATE TABLE inputs (
     input TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- The output of a finished step. Written once: a second success of a step has nowhere to go.
+-- The output of a finished step, unless it stands in the job's row. Written once: a second success of a step has nowhere to go.
 CREATE TABLE steps (
     job         TEXT    NOT NULL,
     step        INTEGER NOT NULL,
@@ -83,7 +86,7 @@ CREATE TABLE steps (
     PRIMARY KEY (job, step)
 ) WITHOUT ROWID;
 
--- One row a lease, written when the lease ends. The token makes a repeated settle recognisable.
+-- One row a lease that has ended, unless it completed its job. The token makes a repeated settle recognisable.
 CREATE TABLE attempts (
     job        TEXT    NOT NULL,
     fence      INTEGER NOT NULL,

@@ -11,7 +11,7 @@ from fairlane.ids import token
 from fairlane.ledger.shapes import Confirmation, Request, Settlement, Submission
 from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact, place
-from fairlane.model.job import Job, Json
+from fairlane.model.job import Job, Json, fair_user
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.state import Move
 from fairlane.model.step import Lane, Step
@@ -38,6 +38,7 @@ def submission(
         tenant="default",
         key="local",
         user=user,
+        who=fair_user("default", user, "local"),
         name=name,
         plan=(step,),
         input="null",

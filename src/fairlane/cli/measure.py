@@ -32,7 +32,7 @@ from fairlane.presets import tasks
 
 PAYLOAD = {"text": "x" * 187}
 USERS = 100
-LANES = 8
+LANES = 16
 """Callers, or lanes of work, at once: while one waits for its commit, others prepare theirs."""
 
 NAMES = tasks().tiers.names

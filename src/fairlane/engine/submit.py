@@ -44,7 +44,8 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
         try:
             tier = request.tier or await _tier_of_user(core, caller, request)
             on = core.terms.of(request, tier)
-            await lanes.check(on.plan)
+            if id(on.plan) not in lanes.checked:
+                await lanes.check(on.plan)
             prepared.append(_submission(core, caller, request, on, now))
             terms.append(on)
         except FairlaneError as error:
@@ -80,11 +81,10 @@ class Lanes:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._live: dict[str, set[str]] = {}
-        self._checked: set[int] = set()
+        self.checked: set[int] = set()
+        """Terms are shared, so a plan that was seen is the same object."""
 
     async def check(self, plan: Plan) -> None:
-        if id(plan) in self._checked:
-            return  # terms are shared, so a plan that was seen is the same object
         for step in plan:
             live = self._live.get(step.service)
             if live is None:
@@ -95,7 +95,7 @@ class Lanes:
                     "and this one's are new; use fewer combinations of regions and capabilities"
                 )
             live.add(step.lane)
-        self._checked.add(id(plan))
+        self.checked.add(id(plan))
 
 
 async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
@@ -125,45 +125,34 @@ def _entries(
         if not isinstance(outcome, Accepted):
             continue
         for each in submission.cells or (submission,):
-            first = each.plan[0]
-            entries.append(
-                Entry(
-                    each.id,
-                    1,
-                    first.lane,
-                    tier_band,
-                    on.rank,
-                    each.ready_at,
-                    each.ready_at,
-                    fair_user(each.tenant, each.user, each.key),
-                    each.model,
-                    cost_of(first.service, each.model),
-                    on.cap,
-                    on.rank,
-                )
-            )
+            first, model, ready_at = each.plan[0], each.model, each.ready_at
+            cost = cost_of(first.service, model)
+            place = (first.lane, tier_band, on.rank, ready_at, ready_at, each.who, model, cost)
+            entries.append(Entry(each.id, 1, *place, on.cap, on.rank))
     return entries
 
 
 # --- preparing ---------------------------------------------------------------------------------
 def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: int) -> Submission:
-    if request.model and ("|" in request.model or len(request.model) > 100):
+    name, value, user, _, model, duration, _, _, matrix, run_at, *_ = request
+    if model and ("|" in model or len(model) > 100):
         raise InvalidInput('a model name has at most 100 characters and no "|"')
-    if request.run_at is not None and not 0 <= request.run_at <= now + LONGEST:
+    if run_at is not None and not 0 <= run_at <= now + LONGEST:
         raise InvalidInput("run_at is a time within the next ten years, in microseconds")
     first = terms.plan[0]
     limits = core.catalog.limits
-    ready_at = max(now, request.run_at) if request.run_at else now
+    ready_at = max(now, run_at) if run_at else now
     submission = Submission(
         core.ids.new(now),
         caller.tenant,
         caller.key,
-        request.user,
-        request.name,
+        user,
+        fair_user(caller.tenant, user, caller.key),
+        name,
         terms.plan,
-        json_text("input", request.input, limits.input_bytes),
-        request.model,
-        request.duration,
+        json_text("input", value, limits.input_bytes),
+        model,
+        duration,
         terms.tier.name,
         first.timeout,
         ready_at,
@@ -173,14 +162,14 @@ def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: 
         request.callback,
         request.trace,
         terms.quota,
-        admit_duration(terms.tier, request.duration),
+        admit_duration(terms.tier, duration) if duration else None,
     )
     if request.idempotency_key is not None:
         submission = submission._replace(
             idempotency=_idempotency(caller, request),
             keep_keys=round(limits.keep_keys * SECOND),
         )
-    if request.matrix is not None:
+    if matrix is not None:
         cells = _cells(core, request, submission, now)
         submission = submission._replace(cells=cells, give_up_at=None)
     return submission

@@ -31,13 +31,15 @@ class Unwritten(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """A job ready to be written. `cells` makes it a fan-out, written with it or not at all;
-    `refusal` is what it is refused with unless its idempotency key is known."""
+    """A job ready to be written. `who` is its user as fairness sees them. `cells` makes it a
+    fan-out, written with it or not at all; `refusal` is what it is refused with unless its
+    idempotency key is known."""
 
     id: str
     tenant: str
     key: str
     user: str | None
+    who: str
     name: str
     plan: Plan
     input: str

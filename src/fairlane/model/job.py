@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fairlane.model.state import LIVE, RESUMABLE, Code, State
@@ -124,6 +125,7 @@ class Job:
         return self.waited
 
 
+@lru_cache(maxsize=16_384)
 def fair_user(tenant: str, user: str | None, key: str) -> str:
     """On whose share a job runs. All jobs of one key that name no user are one user."""
     return f"{tenant}:u:{user}" if user is not None else f"{tenant}:k:{key}"

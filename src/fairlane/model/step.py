@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from fairlane.model.service import Executor
@@ -29,6 +30,7 @@ class Lane(NamedTuple):
         )
 
 
+@lru_cache(maxsize=4096)
 def service_of(lane: str) -> str:
     """The service a lane's name begins with."""
     return lane.split("|", 1)[0]

@@ -19,6 +19,7 @@ Candidates = tuple[Candidate | None, Candidate | None]
 KEEP_ACCOUNTS = 60_000_000
 """How long a user who has left is remembered at the least."""
 
+MOST_NAMES = 100_000
 KINDS = {Band.SKIP: Kind.SKIP, Band.FRONT: Kind.FRONT}
 
 
@@ -102,6 +103,7 @@ class Desk:
         self.service = service
         self.fair = service.fairness is Fairness.USER
         self.keeps_models = service.affinity is not Affinity.NONE
+        self._names: dict[tuple[object, ...], str] = {}
 
     # --- coming and going --------------------------------------------------------------------
     def enter(self, entry: Entry) -> None:
@@ -184,6 +186,7 @@ class Desk:
     def tidy(self, now: int, patience: tuple[int, ...]) -> bool:
         """Forget users who have been away so long that neither their clock nor what they are ahead
         of others by would still matter. Whether nothing is left to remember."""
+        self._names.clear()
         for (rank, user), account in list(self._accounts.items()):
             long_ago = now - max(KEEP_ACCOUNTS, patience[rank])
             if not account.waiting and not account.running and account.starts.at <= long_ago:
@@ -197,6 +200,16 @@ class Desk:
 
     # --- names -------------------------------------------------------------------------------
     def flow_name(self, entry: Entry) -> str:
+        _, _, lane, band, rank, _, _, user, model, _, cap, _ = entry
+        key = (lane, band, rank, cap, model, user)
+        name = self._names.get(key)
+        if name is None:
+            if len(self._names) >= MOST_NAMES:
+                self._names.clear()
+            name = self._names[key] = self._new_name(entry)
+        return name
+
+    def _new_name(self, entry: Entry) -> str:
         tier = entry.band is Band.TIER
         user = entry.user if (self.fair and tier) or entry.cap else ""
         model = entry.model if self.keeps_models else ""

@@ -34,8 +34,8 @@ class MemoryIndex:
     def __init__(
         self, catalog: Catalog, clock: Clock, new_token: Callable[[], str] | None = None
     ) -> None:
-        self.catalog, self.new_token = catalog, new_token or Tokens().new
-        self._clock = clock
+        self.catalog, self._clock = catalog, clock
+        self.new_token = new_token or Tokens().new
         self._clear("")
         self.loads = Average(FIRST_LOAD)
         self.idle = Idle()
@@ -49,22 +49,22 @@ class MemoryIndex:
         self.pools = Pools()
         self.pools.configure(self.catalog.all_pools())
         self.hold: Hold | None = None
-        self.held_revs: dict[str, int] = {}
-        self.verified_at: dict[str, int] = {}
+        self.held_revs, self.verified_at = dict[str, int](), dict[str, int]()
         self.delays = Delays()
         self._parking = Parking()
-        self._gone: dict[str, int] = {}
-        self._freed: set[str] = set()
+        self._gone, self._freed = dict[str, int](), set[str]()
 
     # --- what waits --------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
+        idle = len(self.idle) > 0
         for entry in entries:
-            if self._is_news(entry):
-                self._remove(entry.id)
-                self._add(entry, now)
-                if len(self.idle) and entry.ready_at <= now:
-                    tier = self.catalog.tiers.names[entry.rank]
-                    self.idle.wake_for(Lane.parse(entry.lane), tier, entry.model)
+            if not self._is_news(entry):
+                continue
+            self._remove(entry.id)
+            self._add(entry, now)
+            if idle and entry.ready_at <= now:
+                tier = self.catalog.tiers.names[entry.rank]
+                self.idle.wake_for(Lane.parse(entry.lane), tier, entry.model)
 
     async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
         for job, rev in jobs:

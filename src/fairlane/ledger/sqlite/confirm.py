@@ -10,10 +10,10 @@ from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.ledger.sqlite.context import contexts, large_inputs
 from fairlane.ledger.sqlite.history import find
 from fairlane.ledger.sqlite.rows import loads, parts, plan
+from fairlane.ledger.sqlite.slots import take, take_all
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Band, Job
 from fairlane.model.lease import Lease
-from fairlane.model.service import RATE_WINDOW, is_rate_pool
 from fairlane.model.state import Move, moved
 
 COLUMNS = (
@@ -47,12 +47,16 @@ def start(proposals: int) -> str:
 def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
     (epoch,) = tx.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
     refused: dict[int, Unconfirmed] = {}
+    hopeful: list[Confirmation] = []
     for i, item in enumerate(items):
-        refusal = _wrong_epoch_or_pools(item, epoch) or _take_slots(tx, item)
+        refusal = _wrong_epoch_or_pools(item, epoch)
         if refusal is not None:
             refused[i] = refusal
-    hopeful = [item for i, item in enumerate(items) if i not in refused]
-    rows = {row[0]: row for part in parts(hopeful) for row in tx.execute(*_statement(part))}
+        else:
+            hopeful.append(item)
+    rows = _start(tx, hopeful)
+    if rows is None:
+        rows = _start_one_by_one(tx, items, refused)
     leases = _leases(tx, items, rows)
     tx.tally.queued -= len(rows)
     for parent in {lease.parent for lease in leases.values() if lease.parent is not None}:
@@ -60,6 +64,37 @@ def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unco
     return [
         leases.get(item.token) or _loser(tx, item, refused.get(i)) for i, item in enumerate(items)
     ]
+
+
+def _start(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row] | None:
+    """Almost always every slot is free, so all are taken at once. None, and nothing done, if one
+    is not."""
+    limited = any(item.slots for item in items)
+    if limited:
+        tx.execute("SAVEPOINT start")
+    rows = {row[0]: row for part in parts(items) for row in tx.execute(*_statement(part))}
+    if limited:
+        if not take_all(tx, [item for item in items if item.token in rows]):
+            tx.execute("ROLLBACK TO start")
+            tx.execute("RELEASE start")
+            return None
+        tx.execute("RELEASE start")
+    return rows
+
+
+def _start_one_by_one(
+    tx: Transaction, items: Sequence[Confirmation], refused: dict[int, Unconfirmed]
+) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for i, item in enumerate(items):
+        if i in refused:
+            continue
+        refusal = take(tx, item)
+        if refusal is not None:
+            refused[i] = refusal
+            continue
+        rows.update((row[0], row) for row in tx.execute(*_statement([item])))
+    return rows
 
 
 def _wrong_epoch_or_pools(item: Confirmation, epoch: str) -> Unconfirmed | None:
@@ -167,60 +202,6 @@ def _reason(item: Confirmation, job: Job | None) -> str:
     if job.ready_at > item.now:
         return "not ready yet"
     return "another lane, tier or user"
-
-
-# --- slots -------------------------------------------------------------------------------------
-def _take_slots(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
-    """All slots or none. One writer: what is free when we look is free when we insert."""
-    if not item.slots or _runs_already(tx, item):
-        return None
-    wrong = [
-        slot.pool for slot in item.slots if not _is_free(tx, slot.pool, slot.n, item.cap, item.now)
-    ]
-    if wrong:
-        return Unconfirmed("slot taken or above the limit", tuple(wrong))
-    tx.executemany(
-        "INSERT INTO slots VALUES (?, ?, ?, ?, ?)",
-        [
-            (slot.pool, slot.n, item.token, item.job, _until(slot.pool, item.now))
-            for slot in item.slots
-        ],
-    )
-    return None
-
-
-def _runs_already(tx: Transaction, item: Confirmation) -> bool:
-    """A claim run again has its slots, or had them: it takes no others."""
-    found = tx.execute("SELECT 1 FROM jobs WHERE id = ? AND token = ?", (item.job, item.token))
-    return found.fetchone() is not None
-
-
-def _until(pool: str, now: int) -> int | None:
-    """When a slot ends by itself: only a rate's does."""
-    return now + RATE_WINDOW if is_rate_pool(pool) else None
-
-
-def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bool:
-    row = tx.execute("SELECT size FROM pools WHERE name = ?", (pool,)).fetchone()
-    size = row[0] if row is not None else cap
-    if not 0 < n <= size:
-        return False
-    if _has_room(tx, pool, n, size):
-        return True
-    tx.execute("DELETE FROM slots WHERE pool = ? AND until <= ?", (pool, now))
-    return _has_room(tx, pool, n, size)
-
-
-def _has_room(tx: Transaction, pool: str, n: int, size: int) -> bool:
-    above, same = tx.execute(
-        "SELECT EXISTS (SELECT 1 FROM slots WHERE pool = ? AND n > ?), "
-        "EXISTS (SELECT 1 FROM slots WHERE pool = ? AND n = ?)",
-        (pool, size, pool, n),
-    ).fetchone()
-    if same or not above:
-        return not same
-    (held,) = tx.execute("SELECT count(*) FROM slots WHERE pool = ?", (pool,)).fetchone()
-    return bool(held < size)
 
 
 def _start_parent(tx: Transaction, parent: str, now: int) -> None:

@@ -33,6 +33,7 @@ from fairlane.ledger.shapes import (
     Written,
 )
 from fairlane.ledger.sqlite import admin, leases, money, moves, reads, rows
+from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
 from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
 from fairlane.ledger.sqlite.settle import settle
@@ -55,7 +56,8 @@ class SqliteLedger:
         self._path, self._ownership, self._connection = path, ownership, connection
         self._closed = False
         self._last_seen = reads.last_seen(connection)
-        self._writer = Writer(connection)
+        self._checkpoints = Checkpoints(path)
+        self._writer = Writer(connection, self._checkpoints.wrote)
         self._reading = connect(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
 
@@ -77,6 +79,7 @@ class SqliteLedger:
     async def close(self) -> None:
         self._closed = True
         await self._writer.close()
+        self._checkpoints.close()
         self._reader.shutdown()
         self._reading.close()
         self._connection.close()

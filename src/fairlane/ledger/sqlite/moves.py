@@ -12,7 +12,7 @@ from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
 from fairlane.ledger.sqlite.history import find, write_events
 from fairlane.ledger.sqlite.money import SKIPS, account_of, balance, is_done, refund, transfer
-from fairlane.ledger.sqlite.settle import keep_until
+from fairlane.ledger.sqlite.slots import keep_until
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact

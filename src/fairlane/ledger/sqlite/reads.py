@@ -64,11 +64,19 @@ def starts(connection: sqlite3.Connection, since: int, ranks: dict[str, int]) ->
     return [Start(*who, at, job) for who, found in latest.items() for at, job in sorted(found)[-2:]]
 
 
+BELOW = """rowid < coalesce(
+    (SELECT rowid FROM jobs WHERE id = ?),
+    (SELECT rowid + 1 FROM jobs WHERE id < ? ORDER BY id DESC LIMIT 1),
+    0)"""
+"""Rows number themselves in the order of acceptance. A cursor whose job is gone stands where the
+next older one does."""
+
+
 def list_jobs(
     connection: sqlite3.Connection, wanted: Filter, after: str | None, limit: int
 ) -> list[Job]:
-    where = ["id < ?"] if after is not None else []
-    args: list[object] = [after] if after is not None else []
+    where = [BELOW] if after is not None else []
+    args: list[object] = [after, after] if after is not None else []
     for column in ("tenant", "user", "name", "parent"):
         value = getattr(wanted, column)
         if value is not None:
@@ -83,7 +91,7 @@ def list_jobs(
         args.append(wanted.tag)
     condition = f"WHERE {' AND '.join(where)}" if where else ""
     found = connection.execute(
-        f"SELECT {rows.JOB} FROM jobs {condition} ORDER BY id DESC LIMIT ?", (*args, limit)
+        f"SELECT {rows.JOB} FROM jobs {condition} ORDER BY rowid DESC LIMIT ?", (*args, limit)
     )
     return [rows.job(row) for row in found]
 

@@ -122,7 +122,7 @@ def chunks(values: Sequence[Any], size: int = 500) -> Iterable[Sequence[Any]]:
         yield values[start : start + size]
 
 
-PARTS = (400, 100, 20, 1)
+PARTS = (500, 100, 10, 1)
 """How many rows one statement takes: few shapes, so that each is prepared once."""
 
 
@@ -134,3 +134,13 @@ def parts(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
         while len(values) - done >= size:
             yield values[done : done + size]
             done += size
+
+
+@lru_cache
+def insert(table: str, width: int, rows: int) -> str:
+    return f"INSERT INTO {table} VALUES {placeholders(width, rows)}"
+
+
+def placeholders(width: int, rows: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return ", ".join([row] * rows)

@@ -4,7 +4,7 @@ while the token holds."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -12,11 +12,20 @@ from typing import Any
 from fairlane.ledger.shapes import Settled, Settlement, Stale
 from fairlane.ledger.sqlite.fanout import cell_ended
 from fairlane.ledger.sqlite.money import refund
-from fairlane.ledger.sqlite.rows import INLINE, chunks, facts_text, marks, parts
+from fairlane.ledger.sqlite.rows import (
+    INLINE,
+    chunks,
+    facts_text,
+    insert,
+    marks,
+    parts,
+    placeholders,
+)
+from fairlane.ledger.sqlite.slots import free
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact, place, started
-from fairlane.model.lease import Lease, Slot
+from fairlane.model.lease import Lease
 from fairlane.model.state import ENDED, MOVES, Move, State
 
 COMPLETE = """
@@ -56,16 +65,6 @@ def update(statement: str, values: tuple[str, ...], rows: int) -> str:
     """`FROM v` with its values; written so that sqlite3 counts the rows it changes."""
     numbered = re.sub(r"\bv\.(\w+)", lambda name: f"v.column{values.index(name[1]) + 1}", statement)
     return numbered.replace("FROM v", f"FROM (VALUES {placeholders(len(values), rows)}) AS v")
-
-
-@lru_cache
-def insert(table: str, width: int, rows: int) -> str:
-    return f"INSERT INTO {table} VALUES {placeholders(width, rows)}"
-
-
-def placeholders(width: int, rows: int) -> str:
-    row = f"({', '.join('?' * width)})"
-    return ", ".join([row] * rows)
 
 
 def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
@@ -132,7 +131,7 @@ def _with_consequences(
     outcomes: list[Settled | Stale],
 ) -> list[Settled | Stale]:
     """Slots freed or kept, and fan-outs that end with their last cell."""
-    kept = _free_slots(tx, items, {item.lease.token for item in winners})
+    kept = free(tx, items, {item.lease.token for item in winners})
     ended = {
         item.lease.job: cell_ended(tx, item.lease.parent, item.now)
         for item in winners
@@ -313,38 +312,4 @@ def _requeue_row(item: Settlement, seq: int) -> tuple[Any, ...]:
         item.band,
         lease.job,
         lease.token,
-    )
-
-
-def _free_slots(
-    tx: Transaction, items: Iterable[Settlement], winners: set[str]
-) -> dict[str, tuple[Slot, ...]]:
-    """Rates run on by themselves. Everything else of a token goes, unless its call may still be
-    open and the service is strict about it; a user's own cap never waits for that."""
-    kept: dict[str, tuple[Slot, ...]] = {}
-    if tx.execute("SELECT 1 FROM slots LIMIT 1").fetchone() is None:
-        return kept
-    for item in items:
-        token = item.lease.token
-        if item.closed or not item.strict:
-            tx.execute("DELETE FROM slots WHERE token = ? AND until IS NULL", (token,))
-            if item.closed:
-                _free_overrun(tx, token)
-        elif token in winners:
-            kept[token] = keep_until(tx, token, item.lease.deadline)
-    return kept
-
-
-def _free_overrun(tx: Transaction, token: str) -> None:
-    """Whoever closed its call frees what was kept for it. A rate's row is not kept: it is due."""
-    tx.execute("DELETE FROM slots WHERE token = ? AND pool NOT LIKE 'rate:%'", (token,))
-
-
-def keep_until(tx: Transaction, token: str, until: int) -> tuple[Slot, ...]:
-    """The token's slots stay taken until then, except its user's own."""
-    tx.execute("DELETE FROM slots WHERE token = ? AND pool LIKE 'user:%'", (token,))
-    tx.execute("UPDATE slots SET until = ? WHERE token = ? AND until IS NULL", (until, token))
-    return tuple(
-        Slot(pool, n, end)
-        for pool, n, end in tx.execute("SELECT pool, n, until FROM slots WHERE token = ?", (token,))
     )

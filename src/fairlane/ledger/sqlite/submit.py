@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from fairlane.errors import FairlaneError, KeyReused
@@ -12,19 +13,20 @@ from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
 from fairlane.ledger.sqlite.rows import INLINE, chunks, dumps, marks, parts, plan_text
 from fairlane.ledger.sqlite.tally import Who
 from fairlane.ledger.sqlite.writer import Transaction
-from fairlane.model.job import fair_user
 from fairlane.policy.admission import HOUR, Quota, Usage, admit
 
-COLUMNS = (
-    "id, tenant, key, user, name, state, plan, lane, input, model, duration, tier, level, timeout, "
-    "ready_at, give_up_at, created_at, parent, cell, cells, cells_left, tags, callback, trace"
+PLAIN = (
+    "id, tenant, key, user, name, plan, lane, input, model, duration, tier, level, timeout, "
+    "ready_at, give_up_at, created_at"
 )
+NOTHING = Usage()
+FULL = f"{PLAIN}, parent, cell, cells, cells_left, tags, callback, trace"
 
 
 @lru_cache
-def insert(jobs: int) -> str:
-    marks = ", ".join("?" * len(COLUMNS.split(", ")))
-    return f"INSERT INTO jobs ({COLUMNS}) VALUES {', '.join([f'({marks})'] * jobs)}"
+def insert(columns: str, jobs: int) -> str:
+    marks = ", ".join("?" * len(columns.split(", ")))
+    return f"INSERT INTO jobs ({columns}) VALUES {', '.join([f'({marks})'] * jobs)}"
 
 
 def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
@@ -58,38 +60,51 @@ def _known(tx: Transaction, items: Sequence[Submission]) -> set[str]:
 
 
 def _insert(tx: Transaction, items: list[Submission]) -> None:
-    for part in parts(items):
-        values: list[Any] = []
-        for item in part:
-            inline = len(item.input) <= INLINE
-            if not inline:
-                tx.execute("INSERT INTO inputs VALUES (?, ?)", (item.id, item.input))
-            values += _row(item, item.input if inline else None)
-            if not item.cells:
-                tx.touched.append(item.id)
-        tx.execute(insert(len(part)), values)
+    """Most jobs are plain; a plain row binds a third fewer values."""
+    plain: list[tuple[Any, ...]] = []
+    full: list[tuple[Any, ...]] = []
+    for item in items:
+        row, more = _row(item)
+        if len(item.input) > INLINE:
+            tx.execute("INSERT INTO inputs VALUES (?, ?)", (item.id, item.input))
+        if any(more):
+            full.append(row + _rest(item))
+        else:
+            plain.append(row)
+    for columns, rows in ((PLAIN, plain), (FULL, full)):
+        for part in parts(rows):
+            tx.execute(insert(columns, len(part)), list(chain.from_iterable(part)))
+    tx.touched += [item.id for item in items if not item.cells]
 
 
-def _row(item: Submission, text: str | None) -> tuple[Any, ...]:
+def _row(item: Submission) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What every job has, and what makes it more than plain."""
+    (id_, tenant, key, user, _, name, plan, text, model, duration, tier, timeout, *more) = item
+    ready_at, give_up_at, created_at, tags, callback, trace, _, _, _, _, parent, _, cells = more
+    row = (
+        id_,
+        tenant,
+        key,
+        user,
+        name,
+        plan_text(plan),
+        plan[0].lane,
+        text if len(text) <= INLINE else None,
+        model,
+        duration,
+        tier,
+        tier,
+        timeout,
+        ready_at,
+        give_up_at,
+        created_at,
+    )
+    return row, (tags, callback, trace, parent, cells)
+
+
+def _rest(item: Submission) -> tuple[Any, ...]:
     cells = len(item.cells)
     return (
-        item.id,
-        item.tenant,
-        item.key,
-        item.user,
-        item.name,
-        "queued",
-        plan_text(item.plan),
-        item.plan[0].lane,
-        text,
-        item.model,
-        item.duration,
-        item.tier,
-        item.tier,
-        item.timeout,
-        item.ready_at,
-        item.give_up_at,
-        item.created_at,
         item.parent,
         dumps(item.cell) if item.cell else None,
         cells,
@@ -139,19 +154,19 @@ class _Quotas:
         if item.refusal is not None:
             return item.refusal
         jobs = len(item.cells) or 1
-        quota = self._own(item)
-        who = fair_user(item.tenant, item.user, item.key)
-        tally = self._tx.tally
+        quota, who, tally = self._own(item), item.who, self._tx.tally
+        usage = NOTHING
         if quota.counts_user:
             last_hour, oldest = self._hour(item, who) if quota.per_hour else (0, 0)
             usage = Usage(tally.pending(who), last_hour, oldest, tally.queued)
-        else:
+        elif quota.waiting < tally.queued + jobs:
             usage = Usage(waiting=tally.queued)
-        refused = admit(quota, usage, jobs)
+        refused = None if usage is NOTHING else admit(quota, usage, jobs)
         if refused is None:
             tally.queued += jobs
             tally.changed(who, jobs)
-            self._accepted[who] = self._accepted.get(who, 0) + jobs
+            if quota.per_hour:
+                self._accepted[who] = self._accepted.get(who, 0) + jobs
         return refused
 
     def _own(self, item: Submission) -> Quota:
@@ -182,7 +197,8 @@ class _Quotas:
         mine = "user = ?" if item.user is not None else "user IS NULL AND key = ?"
         number, oldest = self._tx.execute(
             f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = ? AND {mine} "
-            "AND id >= ? AND created_at > ? AND cells = 0",
+            "AND rowid >= (SELECT rowid FROM jobs WHERE id >= ? ORDER BY id LIMIT 1) "
+            "AND created_at > ? AND cells = 0",
             (item.tenant, item.user if item.user is not None else item.key, floor(since), since),
         ).fetchone()
         return number, oldest or 0

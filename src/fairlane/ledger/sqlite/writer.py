@@ -53,8 +53,8 @@ class Answer(NamedTuple):
 
 
 class Writer:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, wrote: Callable[[int], None]) -> None:
+        self._connection, self._wrote = connection, wrote
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._closed = False
@@ -108,6 +108,7 @@ class Writer:
                 self._loop.call_soon_threadsafe(_deliver, answers)
             except RuntimeError:
                 break  # the loop is gone, and with it everybody who waited
+            self._wrote(sum(len(call.items) for call in calls))
             if last:
                 break
 

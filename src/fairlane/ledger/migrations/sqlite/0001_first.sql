@@ -15,7 +15,7 @@ CREATE TABLE jobs (
     key           TEXT    NOT NULL,
     user          TEXT,
     name          TEXT    NOT NULL,
-    state         TEXT    NOT NULL,
+    state         TEXT    NOT NULL DEFAULT 'queued',
     plan          TEXT    NOT NULL,
     step          INTEGER NOT NULL DEFAULT 0,
     lane          TEXT    NOT NULL,
@@ -62,7 +62,7 @@ CREATE TABLE jobs (
     ended_by      TEXT   -- the token that completed it
 );
 
-CREATE INDEX jobs_by_user  ON jobs (tenant, user, id);
+CREATE INDEX jobs_by_user  ON jobs (user, tenant); -- newest last, as rowids are
 CREATE INDEX jobs_finished ON jobs (finished_at); -- live jobs stand at its front, as NULL
 CREATE INDEX jobs_leased   ON jobs (lease_until)           WHERE token IS NOT NULL;
 CREATE INDEX jobs_give_up  ON jobs (give_up_at)            WHERE give_up_at IS NOT NULL;

@@ -1,0 +1,42 @@
+"""Checkpoints: what the log has gathered moves into the file, beside the writer instead of inside
+one of its commits. Only speed depends on it; the log alone is durable."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+from fairlane.ledger.sqlite.connect import connect
+
+EVERY = 10_000
+"""Rows written between two checkpoints."""
+
+
+class Checkpoints:
+    def __init__(self, path: Path) -> None:
+        self._path, self._rows = path, 0
+        self._due, self._over = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="fairlane-checkpoint", daemon=True)
+        self._thread.start()
+
+    def wrote(self, rows: int) -> None:
+        self._rows += rows
+        if self._rows >= EVERY:
+            self._rows = 0
+            self._due.set()
+
+    def close(self) -> None:
+        self._over = True
+        self._due.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        connection = connect(self._path)
+        while self._due.wait() and not self._over:
+            self._due.clear()
+            try:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            except sqlite3.OperationalError:
+                continue  # a full disk, say: the writer will tell its callers
+        connection.close()

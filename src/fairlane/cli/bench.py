@@ -41,7 +41,7 @@ def run(short: bool, runs: int, jobs: int, as_json: bool) -> None:
 def _figures(runs: int, jobs: int, *, short: bool) -> Iterator[Figure]:
     for n in (100, 1000):
         values = measure.repeat(runs, partial(measure.batch_submits, jobs, n))
-        yield Figure("batch submits", f"n = {n}, {measure.LANES} callers", "jobs/s", values)
+        yield Figure("batch submits", f"n = {n}, {measure.CALLERS} callers", "jobs/s", values)
     few = max(200, jobs // 50)
     for callers, number in ((1, few), (50, jobs // 4)):
         values = measure.repeat(runs, partial(measure.single_submits, number, callers))

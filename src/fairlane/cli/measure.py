@@ -32,8 +32,8 @@ from fairlane.presets import tasks
 
 PAYLOAD = {"text": "x" * 187}
 USERS = 100
-LANES = 16
-"""Callers, or lanes of work, at once: while one waits for its commit, others prepare theirs."""
+CALLERS, LANES = 50, 16
+"""Who submits, and lanes of work, at once: while one waits for its commit, others prepare theirs."""
 
 NAMES = tasks().tiers.names
 
@@ -80,7 +80,7 @@ async def batch_submits(jobs: int, n: int) -> float:
             for batch in batches:
                 await engine.submit_many(batch)
 
-        return jobs / await _timed(*(caller() for _ in range(LANES)))
+        return jobs / await _timed(*(caller() for _ in range(CALLERS)))
 
 
 async def single_submits(jobs: int, callers: int) -> float:

@@ -13,6 +13,7 @@ from fairlane.ids import token
 from fairlane.index.index import Proposal
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.model.lease import Lease
+from fairlane.model.make import maker
 from fairlane.model.service import user_pool
 from fairlane.model.state import State
 from fairlane.model.step import service_of
@@ -21,6 +22,8 @@ from fairlane.model.worker import Loaded, Worker
 PAUSE = 0.02
 """Seconds a waiting claim rests after its proposals were refused, or while the index is not ready:
 what is wrong is being put right."""
+
+confirmation = maker(Confirmation)
 
 TRIES = 3
 """Rounds of proposals that were all refused before a claim comes back empty-handed."""
@@ -101,25 +104,24 @@ def _confirmations(core: Core, worker: Worker, proposals: Sequence[Proposal]) ->
         cap = tier.max_running_per_user
         if cap:
             pools = pools | {user_pool(entry.user)}
-        found.append(
-            Confirmation(
-                lease_token,
-                entry.id,
-                entry.rev,
-                entry.lane,
-                tier.name,
-                entry.user,
-                slots,
-                pools,
-                cap,
-                worker.id,
-                worker.region,
-                entry.cost,
-                worker.lease,
-                now,
-                core.epoch,
-            )
+        values = (
+            lease_token,
+            entry.id,
+            entry.rev,
+            entry.lane,
+            tier.name,
+            entry.user,
+            slots,
+            pools,
+            cap,
+            worker.id,
+            worker.region,
+            entry.cost,
+            worker.lease,
+            now,
+            core.epoch,
         )
+        found.append(confirmation(values))
     return found
 
 

@@ -18,11 +18,14 @@ from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome, Unwritte
 from fairlane.model.catalog import checked_name
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band, NewJob, fair_user
+from fairlane.model.make import maker
 from fairlane.model.step import Plan
 from fairlane.policy.admission import admit_duration
 
 SECOND = 1_000_000
 MOST_LANES = 64
+
+new_submission, entry = maker(Submission), maker(Entry)
 
 
 class Caller(NamedTuple):
@@ -124,11 +127,12 @@ def _entries(
     for submission, on, outcome in zip(prepared, terms, outcomes, strict=True):
         if not isinstance(outcome, Accepted):
             continue
+        rank, cap = on.rank, on.cap
         for each in submission.cells or (submission,):
             first, model, ready_at = each.plan[0], each.model, each.ready_at
             cost = cost_of(first.service, model)
-            place = (first.lane, tier_band, on.rank, ready_at, ready_at, each.who, model, cost)
-            entries.append(Entry(each.id, 1, *place, on.cap, on.rank))
+            place = (first.lane, tier_band, rank, ready_at, ready_at, each.who, model, cost)
+            entries.append(entry((each.id, 1, *place, cap, rank)))
     return entries
 
 
@@ -142,7 +146,7 @@ def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: 
     first = terms.plan[0]
     limits = core.catalog.limits
     ready_at = max(now, run_at) if run_at else now
-    submission = Submission(
+    values = (
         core.ids.new(now),
         caller.tenant,
         caller.key,
@@ -163,7 +167,13 @@ def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: 
         request.trace,
         terms.quota,
         admit_duration(terms.tier, duration) if duration else None,
+        None,
+        0,
+        None,
+        None,
+        (),
     )
+    submission = new_submission(values)
     if request.idempotency_key is not None:
         submission = submission._replace(
             idempotency=_idempotency(caller, request),

@@ -6,6 +6,7 @@ from fairlane.index.memory.flows import Account, Flow, Ranking, by_age, by_order
 from fairlane.index.memory.line import NOBODY
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
+from fairlane.model.make import maker
 from fairlane.model.service import Affinity, Fairness, Service
 from fairlane.model.step import Lane
 from fairlane.policy.aging import Starts, level
@@ -20,6 +21,8 @@ KEEP_ACCOUNTS = 60_000_000
 """How long a user who has left is remembered at the least."""
 
 MOST_NAMES = 100_000
+
+candidate = maker(Candidate)
 KINDS = {Band.SKIP: Kind.SKIP, Band.FRONT: Kind.FRONT}
 
 
@@ -66,7 +69,7 @@ class Queue:
         reached = level(rank, now - since, thresholds)
         if reached < rank or now - since >= patience:
             score = flow.line.head[0]
-            return Candidate(reached, since, score, since, flow.name, rank, Kind.AGED), fresh
+            return candidate((reached, since, score, since, flow.name, rank, Kind.AGED)), fresh
         return None, fresh
 
     def warm(self, model: str) -> Candidate | None:
@@ -79,7 +82,7 @@ class Queue:
 
     def _candidate(self, flow: Flow, at_level: int, kind: Kind) -> Candidate:
         score = flow.line.head[0]
-        return Candidate(at_level, flow.order(), score, flow.since(), flow.name, self.rank, kind)
+        return candidate((at_level, flow.order(), score, flow.since(), flow.name, self.rank, kind))
 
 
 class Desk:

@@ -21,13 +21,14 @@ from fairlane.index.memory.wake import has_work_for
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
 from fairlane.model.lease import Slot
+from fairlane.model.make import maker
 from fairlane.model.service import is_user_pool, user_of_pool
 from fairlane.model.step import Lane, service_of
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_LOAD, Average
 from fairlane.policy.health import Failure
 
-DUE_A_CLAIM, LOOK_AGAIN = 128, 5_000_000
+DUE_A_CLAIM, LOOK_AGAIN, held = 128, 5_000_000, maker(Held)
 
 
 class MemoryIndex:
@@ -38,8 +39,7 @@ class MemoryIndex:
         self.new_token = new_token or Tokens().new
         self._clear("")
         self.loads = Average(FIRST_LOAD)
-        self.idle = Idle()
-        self.gates = Gates()
+        self.idle, self.gates = Idle(), Gates()
 
     def _clear(self, epoch: str) -> None:
         self._epoch, self._loading = epoch, True
@@ -169,7 +169,7 @@ class MemoryIndex:
         self, token: str, entry: Entry, slots: tuple[Slot, ...], region: str | None, now: int
     ) -> None:
         """File a picked job as held."""
-        self.held[token] = Held(token, entry, slots, now)
+        self.held[token] = held((token, entry, slots, now))
         self.held_revs[entry.id] = entry.rev
         if self.gates:
             self.gates.let_through(service_of(entry.lane), region, token)

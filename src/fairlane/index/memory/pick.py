@@ -14,6 +14,7 @@ from fairlane.index.memory.pools import SlotPool
 from fairlane.index.memory.wake import serves
 from fairlane.model.entry import Entry
 from fairlane.model.lease import Slot
+from fairlane.model.make import maker
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.affinity import Pick, stays
 from fairlane.policy.aging import HOLD_AFTER
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 HOLD_FOR = 30_000_000
 """A reservation ends this long after the last worker that could serve it has asked."""
+
+
+heads, proposal = maker(Heads), maker(Proposal)
 
 
 class Hold(NamedTuple):
@@ -118,7 +122,7 @@ class Round:
                     known = found[candidate.kind]
                     if known is None or candidate < known:
                         found[candidate.kind] = candidate
-        view.heads = Heads(*found)
+        view.heads = heads(tuple(found))
         return view.heads
 
     def _candidates(self, queue: Queue) -> Candidates:
@@ -209,7 +213,7 @@ class Round:
         index.hand_out(token, entry, slots, self.worker.region, now)
         self.loaded = self.loaded.after(entry.model, now)
         self._touched(view, flow.queue, entry.rank)
-        return Proposal(token, entry, slots)
+        return proposal((token, entry, slots))
 
     def _park(self, view: View, flow: Flow) -> None:
         self.index.park(view.desk, flow)

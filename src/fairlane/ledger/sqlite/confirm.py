@@ -14,6 +14,7 @@ from fairlane.ledger.sqlite.slots import take, take_all
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Band, Job
 from fairlane.model.lease import Lease
+from fairlane.model.make import maker
 from fairlane.model.state import Move, moved
 
 COLUMNS = (
@@ -24,6 +25,7 @@ COLUMNS = (
 
 Row = tuple[Any, ...]
 BANDS = tuple(Band)
+lease = maker(Lease)
 
 
 @lru_cache
@@ -143,7 +145,7 @@ def _lease(item: Confirmation, row: Row, text: str, context: dict[str, Any]) -> 
     (token, job, fence, rev, name, plan_text, step, attempt, _, *more) = row
     tenant, tier, level, model, region, worker, *times, lane, band, paid_at, parent, trace = more
     started_at, lease_until, deadline, created_at, waited, seq, written = times
-    return Lease(
+    values = (
         job,
         token,
         fence,
@@ -175,6 +177,7 @@ def _lease(item: Confirmation, row: Row, text: str, context: dict[str, Any]) -> 
         parent,
         trace,
     )
+    return lease(values)
 
 
 # --- those that did not start ------------------------------------------------------------------

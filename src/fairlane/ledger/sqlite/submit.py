@@ -13,6 +13,7 @@ from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
 from fairlane.ledger.sqlite.rows import INLINE, chunks, dumps, marks, parts, plan_text
 from fairlane.ledger.sqlite.tally import Who
 from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.make import maker
 from fairlane.policy.admission import HOUR, Quota, Usage, admit
 
 PLAIN = (
@@ -20,6 +21,7 @@ PLAIN = (
     "ready_at, give_up_at, created_at"
 )
 NOTHING = Usage()
+accepted_as = maker(Accepted)
 FULL = f"{PLAIN}, parent, cell, cells, cells_left, tags, callback, trace"
 
 
@@ -35,7 +37,7 @@ def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
     outcomes: list[SubmitOutcome] = []
     accepted: list[Submission] = []
     for item in items:
-        outcome: SubmitOutcome = Accepted(item.id)
+        outcome: SubmitOutcome = accepted_as((item.id,))
         if item.id in known:
             pass  # run again after a lost answer
         elif (earlier := _earlier(tx, item)) is not None:
@@ -52,9 +54,11 @@ def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
 
 
 def _known(tx: Transaction, items: Sequence[Submission]) -> set[str]:
+    """Ids that are there already. One that is newer than all is not."""
+    newest = tx.tally.newest
     return {
         row[0]
-        for part in chunks([item.id for item in items])
+        for part in chunks([item.id for item in items if item.id <= newest])
         for row in tx.execute(f"SELECT id FROM jobs WHERE id IN ({marks(part)})", part)
     }
 
@@ -75,6 +79,7 @@ def _insert(tx: Transaction, items: list[Submission]) -> None:
         for part in parts(rows):
             tx.execute(insert(columns, len(part)), list(chain.from_iterable(part)))
     tx.touched += [item.id for item in items if not item.cells]
+    tx.tally.newest = max([tx.tally.newest, *(item.id for item in items)])
 
 
 def _row(item: Submission) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -12,10 +12,12 @@ Who = str
 
 
 class Tally:
-    """`queued` jobs in line, and for everybody who has any, how many jobs queued or running."""
+    """`queued` jobs in line, for everybody who has any how many jobs queued or running, and the
+    `newest` id ever written."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.queued = 0
+        self.newest = connection.execute("SELECT coalesce(max(id), '') FROM jobs").fetchone()[0]
         self.pending: dict[Who, int] = {}
         for tenant, user, key, state, number in connection.execute(
             "SELECT tenant, user, key, state, count(*) FROM jobs "
@@ -29,12 +31,12 @@ class Tally:
 class Draft:
     """The tally as one transaction would leave it."""
 
-    __slots__ = ("_changes", "_tally", "queued")
+    __slots__ = ("_changes", "_tally", "newest", "queued")
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._changes: dict[Who, int] = {}
-        self.queued = tally.queued
+        self.queued, self.newest = tally.queued, tally.newest
 
     def pending(self, who: Who) -> int:
         return self._tally.pending.get(who, 0) + self._changes.get(who, 0)
@@ -45,7 +47,7 @@ class Draft:
 
     def commit(self) -> None:
         tally = self._tally
-        tally.queued = self.queued
+        tally.queued, tally.newest = self.queued, self.newest
         for who, change in self._changes.items():
             left = tally.pending.get(who, 0) + change
             if left:

@@ -33,7 +33,7 @@ from fairlane.presets import tasks
 PAYLOAD = {"text": "x" * 187}
 USERS = 100
 CALLERS, LANES = 50, 16
-"""Who submits, and lanes of work, at once: while one waits for its commit, others prepare theirs."""
+"""Who submits, and who works, at once: while one waits for its commit, others prepare theirs."""
 
 NAMES = tasks().tiers.names
 

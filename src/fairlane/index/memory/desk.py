@@ -116,13 +116,14 @@ class Desk:
         if flow is None:
             flow = self.flows[name] = self._flow(name, entry)
             flow.queue.flows[name] = flow
-        flow.line.add((entry.score, entry.id))
-        if not flow.parked and flow.line.head[1] == entry.id:
+        job, lane, line = entry.id, entry.lane, flow.line
+        line.add((entry.score, job))
+        if line.head[1] == job and not flow.parked:
             flow.queue.push(flow)
         if flow.account is not None:
             flow.account.waiting += 1
         flow.queue.count += 1
-        self.lanes[entry.lane] = self.lanes.get(entry.lane, 0) + 1
+        self.lanes[lane] = self.lanes.get(lane, 0) + 1
 
     def remove(self, entry: Entry) -> None:
         """A waiting job is out of its line."""

@@ -43,8 +43,7 @@ class MemoryIndex:
 
     def _clear(self, epoch: str) -> None:
         self._epoch, self._loading = epoch, True
-        self.waiting: dict[str, Entry] = {}
-        self.held: dict[str, Held] = {}
+        self.waiting, self.held = dict[str, Entry](), dict[str, Held]()
         self.desks: dict[str, Desk] = {}
         self.pools = Pools()
         self.pools.configure(self.catalog.all_pools())
@@ -91,12 +90,13 @@ class MemoryIndex:
                 self.waiting[job] = entry._replace(announced=rank)
 
     def _is_news(self, entry: Entry) -> bool:
-        known = self.waiting.get(entry.id)
-        if known is not None and known.rev >= entry.rev:
+        job, rev = entry[:2]
+        known = self.waiting.get(job)
+        if known is not None and known.rev >= rev:
             return False
-        if self._gone and self._gone.get(entry.id, 0) >= entry.rev:
+        if self._gone and self._gone.get(job, 0) >= rev:
             return False
-        return self.held_revs.get(entry.id, 0) < entry.rev
+        return self.held_revs.get(job, 0) < rev
 
     def _add(self, entry: Entry, now: int) -> None:
         desk = self._desk(entry)

@@ -20,8 +20,9 @@ from fairlane.ledger.sqlite.tally import Draft, Tally
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 
-MOST_CALLS = 256
-"""Calls that share one transaction at the most."""
+MOST_CALLS, MOST_ITEMS = 256, 2500
+"""What shares one transaction at the most. While it is written, the callers of the last one prepare
+what comes next."""
 
 
 class Transaction:
@@ -113,8 +114,8 @@ class Writer:
                 break
 
     def _gather(self, first: Call) -> tuple[list[Call], bool]:
-        calls = [first]
-        while len(calls) < MOST_CALLS:
+        calls, items = [first], len(first.items)
+        while len(calls) < MOST_CALLS and items < MOST_ITEMS:
             try:
                 call = self._calls.get_nowait()
             except queue.Empty:
@@ -122,6 +123,7 @@ class Writer:
             if call is None:
                 return calls, True
             calls.append(call)
+            items += len(call.items)
         return calls, False
 
     def _commit(self, calls: list[Call]) -> list[Answer]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.errors import FairlaneError
+from fairlane.ledger import rows
 from fairlane.ledger.shapes import Change, PoolLimit, SettingChange
-from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.money import MINT, account_of, balance, transfer
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Json

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from fairlane.ledger.rows import loads, plan
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.ledger.sqlite.context import contexts, large_inputs
 from fairlane.ledger.sqlite.history import find
-from fairlane.ledger.sqlite.rows import loads, parts, plan
+from fairlane.ledger.sqlite.rows import parts
 from fairlane.ledger.sqlite.slots import take, take_all
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Band, Job

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.ledger.sqlite.rows import chunks, loads, marks
+from fairlane.ledger.rows import step_context
+from fairlane.ledger.sqlite.rows import chunks, marks
 from fairlane.ledger.sqlite.writer import Transaction
 
 
@@ -31,18 +32,4 @@ def large_inputs(tx: Transaction, jobs: Sequence[str]) -> dict[str, str]:
         for job, text in tx.execute(
             f"SELECT job, input FROM inputs WHERE job IN ({marks(part)})", part
         )
-    }
-
-
-def step_context(
-    step: int, service: str, output: str | None, metrics: str | None, attempts: int
-) -> dict[str, Any]:
-    name = f"step_{step}_{service}"
-    return {
-        name: {
-            "status": "SUCCESS",
-            "data": loads(output) if output else None,
-            "metrics": loads(metrics) if metrics else {},
-        },
-        f"{name}__attempts": attempts,
     }

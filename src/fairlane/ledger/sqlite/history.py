@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.ledger.sqlite import rows
+from fairlane.ledger import rows
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.event import Fact, implied
 from fairlane.model.job import Job

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fairlane.ledger import rows
 from fairlane.ledger.shapes import Renewal
-from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.fanout import cell_ended
 from fairlane.ledger.sqlite.history import find, write_events
 from fairlane.ledger.sqlite.money import refund

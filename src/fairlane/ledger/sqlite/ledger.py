@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fairlane.errors import FairlaneError, SetupError
+from fairlane.ledger import rows
 from fairlane.ledger.shapes import (
     Change,
     Confirmation,
@@ -32,7 +33,7 @@ from fairlane.ledger.shapes import (
     Unwritten,
     Written,
 )
-from fairlane.ledger.sqlite import admin, leases, money, moves, reads, rows
+from fairlane.ledger.sqlite import admin, leases, money, moves, reads
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
 from fairlane.ledger.sqlite.connect import Ownership, connect, migrate

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
+from fairlane.ledger import rows
 from fairlane.ledger.shapes import Ended, Reopened, Request, Skipped
-from fairlane.ledger.sqlite import rows
 from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
 from fairlane.ledger.sqlite.history import find, write_events
 from fairlane.ledger.sqlite.money import SKIPS, account_of, balance, is_done, refund, transfer

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from fairlane.ledger import rows
+from fairlane.ledger.rows import step_context
 from fairlane.ledger.shapes import Counts, Filter, LiveSlot
-from fairlane.ledger.sqlite import rows
-from fairlane.ledger.sqlite.context import step_context
+from fairlane.ledger.sqlite.rows import chunks, marks
 from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
 from fairlane.model.event import Event, implied, numbered
@@ -21,9 +22,9 @@ from fairlane.model.step import service_of
 def jobs(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Job]:
     return {
         row[0]: rows.job(row)
-        for part in rows.chunks(ids)
+        for part in chunks(ids)
         for row in connection.execute(
-            f"SELECT {rows.JOB} FROM jobs WHERE id IN ({rows.marks(part)})", part
+            f"SELECT {rows.JOB} FROM jobs WHERE id IN ({marks(part)})", part
         )
     }
 

@@ -9,18 +9,11 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
+from fairlane.ledger.rows import INLINE, facts_text
 from fairlane.ledger.shapes import Settled, Settlement, Stale
 from fairlane.ledger.sqlite.fanout import cell_ended
 from fairlane.ledger.sqlite.money import refund
-from fairlane.ledger.sqlite.rows import (
-    INLINE,
-    chunks,
-    facts_text,
-    insert,
-    marks,
-    parts,
-    placeholders,
-)
+from fairlane.ledger.sqlite.rows import chunks, insert, marks, parts, placeholders
 from fairlane.ledger.sqlite.slots import free
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.attempt import Outcome

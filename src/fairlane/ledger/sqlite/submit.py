@@ -9,8 +9,9 @@ from typing import Any
 
 from fairlane.errors import FairlaneError, KeyReused
 from fairlane.ids import floor
+from fairlane.ledger.rows import INLINE, dumps, plan_text
 from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
-from fairlane.ledger.sqlite.rows import INLINE, chunks, dumps, marks, parts, plan_text
+from fairlane.ledger.sqlite.rows import chunks, marks, parts
 from fairlane.ledger.sqlite.tally import Who
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.make import maker

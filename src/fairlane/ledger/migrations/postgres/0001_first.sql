@@ -1,0 +1,262 @@
+-- Times are bigint microseconds since 1970. JSON is stored as text. Everything stands in the schema
+-- `fairlane`, which is the search path of every connection.
+
+CREATE TABLE meta (
+    name  text PRIMARY KEY,
+    value text NOT NULL
+);
+
+INSERT INTO meta VALUES ('epoch', '');
+
+-- What changes while a job lives stands here; large inputs stand in `inputs`, so that a change of
+-- state never rewrites them. A completed job's row tells its last attempt, output and events. Pages
+-- are filled by less than half, so that a claim and an ending find room beside the old row.
+CREATE TABLE jobs (
+    id            text COLLATE "C" PRIMARY KEY,
+    tenant        text   NOT NULL,
+    key           text   NOT NULL,
+    username      text,
+    name          text   NOT NULL,
+    state         text   NOT NULL DEFAULT 'queued',
+    plan          text   NOT NULL,
+    step          bigint NOT NULL DEFAULT 0,
+    lane          text   NOT NULL,
+    input         text,
+    output        text,  -- of the last step, with its metrics
+    metrics       text,
+    model         text   NOT NULL DEFAULT '',
+    duration      double precision NOT NULL DEFAULT 0,
+    tier          text   NOT NULL,
+    level         text   NOT NULL,
+    promoted_at   bigint,
+    band          bigint NOT NULL DEFAULT 2,
+    paid_at       bigint NOT NULL DEFAULT 0,
+    charge        text,
+    rev           bigint NOT NULL DEFAULT 1,
+    seq           bigint NOT NULL DEFAULT 1,
+    written       bigint NOT NULL DEFAULT 0,
+    attempt       bigint NOT NULL DEFAULT 0,
+    timeout       bigint NOT NULL,
+    token         text,
+    fence         bigint NOT NULL DEFAULT 0,
+    worker        text,
+    region        text,
+    lease         bigint, -- how long it lasts between two heartbeats
+    lease_until   bigint,
+    deadline      bigint,
+    started_at    bigint,
+    waited        bigint NOT NULL DEFAULT 0,
+    ready_at      bigint NOT NULL,
+    give_up_at    bigint,
+    created_at    bigint NOT NULL,
+    finished_at   bigint,
+    error_code    text,
+    error_message text,
+    progress      text,
+    parent        text COLLATE "C",
+    cell          text,
+    cells         bigint NOT NULL DEFAULT 0,
+    cells_left    bigint NOT NULL DEFAULT 0,
+    tags          text,
+    callback      text,
+    trace         text,
+    last_op       text,
+    ended_by      text   -- the token that completed it
+) WITH (
+    fillfactor = 45,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.1,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+CREATE INDEX jobs_by_user  ON jobs (username, tenant, id);
+CREATE INDEX jobs_live     ON jobs (id)          WHERE finished_at IS NULL;
+CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_leased   ON jobs (lease_until) WHERE token IS NOT NULL;
+CREATE INDEX jobs_give_up  ON jobs (give_up_at)  WHERE give_up_at IS NOT NULL;
+CREATE INDEX jobs_cells    ON jobs (parent, id)  WHERE parent IS NOT NULL;
+CREATE INDEX jobs_ended_badly ON jobs (state, id) WHERE state IN ('failed', 'dead');
+
+CREATE TABLE inputs (
+    job   text COLLATE "C" PRIMARY KEY,
+    input text NOT NULL
+);
+
+-- The output of a finished step, unless it stands in the job's row. Written once: a second success
+-- of a step has nowhere to go.
+CREATE TABLE steps (
+    job         text COLLATE "C" NOT NULL,
+    step        bigint NOT NULL,
+    service     text   NOT NULL,
+    output      text,
+    metrics     text,
+    attempts    bigint NOT NULL,
+    finished_at bigint NOT NULL,
+    PRIMARY KEY (job, step)
+);
+
+-- One row a lease that has ended, unless it completed its job. The token makes a repeated settle
+-- recognisable.
+CREATE TABLE attempts (
+    job        text COLLATE "C" NOT NULL,
+    fence      bigint NOT NULL,
+    token      text   NOT NULL,
+    step       bigint NOT NULL,
+    number     bigint NOT NULL,
+    worker     text   NOT NULL,
+    region     text,
+    started_at bigint NOT NULL,
+    ended_at   bigint NOT NULL,
+    outcome    text   NOT NULL,
+    fault      text,
+    message    text,
+    PRIMARY KEY (job, fence)
+);
+
+-- One row a move: the events it made, numbered `first`, `first` + 1, … without a gap over the job.
+CREATE TABLE events (
+    job   text COLLATE "C" NOT NULL,
+    first bigint NOT NULL,
+    body  text   NOT NULL,
+    PRIMARY KEY (job, first)
+);
+
+-- A slot row exists while the slot is taken. `until` is empty while its lease lives; then, or for a
+-- rate, it says when the slot is free again.
+CREATE TABLE pools (
+    name  text PRIMARY KEY,
+    size  bigint NOT NULL,
+    drain bigint NOT NULL DEFAULT 0 -- the highest number in use when the limit was last changed
+);
+
+CREATE TABLE slots (
+    pool  text   NOT NULL,
+    n     bigint NOT NULL CHECK (n > 0),
+    token text   NOT NULL,
+    job   text COLLATE "C" NOT NULL,
+    until bigint,
+    PRIMARY KEY (pool, n)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX slots_by_token ON slots (token);
+CREATE INDEX slots_until    ON slots (until) WHERE until IS NOT NULL;
+
+-- The last guard: whatever the code above it believes, a limit holds. Rows above a lowered limit
+-- count against it until they are gone.
+CREATE FUNCTION slots_within_limit() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE most bigint;
+BEGIN
+    SELECT size INTO most FROM pools WHERE name = NEW.pool;
+    IF most IS NOT NULL AND (
+        NEW.n > most OR (
+            EXISTS (SELECT 1 FROM slots s WHERE s.pool = NEW.pool AND s.n > most)
+            AND (SELECT count(*) FROM slots s WHERE s.pool = NEW.pool) >= most)) THEN
+        RAISE EXCEPTION 'no slot within the limit' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER slots_within_limit BEFORE INSERT ON slots
+FOR EACH ROW EXECUTE FUNCTION slots_within_limit();
+
+-- How many jobs are in line, in parts, so that transactions do not queue for one row.
+CREATE TABLE line (
+    part   bigint PRIMARY KEY,
+    queued bigint NOT NULL
+) WITH (fillfactor = 10);
+
+INSERT INTO line SELECT part, 0 FROM generate_series(0, 15) part;
+
+CREATE SEQUENCE outbox_seq;
+
+CREATE TABLE outbox (
+    seq  bigint PRIMARY KEY DEFAULT nextval('outbox_seq'),
+    jobs text[] NOT NULL
+);
+
+CREATE TABLE idempotency (
+    scope  text   NOT NULL,
+    key    text   NOT NULL,
+    hash   text   NOT NULL,
+    job    text COLLATE "C" NOT NULL,
+    at     bigint NOT NULL,
+    status text,
+    PRIMARY KEY (scope, key)
+);
+
+CREATE INDEX idempotency_by_age ON idempotency (at);
+CREATE INDEX idempotency_by_job ON idempotency (job);
+
+CREATE TABLE users (
+    tenant     text   NOT NULL,
+    id         text   NOT NULL,
+    tier       text   NOT NULL,
+    changed_at bigint NOT NULL,
+    PRIMARY KEY (tenant, id)
+);
+
+-- Limits of single users, where they differ from their tier's.
+CREATE TABLE quotas (
+    tenant   text NOT NULL,
+    username text NOT NULL,
+    pending  bigint,
+    per_hour bigint,
+    PRIMARY KEY (tenant, username)
+);
+
+-- Credits: append-only, double entry. Every operation's entries add up to nothing, every balance is
+-- the sum of its account's entries, and nobody but the house goes below zero.
+CREATE TABLE accounts (
+    name    text PRIMARY KEY,
+    balance bigint NOT NULL,
+    CHECK (balance >= 0 OR name LIKE 'house:%')
+);
+
+CREATE TABLE entries (
+    operation text   NOT NULL,
+    account   text   NOT NULL,
+    amount    bigint NOT NULL,
+    at        bigint NOT NULL,
+    note      text,
+    PRIMARY KEY (account, operation)
+);
+
+CREATE INDEX entries_by_operation ON entries (operation);
+
+CREATE FUNCTION is_final() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is append-only', TG_TABLE_NAME;
+END $$;
+
+CREATE TRIGGER entries_are_final BEFORE UPDATE OR DELETE ON entries
+FOR EACH ROW EXECUTE FUNCTION is_final();
+
+CREATE TABLE workers (
+    id           text COLLATE "C" PRIMARY KEY,
+    spec         text   NOT NULL,
+    state        text   NOT NULL,
+    heartbeat_at bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- Live changes win over the file until the file's own value changes.
+CREATE TABLE settings (
+    name       text PRIMARY KEY,
+    value      text   NOT NULL,
+    file_value text,
+    changed_at bigint NOT NULL
+);
+
+CREATE TABLE audit (
+    seq    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at     bigint NOT NULL,
+    actor  text   NOT NULL,
+    action text   NOT NULL,
+    target text   NOT NULL,
+    before text,
+    after  text
+);
+
+CREATE TRIGGER audit_is_final BEFORE UPDATE OR DELETE ON audit
+FOR EACH ROW EXECUTE FUNCTION is_final();

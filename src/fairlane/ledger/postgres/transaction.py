@@ -1,0 +1,28 @@
+"""What a verb of the ledger writes with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import asyncpg
+
+Row = asyncpg.Record
+
+
+class Transaction:
+    """One open transaction. Jobs a verb marks as touched are named in the outbox; every verb that
+    moves jobs in or out of line says so with `line`."""
+
+    __slots__ = ("execute", "executemany", "fetch", "fetchrow", "fetchval", "line", "touched")
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self.execute, self.executemany = connection.execute, connection.executemany
+        self.fetch, self.fetchrow = connection.fetch, connection.fetchrow
+        self.fetchval = connection.fetchval
+        self.touched: list[str] = []
+        self.line = 0
+
+
+Verb = Callable[[Transaction, Sequence[Any]], Awaitable[list[Any]]]
+"""Writes each item, in order, and returns as many outcomes."""

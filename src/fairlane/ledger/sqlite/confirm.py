@@ -6,27 +6,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from fairlane.ledger.rows import loads, plan
+from fairlane.ledger.grants import COLUMNS, granted
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.ledger.sqlite.context import contexts, large_inputs
 from fairlane.ledger.sqlite.history import find
 from fairlane.ledger.sqlite.rows import parts
 from fairlane.ledger.sqlite.slots import take, take_all
 from fairlane.ledger.sqlite.writer import Transaction
-from fairlane.model.job import Band, Job
+from fairlane.model.job import Job
 from fairlane.model.lease import Lease
-from fairlane.model.make import maker
 from fairlane.model.state import Move, moved
 
-COLUMNS = (
-    "token, id, fence, rev, name, plan, step, attempt, input, tenant, tier, level, model, region, "
-    "worker, started_at, lease_until, deadline, created_at, waited, seq, written, lane, band, "
-    "paid_at, parent, trace"
-)
-
 Row = tuple[Any, ...]
-BANDS = tuple(Band)
-lease = maker(Lease)
 
 
 @lru_cache
@@ -138,47 +129,8 @@ def _leases(
         row = rows.get(item.token)
         if row is not None:
             text = inputs[item.job] if row[8] is None else row[8]
-            found[item.token] = _lease(item, row, text, context.get(item.job, {}))
+            found[item.token] = granted(item, row, text, context.get(item.job, {}))
     return found
-
-
-def _lease(item: Confirmation, row: Row, text: str, context: dict[str, Any]) -> Lease:
-    (token, job, fence, rev, name, plan_text, step, attempt, _, *more) = row
-    tenant, tier, level, model, region, worker, *times, lane, band, paid_at, parent, trace = more
-    started_at, lease_until, deadline, created_at, waited, seq, written = times
-    values = (
-        job,
-        token,
-        fence,
-        rev,
-        name,
-        plan(plan_text),
-        step,
-        attempt,
-        loads(text),
-        context,
-        tenant,
-        item.user,
-        tier,
-        level,
-        model,
-        region,
-        worker,
-        item.cost,
-        started_at,
-        lease_until,
-        deadline,
-        created_at,
-        waited,
-        seq,
-        written,
-        lane,
-        BANDS[band],
-        paid_at,
-        parent,
-        trace,
-    )
-    return lease(values)
 
 
 # --- those that did not start ------------------------------------------------------------------

@@ -9,7 +9,17 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from fairlane.ledger.rows import INLINE, facts_text
+from fairlane.ledger.endings import (
+    AFTER,
+    attempt_row,
+    complete_row,
+    end_row,
+    fits,
+    requeue_row,
+    step_row,
+    unwritten,
+)
+from fairlane.ledger.rows import facts_text
 from fairlane.ledger.shapes import Settled, Settlement, Stale
 from fairlane.ledger.sqlite.fanout import cell_ended
 from fairlane.ledger.sqlite.money import refund
@@ -17,9 +27,8 @@ from fairlane.ledger.sqlite.rows import chunks, insert, marks, parts, placeholde
 from fairlane.ledger.sqlite.slots import free
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.attempt import Outcome
-from fairlane.model.event import EventType, Fact, place, started
 from fairlane.model.lease import Lease
-from fairlane.model.state import ENDED, MOVES, Move, State
+from fairlane.model.state import ENDED, Move, State
 
 COMPLETE = """
 UPDATE jobs SET state = 'completed', rev = rev + 1, seq = seq + 2, finished_at = v.now,
@@ -48,9 +57,6 @@ REQUEUE_VALUES = (
 )  # fmt: skip
 
 NOBODY = (None, "", 0, None)
-
-AFTER = {move: to[State.RUNNING] for move, to in MOVES.items() if State.RUNNING in to}
-"""Where each way of settling leads."""
 
 
 @lru_cache
@@ -167,11 +173,11 @@ def _write(tx: Transaction, items: Sequence[Settlement]) -> int:
     """Write what these settlements say. Returns how many of their tokens held."""
     completed = [item for item in items if item.move is Move.COMPLETE]
     others = [item for item in items if item.move is not Move.COMPLETE]
-    held = _update(tx, COMPLETE, COMPLETE_VALUES, [_complete_row(item) for item in completed])
-    steps = [_step_row(item) for item in completed if not _fits(item)]
+    held = _update(tx, COMPLETE, COMPLETE_VALUES, [complete_row(item) for item in completed])
+    steps = [step_row(item) for item in completed if not fits(item)]
     if others:
         held += _write_others(tx, others)
-        steps += [_step_row(item) for item in others if item.move is Move.ADVANCE]
+        steps += [step_row(item) for item in others if item.move is Move.ADVANCE]
     if held == len(items):
         _insert(tx, "steps", steps)
     return held
@@ -185,21 +191,16 @@ def _write_others(tx: Transaction, items: Sequence[Settlement]) -> int:
         facts = [*unwritten(lease), *item.facts]
         seq = lease.written + len(facts)
         events.append((lease.job, lease.written + 1, facts_text(facts)))
-        attempts.append(attempt_row(item, item.now))
+        attempts.append(attempt_row(item))
         if AFTER[item.move] is State.QUEUED:
-            requeues.append(_requeue_row(item, seq))
+            requeues.append(requeue_row(item, seq))
         else:
-            ends.append(_end_row(item, seq))
+            ends.append(end_row(item, seq))
     held = _update(tx, END, END_VALUES, ends) + _update(tx, REQUEUE, REQUEUE_VALUES, requeues)
     if held == len(items):
         _insert(tx, "attempts", attempts)
         _insert(tx, "events", events)
     return held
-
-
-def _fits(item: Settlement) -> bool:
-    """Whether the output of the last step stands in the job's row."""
-    return len(item.output or "") + len(item.metrics or "") <= INLINE
 
 
 def _update(
@@ -227,82 +228,3 @@ def _account_for(tx: Transaction, item: Settlement) -> None:
     tx.tally.changed(lease.user, -1)
     if lease.paid_at and item.move is not Move.COMPLETE and lease.step == 0:
         refund(tx, lease.job, item.now)
-
-
-def unwritten(lease: Lease) -> list[Fact]:
-    """What the job's row has implied since its events were last written down."""
-    where = place(lease.service, lease.step, len(lease.plan))
-    facts = [started(lease.started_at, where, lease.attempt, lease.worker, lease.region)]
-    if lease.seq - lease.written > 1:
-        facts.insert(0, Fact(EventType.WAITING, lease.queued_at, where))
-    return facts
-
-
-def attempt_row(item: Settlement, now: int) -> tuple[Any, ...]:
-    lease = item.lease
-    return (
-        lease.job,
-        lease.fence,
-        lease.token,
-        lease.step,
-        lease.attempt,
-        lease.worker,
-        lease.region,
-        lease.started_at,
-        now,
-        item.outcome,
-        item.fault,
-        item.message,
-    )
-
-
-def _step_row(item: Settlement) -> tuple[Any, ...]:
-    lease = item.lease
-    return (
-        lease.job,
-        lease.step,
-        lease.service,
-        item.output,
-        item.metrics,
-        lease.attempt,
-        item.now,
-    )
-
-
-def _complete_row(item: Settlement) -> tuple[Any, ...]:
-    lease = item.lease
-    if not _fits(item):
-        return (item.now, None, None, lease.job, lease.token)
-    return (item.now, item.output, item.metrics, lease.job, lease.token)
-
-
-def _end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
-    lease, error = item.lease, item.error
-    code, message = (error.code, error.message) if error is not None else (None, None)
-    return (
-        AFTER[item.move],
-        seq,
-        item.now,
-        lease.attempt,
-        code,
-        message,
-        lease.job,
-        lease.token,
-    )
-
-
-def _requeue_row(item: Settlement, seq: int) -> tuple[Any, ...]:
-    lease = item.lease
-    step = lease.step + 1 if item.move is Move.ADVANCE else lease.step
-    return (
-        seq,
-        step,
-        item.lane,
-        item.attempt,
-        item.timeout,
-        item.ready_at,
-        item.give_up_at,
-        item.band,
-        lease.job,
-        lease.token,
-    )

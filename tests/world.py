@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairlane.clock import ManualClock, seconds
-from fairlane.compose import embedded
 from fairlane.engine import Engine
 from fairlane.engine.submit import Caller
 from fairlane.ledger.shapes import Accepted
@@ -18,6 +17,7 @@ from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
+from tests import stores
 
 TIERS = Tiers(
     [
@@ -58,13 +58,8 @@ class World:
 
     async def start(self) -> None:
         self.starts += 1  # each life makes ids of its own, also without time in between
-        engine = await embedded(
-            self.settings,
-            self.path,
-            clock=self.clock,
-            sweeping=False,
-            seed=self.starts,
-            connection=self.connection,
+        engine = await stores.present.open(
+            self.settings, self.path, self.clock, self.starts, self.connection
         )
         self.engine = await engine.__aenter__()
 

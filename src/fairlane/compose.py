@@ -8,6 +8,7 @@ from pathlib import Path
 from fairlane.clock import Clock, SystemClock
 from fairlane.engine.engine import Engine
 from fairlane.index.memory import MemoryIndex
+from fairlane.ledger.postgres import PostgresLedger
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.catalog import Catalog
 
@@ -24,4 +25,19 @@ async def embedded(
     """One process, one file, nothing to install. Start it with `async with`."""
     ledger = await SqliteLedger.open(path, connection)
     clock = clock or SystemClock(ledger.last_seen)
+    return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)
+
+
+async def shared(
+    catalog: Catalog,
+    database: str,
+    *,
+    clock: Clock | None = None,
+    sweeping: bool = True,
+    seed: int | None = None,
+    unsafe: bool = False,
+) -> Engine:
+    """The ledger in PostgreSQL, the index in this process. Start it with `async with`."""
+    ledger = await PostgresLedger.open(database, unsafe=unsafe)
+    clock = clock or SystemClock()
     return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)

@@ -14,15 +14,31 @@ class Transaction:
     """One open transaction. Jobs a verb marks as touched are named in the outbox; every verb that
     moves jobs in or out of line says so with `line`."""
 
-    __slots__ = ("execute", "executemany", "fetch", "fetchrow", "fetchval", "line", "touched")
+    __slots__ = (
+        "execute",
+        "executemany",
+        "fetch",
+        "fetchrow",
+        "fetchval",
+        "line",
+        "savepoint",
+        "touched",
+    )
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self.execute, self.executemany = connection.execute, connection.executemany
         self.fetch, self.fetchrow = connection.fetch, connection.fetchrow
         self.fetchval = connection.fetchval
+        self.savepoint = connection.transaction
         self.touched: list[str] = []
         self.line = 0
 
 
 Verb = Callable[[Transaction, Sequence[Any]], Awaitable[list[Any]]]
 """Writes each item, in order, and returns as many outcomes."""
+
+SETTINGS_LOCK = 4217
+"""Advisory lock: claims share it; limits and the epoch change only without them."""
+
+QUEUE_LOCK = 4218
+"""Advisory lock: submits pass one by one while the queue is almost full."""

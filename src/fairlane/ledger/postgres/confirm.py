@@ -1,0 +1,176 @@
+"""Confirm: make proposals of the index true, or refuse them, each on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.ledger.grants import COLUMNS, granted
+from fairlane.ledger.postgres.context import contexts, large_inputs
+from fairlane.ledger.postgres.history import find
+from fairlane.ledger.postgres.slots import take, take_all
+from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Row, Transaction
+from fairlane.ledger.shapes import Confirmation, Unconfirmed
+from fairlane.model.job import Job
+from fairlane.model.lease import Lease
+from fairlane.model.state import Move, moved
+
+RETURNED = ", ".join(f"jobs.{column}" for column in COLUMNS.split(", "))
+
+START = f"""
+UPDATE jobs SET state = 'running', rev = jobs.rev + 1, seq = seq + 1, attempt = attempt + 1,
+    fence = fence + 1, token = v.token, worker = v.worker, region = v.region, lease = v.lease,
+    lease_until = v.now + least(v.lease, timeout), deadline = v.now + timeout,
+    started_at = v.now, waited = waited + v.now - ready_at
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::bigint[], $10::bigint[])
+    AS v (id, rev, lane, tier, who, token, worker, region, lease, now)
+WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cells = 0
+    AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
+    AND coalesce(tenant || ':u:' || username, tenant || ':k:' || key) = v.who
+RETURNING {RETURNED}
+"""  # noqa: S608 - columns of our own
+
+
+async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
+    await tx.execute("SELECT pg_advisory_xact_lock_shared($1)", SETTINGS_LOCK)
+    epoch = await tx.fetchval("SELECT value FROM meta WHERE name = 'epoch'")
+    refused: dict[int, Unconfirmed] = {}
+    hopeful: list[Confirmation] = []
+    for i, item in enumerate(items):
+        refusal = _wrong_epoch_or_pools(item, epoch)
+        if refusal is not None:
+            refused[i] = refusal
+        else:
+            hopeful.append(item)
+    rows = await _start(tx, hopeful)
+    if rows is None:
+        rows = await _start_one_by_one(tx, items, refused)
+    leases = await _leases(tx, items, rows)
+    tx.line -= len(rows)
+    for parent in sorted({lease.parent for lease in leases.values() if lease.parent is not None}):
+        await _start_parent(tx, parent, items[0].now)
+    return [
+        leases.get(item.token) or await _loser(tx, item, refused.get(i))
+        for i, item in enumerate(items)
+    ]
+
+
+def _wrong_epoch_or_pools(item: Confirmation, epoch: str) -> Unconfirmed | None:
+    if item.epoch != epoch:
+        return Unconfirmed("another epoch")
+    if item.slots or item.pools:
+        named = sorted(slot.pool for slot in item.slots)
+        if named != sorted(item.pools):
+            return Unconfirmed("not the pools it needs", tuple(item.pools))
+    return None
+
+
+class _NoRoom(Exception):
+    """Takes back what was started; never seen outside."""
+
+
+async def _start(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row] | None:
+    """Almost always every slot is free, so all are taken at once. None, and nothing done, if one
+    is not."""
+    if not any(item.slots for item in items):
+        return await _update(tx, items)
+    try:
+        async with tx.savepoint():
+            return await _update_and_take(tx, items)
+    except _NoRoom:
+        return None
+
+
+async def _update_and_take(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row]:
+    rows = await _update(tx, items)
+    if not await take_all(tx, [item for item in items if item.token in rows]):
+        raise _NoRoom
+    return rows
+
+
+async def _update(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row]:
+    if not items:
+        return {}
+    items = sorted(items, key=lambda item: item.job)
+    rows = await tx.fetch(
+        START,
+        [item.job for item in items],
+        [item.rev for item in items],
+        [item.lane for item in items],
+        [item.tier for item in items],
+        [item.user for item in items],
+        [item.token for item in items],
+        [item.worker for item in items],
+        [item.region for item in items],
+        [item.lease for item in items],
+        [item.now for item in items],
+    )
+    return {row[0]: row for row in rows}
+
+
+async def _start_one_by_one(
+    tx: Transaction, items: Sequence[Confirmation], refused: dict[int, Unconfirmed]
+) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for i, item in enumerate(items):
+        if i in refused:
+            continue
+        refusal = await take(tx, item)
+        if refusal is not None:
+            refused[i] = refusal
+            continue
+        rows.update(await _update(tx, [item]))
+    return rows
+
+
+async def _leases(
+    tx: Transaction, items: Sequence[Confirmation], rows: dict[str, Row]
+) -> dict[str, Lease]:
+    context = await contexts(tx, [row[1] for row in rows.values() if row[6]])
+    inputs = await large_inputs(tx, [row[1] for row in rows.values() if row[8] is None])
+    found = {}
+    for item in items:
+        row = rows.get(item.token)
+        if row is not None:
+            text = inputs[item.job] if row[8] is None else row[8]
+            found[item.token] = granted(item, row, text, context.get(item.job, {}))
+    return found
+
+
+# --- those that did not start ------------------------------------------------------------------
+async def _loser(
+    tx: Transaction, item: Confirmation, refusal: Unconfirmed | None
+) -> Lease | Unconfirmed:
+    """The same proposal again is answered as before; any other hears why it was refused."""
+    job = await find(tx, item.job)
+    if job is not None and job.token == item.token:
+        return await _again(tx, item)
+    if refusal is not None:
+        return refusal
+    await tx.execute("DELETE FROM slots WHERE token = $1", item.token)
+    return Unconfirmed(_reason(item, job))
+
+
+async def _again(tx: Transaction, item: Confirmation) -> Lease:
+    row = await tx.fetchrow(f"SELECT {COLUMNS} FROM jobs WHERE id = $1", item.job)
+    return (await _leases(tx, [item], {item.token: row}))[item.token]
+
+
+def _reason(item: Confirmation, job: Job | None) -> str:
+    if job is None:
+        return "unknown job"
+    if moved(job.state, Move.CLAIM) is None or job.rev != item.rev:
+        return f"job is {job.state} at rev {job.rev}"
+    if job.ready_at > item.now:
+        return "not ready yet"
+    return "another lane, tier or user"
+
+
+async def _start_parent(tx: Transaction, parent: str, now: int) -> None:
+    """A fan-out runs from the start of its first cell."""
+    await tx.execute(
+        "UPDATE jobs SET state = 'running', rev = rev + 1, started_at = $1 "
+        "WHERE id = $2 AND state = 'queued'",
+        now,
+        parent,
+    )

@@ -1,0 +1,69 @@
+"""Reaching the database: what kind of server it is, and the schema it must have."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import asyncpg
+
+from fairlane.errors import LedgerTooNew, SetupError
+
+SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
+MIGRATING = 4215
+"""Advisory lock: one process migrates, the others wait and find it done."""
+
+SETTINGS = {"search_path": "fairlane", "jit": "off", "application_name": "fairlane"}
+
+
+def plain(url: str) -> str:
+    """The URL without a driver: `postgres://` and `postgresql+driver://` mean the same."""
+    return re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", url)
+
+
+async def connect(url: str, *, most: int) -> asyncpg.Pool:
+    try:
+        return await asyncpg.create_pool(
+            plain(url), min_size=1, max_size=most, server_settings=SETTINGS, command_timeout=60
+        )
+    except (OSError, asyncpg.PostgresError, ValueError) as error:
+        raise SetupError(f"cannot reach PostgreSQL: {error}") from error
+
+
+async def demand_durable(pool: asyncpg.Pool) -> None:
+    """A server that forgets what it has confirmed loses jobs."""
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        value = await pool.fetchval(f"SHOW {setting}")
+        if value == "off":
+            raise SetupError(
+                f"PostgreSQL runs with {setting} = off and may lose accepted jobs; "
+                "switch it on, or say that losing jobs is fine (unsafe)"
+            )
+
+
+async def migrate(pool: asyncpg.Pool) -> None:
+    """Apply every step this database has not seen, each in a transaction of its own. Processes
+    that start at once apply each step once."""
+    steps = sorted(
+        (step for step in SCHEMA.iterdir() if step.name.endswith(".sql")),
+        key=lambda step: step.name,
+    )
+    async with pool.acquire() as connection:
+        await connection.execute("SELECT pg_advisory_lock($1)", MIGRATING)
+        try:
+            await connection.execute(
+                "CREATE SCHEMA IF NOT EXISTS fairlane; "
+                "CREATE TABLE IF NOT EXISTS fairlane.migrations (number bigint PRIMARY KEY)"
+            )
+            done = await connection.fetchval("SELECT coalesce(max(number), 0) FROM migrations")
+            if done > len(steps):
+                raise LedgerTooNew(
+                    f"the ledger is at schema {done}, this Fairlane knows {len(steps)}; upgrade it"
+                )
+            for number, step in enumerate(steps, start=1):
+                if number > done:
+                    async with connection.transaction():
+                        await connection.execute(step.read_text())
+                        await connection.execute("INSERT INTO migrations VALUES ($1)", number)
+        finally:
+            await connection.execute("SELECT pg_advisory_unlock($1)", MIGRATING)

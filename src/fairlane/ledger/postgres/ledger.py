@@ -1,0 +1,309 @@
+"""The ledger in PostgreSQL: the truth that any number of processes share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from fairlane.errors import FairlaneError
+from fairlane.ledger import rows
+from fairlane.ledger.postgres import admin, leases, money, moves, reads
+from fairlane.ledger.postgres.confirm import confirm
+from fairlane.ledger.postgres.connect import connect, demand_durable, migrate
+from fairlane.ledger.postgres.settle import settle
+from fairlane.ledger.postgres.submit import LINE, submit
+from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
+from fairlane.ledger.postgres.writer import Writer
+from fairlane.ledger.requests import (
+    CancelRequest,
+    Grant,
+    ProgressReport,
+    Promotion,
+    QuotaChange,
+    RenewRequest,
+    ReopenRequest,
+    Retirement,
+    SkipRequest,
+    TierChange,
+    UnconfirmedProposal,
+)
+from fairlane.ledger.shapes import (
+    Change,
+    Confirmation,
+    Counts,
+    Ended,
+    Filter,
+    LiveSlot,
+    PoolLimit,
+    Renewal,
+    Reopened,
+    Request,
+    SettingChange,
+    Settled,
+    Settlement,
+    Skipped,
+    Stale,
+    Submission,
+    SubmitOutcome,
+    Unconfirmed,
+    Unwritten,
+    Written,
+)
+from fairlane.model.attempt import Attempt
+from fairlane.model.entry import Start
+from fairlane.model.event import Event
+from fairlane.model.job import Job, Json, Progress
+from fairlane.model.lease import Lease
+from fairlane.model.state import Move, State
+from fairlane.model.worker import Worker
+from fairlane.policy.admission import Quota
+
+T = TypeVar("T")
+Out = TypeVar("Out")
+
+CONNECTIONS = 10
+
+
+class PostgresLedger:
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+        self._writer = Writer(pool)
+
+    @classmethod
+    async def open(cls, url: str, *, unsafe: bool = False) -> PostgresLedger:
+        """Migrates the schema as needed. `unsafe` accepts a server that may lose jobs."""
+        pool = await connect(url, most=CONNECTIONS)
+        try:
+            if not unsafe:
+                await demand_durable(pool)
+            await migrate(pool)
+        except BaseException:
+            pool.terminate()
+            raise
+        return cls(pool)
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self._pool.close()
+
+    # --- hot ---------------------------------------------------------------------------------
+    async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
+        written: Written[Any] = await self._writer.write(submit, items)
+        return written
+
+    async def confirm(
+        self, items: Sequence[Confirmation]
+    ) -> Written[Lease | Unconfirmed | Unwritten]:
+        written: Written[Any] = await self._writer.write(confirm, items)
+        return written
+
+    async def settle(self, items: Sequence[Settlement]) -> Written[Settled | Stale | Unwritten]:
+        written: Written[Any] = await self._writer.write(settle, items)
+        return written
+
+    def published(self, receipts: Sequence[int]) -> None:
+        self._writer.published(receipts)
+
+    # --- leases ------------------------------------------------------------------------------
+    async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
+        return await self._one(leases.renew, RenewRequest(tokens, until, now))
+
+    async def progress(self, job: str, token: str, progress: Progress) -> State | None:
+        return await self._one(leases.progress, ProgressReport(job, token, progress))
+
+    async def lease(self, job: str, token: str) -> Lease | Stale:
+        found = (await self.jobs([job])).get(job)
+        if found is None or found.token != token:
+            return Stale(found.state if found is not None else None)
+        return rows.lease(found)
+
+    async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
+        return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
+
+    async def free_slots(self, now: int, limit: int) -> list[str]:
+        return await self._one(leases.free_slots, (now, limit))
+
+    # --- moves from outside ------------------------------------------------------------------
+    async def cancel(
+        self, request: Request, strict: frozenset[str]
+    ) -> Written[list[Ended] | FairlaneError]:
+        return await self._writer.write(moves.cancel, [CancelRequest(request, strict)])
+
+    async def reopen(
+        self, request: Request, move: Move, quota: Quota | None
+    ) -> Written[Reopened | FairlaneError]:
+        return await self._writer.write(moves.reopen, [ReopenRequest(request, move, quota)])
+
+    async def skip(self, request: Request, price: int) -> Written[Skipped | FairlaneError]:
+        return await self._writer.write(moves.skip, [SkipRequest(request, price)])
+
+    async def promote(
+        self, levels: Sequence[tuple[str, str]], order: Sequence[str], now: int
+    ) -> list[str | None]:
+        ranks = {tier: rank for rank, tier in enumerate(order)}
+        items = [Promotion(job, level, ranks, now) for job, level in levels]
+        return (await self._writer.write(leases.promote, items)).outcomes
+
+    async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
+        return await self._writer.write(leases.give_up, [(now, limit)])
+
+    async def forgive(self, jobs: Sequence[str]) -> None:
+        await self._writer.write(leases.forgive, jobs)
+
+    async def revoke(self, held: Sequence[tuple[str, int, str]]) -> Written[bool]:
+        return await self._writer.write(
+            leases.revoke, [UnconfirmedProposal(*each) for each in held]
+        )
+
+    # --- rebuild -----------------------------------------------------------------------------
+    async def epoch(self) -> str:
+        return await self._read(_epoch)
+
+    async def new_epoch(self, epoch: str) -> None:
+        await self._one(_set_epoch, epoch)
+
+    async def live(self, page: int) -> AsyncIterator[list[Job]]:
+        snapshot = {"isolation": "repeatable_read", "readonly": True}
+        async with self._pool.acquire() as connection, connection.transaction(**snapshot):
+            cursor = await connection.cursor(reads.LIVE)
+            while found := await cursor.fetch(page):
+                yield [rows.job(row) for row in found]
+
+    async def slots(self, pool: str | None = None) -> list[LiveSlot]:
+        return await self._read(reads.slots, pool)
+
+    async def starts(self, since: int, ranks: dict[str, int]) -> list[Start]:
+        return await self._read(reads.starts, since, ranks)
+
+    async def outbox(self, limit: int) -> list[tuple[int, list[str]]]:
+        return await self._read(_outbox, limit)
+
+    async def clear_outbox(self, seqs: Sequence[int]) -> None:
+        await self._writer.write(_clear_outbox, seqs)
+        self._writer.forget(seqs)
+
+    # --- reads -------------------------------------------------------------------------------
+    async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
+        return await self._read(reads.jobs, ids)
+
+    async def fate(self, job: str) -> str | None:
+        return await self._read(reads.fate, job)
+
+    async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
+        return await self._read(reads.list_jobs, wanted, after, limit)
+
+    async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
+        return await self._read(reads.payload, job)
+
+    async def attempts(self, job: str) -> list[Attempt]:
+        return await self._read(reads.attempts, job)
+
+    async def events(self, job: str, after: int) -> list[Event]:
+        return await self._read(reads.events, job, after)
+
+    async def count(self, state: State) -> int:
+        return await self._read(reads.count, state)
+
+    async def load(self) -> tuple[int, int]:
+        return await self._pool.fetchval(LINE), await self._read(reads.running)
+
+    async def finished_since(self, since: int) -> dict[State, int]:
+        return await self._read(reads.finished_since, since)
+
+    # --- users, money, settings, workers -----------------------------------------------------
+    async def tier_of(self, tenant: str, user: str) -> str | None:
+        return await self._read(_tier_of, tenant, user)
+
+    async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
+        await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
+
+    async def set_quota(
+        self,
+        tenant: str,
+        user: str,
+        pending: int | None,
+        per_hour: int | None,
+        now: int,
+        actor: str,
+    ) -> None:
+        change = QuotaChange(tenant, user, pending, per_hour, now, actor)
+        await self._one(admin.set_quota, change)
+
+    async def audit(self, limit: int) -> list[Change]:
+        return await self._read(admin.audit, limit)
+
+    async def credit(
+        self, tenant: str, user: str, amount: int, operation: str, now: int, note: str
+    ) -> int:
+        grant = Grant(tenant, user, amount, operation, now, note)
+        outcome = await self._one(admin.credit, grant)
+        if isinstance(outcome, FairlaneError):
+            raise outcome
+        return outcome
+
+    async def balance(self, tenant: str, user: str) -> int:
+        account = money.account_of(tenant, user)
+        return await self._read(money.balance, account)
+
+    async def set_pools(self, pools: Sequence[PoolLimit], change: SettingChange | None) -> None:
+        await self._one(admin.set_pools, (pools, change))
+
+    async def settings(self) -> dict[str, tuple[Json, Json]]:
+        return await self._read(admin.settings)
+
+    async def put_worker(self, worker: Worker, now: int) -> None:
+        await self._one(admin.put_worker, (worker, now))
+
+    async def workers(self) -> list[tuple[Worker, int]]:
+        return await self._read(admin.workers)
+
+    # --- upkeep ------------------------------------------------------------------------------
+    async def retire(
+        self, finished_before: int, dead_before: int, keys_before: int, limit: int
+    ) -> int:
+        wanted = Retirement(finished_before, dead_before, keys_before, limit)
+        return await self._one(admin.retire, wanted)
+
+    async def check(self) -> Counts:
+        return await self._read(reads.check)
+
+    # --- connections -------------------------------------------------------------------------
+    async def _one(
+        self, verb: Callable[[Transaction, Sequence[T]], Awaitable[list[Out]]], item: T
+    ) -> Out:
+        return (await self._writer.write(verb, [item])).outcomes[0]
+
+    async def _read(self, query: Callable[..., Awaitable[T]], *args: object) -> T:
+        async with self._pool.acquire() as connection:
+            return await query(connection, *args)
+
+
+async def _epoch(connection: asyncpg.Connection) -> str:
+    return str(await connection.fetchval("SELECT value FROM meta WHERE name = 'epoch'"))
+
+
+async def _set_epoch(tx: Transaction, items: Sequence[str]) -> list[None]:
+    """Claims under the old epoch are either confirmed before or refused after."""
+    await tx.execute("SELECT pg_advisory_xact_lock($1)", SETTINGS_LOCK)
+    for item in items:
+        await tx.execute("UPDATE meta SET value = $1 WHERE name = 'epoch'", item)
+    return [None] * len(items)
+
+
+async def _outbox(connection: asyncpg.Connection, limit: int) -> list[tuple[int, list[str]]]:
+    found = await connection.fetch("SELECT seq, jobs FROM outbox ORDER BY seq LIMIT $1", limit)
+    return [(seq, jobs) for seq, jobs in found]
+
+
+async def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
+    await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", list(items))
+    return [None] * len(items)
+
+
+async def _tier_of(connection: asyncpg.Connection, tenant: str, user: str) -> str | None:
+    found: str | None = await connection.fetchval(
+        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
+    )
+    return found

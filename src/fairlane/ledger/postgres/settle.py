@@ -1,0 +1,188 @@
+"""Settle: end attempts. Result, next state, slots, events and refunds in one transaction, and only
+while the token holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fairlane.ledger.endings import (
+    AFTER,
+    attempt_row,
+    complete_row,
+    end_row,
+    fits,
+    requeue_row,
+    step_row,
+    unwritten,
+)
+from fairlane.ledger.postgres.fanout import cell_ended
+from fairlane.ledger.postgres.money import refund
+from fairlane.ledger.postgres.slots import free
+from fairlane.ledger.postgres.transaction import Row, Transaction
+from fairlane.ledger.rows import facts_text
+from fairlane.ledger.shapes import Settled, Settlement, Stale
+from fairlane.model.attempt import Outcome
+from fairlane.model.lease import Lease
+from fairlane.model.state import ENDED, Move, State
+
+COMPLETE = """
+UPDATE jobs SET state = 'completed', rev = rev + 1, seq = seq + 2, finished_at = v.now,
+    step = step + 1, output = v.output, metrics = v.metrics, ended_by = jobs.token, token = NULL,
+    lease_until = NULL, deadline = NULL, give_up_at = NULL
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
+    AS v (now, output, metrics, id, token)
+WHERE jobs.id = v.id AND jobs.token = v.token RETURNING v.token
+"""
+
+END = """
+UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
+    finished_at = v.now, attempt = v.attempt, error_code = v.code, error_message = v.message,
+    token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
+        $7::text[], $8::text[])
+    AS v (state, seq, now, attempt, code, message, id, token)
+WHERE jobs.id = v.id AND jobs.token = v.token RETURNING v.token
+"""
+
+REQUEUE = """
+UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, step = v.step,
+    lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
+    give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[],
+        $7::bigint[], $8::bigint[], $9::text[], $10::text[])
+    AS v (seq, step, lane, attempt, timeout, ready_at, give_up_at, band, id, token)
+WHERE jobs.id = v.id AND jobs.token = v.token RETURNING v.token
+"""
+
+ATTEMPTS = """
+INSERT INTO attempts SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[],
+    $5::bigint[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::text[], $11::text[],
+    $12::text[])
+"""
+STEPS = """
+INSERT INTO steps SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[],
+    $6::bigint[], $7::bigint[])
+"""
+EVENTS = "INSERT INTO events SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])"
+
+
+async def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
+    first: dict[str, Settlement] = {}
+    for item in sorted(items, key=lambda item: item.lease.job):
+        first.setdefault(item.lease.token, item)
+    held = await _write(tx, list(first.values()))
+    winners = [item for token, item in first.items() if token in held]
+    for item in winners:
+        await _account_for(tx, item)
+    kept = await free(tx, items, held)
+    ended = await _end_parents(tx, winners)
+    won = {id(item) for item in winners}
+    present = await _present(tx, [item for item in items if id(item) not in won])
+    outcomes: list[Settled | Stale] = []
+    for item in items:
+        lease = item.lease
+        if id(item) in won:
+            slots, parent = kept.get(lease.token, ()), ended.get(lease.job)
+            outcomes.append(Settled(AFTER[item.move], lease.rev + 1, slots, parent))
+        else:
+            outcomes.append(await _too_late(tx, item, present.get(lease.job)))
+    return outcomes
+
+
+async def _write(tx: Transaction, items: Sequence[Settlement]) -> set[str]:
+    """Write what these settlements say. Returns the tokens that held."""
+    completed = [item for item in items if item.move is Move.COMPLETE]
+    others = [item for item in items if item.move is not Move.COMPLETE]
+    held = await _update(tx, COMPLETE, [complete_row(item) for item in completed])
+    steps = [item for item in completed if item.lease.token in held and not fits(item)]
+    if others:
+        here = await _write_others(tx, others)
+        held |= here
+        steps += [i for i in others if i.lease.token in here and i.move is Move.ADVANCE]
+    await _insert(tx, STEPS, [step_row(item) for item in steps])
+    return held
+
+
+async def _write_others(tx: Transaction, items: Sequence[Settlement]) -> set[str]:
+    """What a completed job's row says by itself, any other ending writes down."""
+    ends, requeues, told = [], [], {}
+    for item in items:
+        lease = item.lease
+        facts = [*unwritten(lease), *item.facts]
+        seq = lease.written + len(facts)
+        told[lease.token] = (lease.job, lease.written + 1, facts_text(facts))
+        if AFTER[item.move] is State.QUEUED:
+            requeues.append(requeue_row(item, seq))
+        else:
+            ends.append(end_row(item, seq))
+    held = await _update(tx, END, ends) | await _update(tx, REQUEUE, requeues)
+    winners = [item for item in items if item.lease.token in held]
+    await _insert(tx, ATTEMPTS, [attempt_row(item) for item in winners])
+    await _insert(tx, EVENTS, [told[item.lease.token] for item in winners])
+    return held
+
+
+async def _update(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> set[str]:
+    if not rows:
+        return set()
+    return {row[0] for row in await tx.fetch(statement, *zip(*rows, strict=True))}
+
+
+async def _insert(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    if rows:
+        await tx.execute(statement, *zip(*rows, strict=True))
+
+
+async def _account_for(tx: Transaction, item: Settlement) -> None:
+    """What else follows: the place in line, the outbox, and money back for a skip that brought
+    nothing."""
+    lease = item.lease
+    if AFTER[item.move] is State.QUEUED:
+        tx.line += 1
+        tx.touched.append(lease.job)
+    elif lease.paid_at and item.move is not Move.COMPLETE and lease.step == 0:
+        await refund(tx, lease.job, item.now)
+
+
+async def _end_parents(tx: Transaction, winners: Sequence[Settlement]) -> dict[str, str | None]:
+    """Fan-outs that end with their last cell. Parents are locked after cells, in their order."""
+    over = [item for item in winners if item.lease.parent is not None and AFTER[item.move] in ENDED]
+    return {
+        item.lease.job: await cell_ended(tx, item.lease.parent or "", item.now)
+        for item in sorted(over, key=lambda item: item.lease.parent or "")
+    }
+
+
+async def _present(tx: Transaction, items: Sequence[Settlement]) -> dict[str, Row]:
+    """(id, state, rev, the token that completed it) of each job."""
+    if not items:
+        return {}
+    rows = await tx.fetch(
+        "SELECT id, state, rev, ended_by FROM jobs WHERE id = ANY($1)",
+        [item.lease.job for item in items],
+    )
+    return {row[0]: row for row in rows}
+
+
+async def _too_late(tx: Transaction, item: Settlement, present: Row | None) -> Settled | Stale:
+    """The same settlement again is answered as before; any other hears what became of the job."""
+    if present is None:
+        return Stale(None)
+    _, state, rev, ended_by = present
+    if await _outcome(tx, item.lease, ended_by) == item.outcome:
+        return Settled(State(state), rev, again=True)
+    return Stale(State(state))
+
+
+async def _outcome(tx: Transaction, lease: Lease, ended_by: str | None) -> str | None:
+    """How the attempt ended that this lease was for."""
+    if lease.token == ended_by:
+        return Outcome.COMPLETED
+    found: str | None = await tx.fetchval(
+        "SELECT outcome FROM attempts WHERE job = $1 AND fence = $2 AND token = $3",
+        lease.job,
+        lease.fence,
+        lease.token,
+    )
+    return found

@@ -1,0 +1,160 @@
+"""Slots: a row exists while a slot is taken. A proposal gets all it names or none.
+
+Limits do not change meanwhile (claims share `SETTINGS_LOCK`); the primary key decides who was first
+to take a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import asyncpg
+
+from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.shapes import Confirmation, Settlement, Unconfirmed
+from fairlane.model.lease import Slot
+from fairlane.model.service import RATE_WINDOW, is_rate_pool, is_user_pool
+
+INSERT = """
+INSERT INTO slots
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])
+"""
+
+Wanted = list[tuple[str, int, Confirmation]]
+
+
+async def take_all(tx: Transaction, items: Sequence[Confirmation]) -> bool:
+    """Every slot of every item, if all of them are free and within their limits."""
+    wanted = [(slot.pool, slot.n, item) for item in items for slot in item.slots]
+    if not wanted:
+        return True
+    if not await _within_limits(tx, wanted):
+        return False
+    try:
+        async with tx.savepoint():
+            await _insert(tx, wanted)
+    except asyncpg.IntegrityConstraintViolationError:
+        return False
+    return True
+
+
+async def _insert(tx: Transaction, wanted: Wanted) -> None:
+    wanted = sorted(wanted, key=lambda each: each[:2])
+    await tx.execute(
+        INSERT,
+        [pool for pool, _, _ in wanted],
+        [n for _, n, _ in wanted],
+        [item.token for _, _, item in wanted],
+        [item.job for _, _, item in wanted],
+        [_until(pool, item.now) for pool, _, item in wanted],
+    )
+
+
+async def _within_limits(tx: Transaction, wanted: Wanted) -> bool:
+    """By number. Whether a slot is free, its primary key will say."""
+    pools = sorted({pool for pool, _, _ in wanted})
+    sizes = {}
+    for name, size, drain in await tx.fetch(
+        "SELECT name, size, drain FROM pools WHERE name = ANY($1)", pools
+    ):
+        if drain > size:
+            return False
+        sizes[name] = size
+    own = {pool: item.cap for pool, _, item in wanted if is_user_pool(pool)}
+    if any(not 0 < n <= sizes.get(pool, own.get(pool, 0)) for pool, n, _ in wanted):
+        return False
+    if not own:
+        return True
+    highest = await tx.fetch(
+        "SELECT pool, max(n) FROM slots WHERE pool = ANY($1) GROUP BY pool", sorted(own)
+    )
+    return all(most <= own[pool] for pool, most in highest)
+
+
+async def take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
+    """All slots or none, one proposal at a time."""
+    if not item.slots or await _runs_already(tx, item):
+        return None
+    wrong = [
+        slot.pool
+        for slot in sorted(item.slots)
+        if not await _is_free(tx, slot.pool, slot.n, item.cap, item.now)
+    ]
+    if not wrong:
+        try:
+            async with tx.savepoint():
+                await _insert(tx, [(slot.pool, slot.n, item) for slot in item.slots])
+        except asyncpg.IntegrityConstraintViolationError:
+            wrong = [slot.pool for slot in item.slots]
+    return Unconfirmed("slot taken or above the limit", tuple(wrong)) if wrong else None
+
+
+async def _runs_already(tx: Transaction, item: Confirmation) -> bool:
+    """A claim run again has its slots, or had them: it takes no others."""
+    found = await tx.fetchval(
+        "SELECT 1 FROM jobs WHERE id = $1 AND token = $2", item.job, item.token
+    )
+    return found is not None
+
+
+def _until(pool: str, now: int) -> int | None:
+    """When a slot ends by itself: only a rate's does."""
+    return now + RATE_WINDOW if is_rate_pool(pool) else None
+
+
+async def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bool:
+    """Whoever counts a pool that drains counts alone."""
+    await tx.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 9))", pool)
+    known = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool)
+    size = known if known is not None else cap if is_user_pool(pool) else 0
+    if not 0 < n <= size:
+        return False
+    if await _has_room(tx, pool, n, size):
+        return True
+    await tx.execute("DELETE FROM slots WHERE pool = $1 AND until <= $2", pool, now)
+    return await _has_room(tx, pool, n, size)
+
+
+async def _has_room(tx: Transaction, pool: str, n: int, size: int) -> bool:
+    above, same, held = await tx.fetchrow(
+        "SELECT EXISTS (SELECT 1 FROM slots WHERE pool = $1 AND n > $2), "
+        "EXISTS (SELECT 1 FROM slots WHERE pool = $1 AND n = $3), "
+        "(SELECT count(*) FROM slots WHERE pool = $1)",
+        pool,
+        size,
+        n,
+    )
+    return not same and (not above or held < size)
+
+
+# --- freeing -------------------------------------------------------------------------------------
+async def free(
+    tx: Transaction, items: Iterable[Settlement], winners: set[str]
+) -> dict[str, tuple[Slot, ...]]:
+    """Rates run on by themselves. Everything else of a token goes, unless its call may still be
+    open and the service is strict about it; a user's own cap never waits for that."""
+    kept: dict[str, tuple[Slot, ...]] = {}
+    closed: list[str] = []
+    over: list[str] = []
+    for item in items:
+        token = item.lease.token
+        if item.closed:
+            closed.append(token)
+        elif not item.strict:
+            over.append(token)
+        elif token in winners:
+            kept[token] = await keep_until(tx, token, item.lease.deadline)
+    if over:
+        await tx.execute("DELETE FROM slots WHERE token = ANY($1) AND until IS NULL", over)
+    if closed:  # also what was kept for it; a rate's row is not kept: it is due
+        await tx.execute(
+            "DELETE FROM slots WHERE token = ANY($1) AND pool NOT LIKE 'rate:%'", closed
+        )
+    return kept
+
+
+async def keep_until(tx: Transaction, token: str, until: int) -> tuple[Slot, ...]:
+    """The token's slots stay taken until then, except its user's own."""
+    await tx.execute("DELETE FROM slots WHERE token = $1 AND pool LIKE 'user:%'", token)
+    await tx.execute("UPDATE slots SET until = $1 WHERE token = $2 AND until IS NULL", until, token)
+    rows = await tx.fetch("SELECT pool, n, until FROM slots WHERE token = $1", token)
+    return tuple(Slot(pool, n, end) for pool, n, end in rows)

@@ -1,0 +1,239 @@
+"""Submit: idempotency key, quota, job row, all in one transaction.
+
+Several processes submit at once. Whoever counts a user's jobs holds that user's lock until the
+commit; a key belongs to whoever inserts it first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fairlane.errors import FairlaneError, KeyReused
+from fairlane.ids import floor
+from fairlane.ledger.postgres.transaction import QUEUE_LOCK, Transaction
+from fairlane.ledger.rows import INLINE, dumps, plan_text
+from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
+from fairlane.policy.admission import HOUR, Quota, Usage, admit
+
+ALMOST = 10_000
+"""How close to its limit the queue is counted exactly: more than submits in flight can bring."""
+
+INSERT = """
+INSERT INTO jobs (id, tenant, key, username, name, plan, lane, input, model, duration, tier, level,
+    timeout, ready_at, give_up_at, created_at, parent, cell, cells, cells_left, tags, callback,
+    trace)
+SELECT id, tenant, key, username, name, plan, lane, input, model, duration, tier, tier, timeout,
+    ready_at, give_up_at, created_at, parent, cell, cells, cells, tags, callback, trace
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::text[], $10::float8[], $11::text[], $12::bigint[], $13::bigint[],
+        $14::bigint[], $15::bigint[], $16::text[], $17::text[], $18::bigint[], $19::text[],
+        $20::text[], $21::text[])
+    AS v (id, tenant, key, username, name, plan, lane, input, model, duration, tier, timeout,
+        ready_at, give_up_at, created_at, parent, cell, cells, tags, callback, trace)
+"""
+
+
+async def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
+    known = {row[0] for row in await tx.fetch(KNOWN, [item.id for item in items])}
+    quotas = await _Quotas.of(tx, [item for item in items if item.id not in known])
+    outcomes: list[SubmitOutcome] = []
+    accepted: list[Submission] = []
+    for item in items:
+        outcome: SubmitOutcome = Accepted(item.id)
+        if item.id in known:
+            pass  # run again after a lost answer
+        elif (earlier := await _earlier(tx, item)) is not None:
+            outcome = earlier
+        elif (refusal := quotas.refusal(item)) is not None:
+            outcome = refusal
+        elif (first := await _remember_key(tx, item)) is not None:
+            quotas.give_back(item)
+            outcome = first
+        else:
+            accepted.append(item)
+            accepted.extend(item.cells)
+        outcomes.append(outcome)
+    await _insert(tx, accepted)
+    return outcomes
+
+
+KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"
+
+
+async def _insert(tx: Transaction, items: list[Submission]) -> None:
+    if not items:
+        return
+    await tx.execute(INSERT, *zip(*(_row(item) for item in items), strict=True))
+    long = [item for item in items if len(item.input) > INLINE]
+    if long:
+        await tx.execute(
+            "INSERT INTO inputs SELECT * FROM unnest($1::text[], $2::text[])",
+            [item.id for item in long],
+            [item.input for item in long],
+        )
+    waiting = [item.id for item in items if not item.cells]
+    tx.touched += waiting
+    tx.line += len(waiting)
+
+
+def _row(item: Submission) -> tuple[Any, ...]:
+    return (
+        item.id,
+        item.tenant,
+        item.key,
+        item.user,
+        item.name,
+        plan_text(item.plan),
+        item.plan[0].lane,
+        item.input if len(item.input) <= INLINE else None,
+        item.model,
+        item.duration,
+        item.tier,
+        item.timeout,
+        item.ready_at,
+        item.give_up_at,
+        item.created_at,
+        item.parent,
+        dumps(item.cell) if item.cell else None,
+        len(item.cells),
+        dumps(item.tags) if item.tags else None,
+        item.callback,
+        item.trace,
+    )
+
+
+# --- idempotency ---------------------------------------------------------------------------------
+async def _earlier(tx: Transaction, item: Submission) -> Replayed | FairlaneError | None:
+    if item.idempotency is None:
+        return None
+    scope, key, digest = item.idempotency
+    row = await tx.fetchrow(
+        "SELECT hash, job, status FROM idempotency WHERE scope = $1 AND key = $2 AND at > $3",
+        scope,
+        key,
+        item.created_at - item.keep_keys,
+    )
+    if row is None:
+        return None
+    if row[0] != digest:
+        return KeyReused(key)
+    return Replayed(row[1], row[2])
+
+
+async def _remember_key(tx: Transaction, item: Submission) -> Replayed | FairlaneError | None:
+    """None if the key is this job's now; otherwise somebody else was first, a moment ago."""
+    if item.idempotency is None:
+        return None
+    scope, key, digest = item.idempotency
+    mine = await tx.fetchval(
+        "INSERT INTO idempotency VALUES ($1, $2, $3, $4, $5, NULL) "
+        "ON CONFLICT (scope, key) DO UPDATE SET hash = excluded.hash, job = excluded.job, "
+        "at = excluded.at, status = NULL WHERE idempotency.at <= $6 RETURNING job",
+        scope,
+        key,
+        digest,
+        item.id,
+        item.created_at,
+        item.created_at - item.keep_keys,
+    )
+    return None if mine is not None else await _earlier(tx, item)
+
+
+# --- quotas ------------------------------------------------------------------------------------
+class _Quotas:
+    """Usage as the rows count it, plus what this batch has already accepted."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._own: dict[tuple[str, str], tuple[int | None, int | None]] = {}
+        self._usage: dict[str, Usage] = {}
+        self._waiting = 0
+
+    @classmethod
+    async def of(cls, tx: Transaction, items: Sequence[Submission]) -> _Quotas:
+        quotas = cls(tx)
+        await quotas._read_own(items)
+        counted = {item.who: item for item in items if quotas._quota(item).counts_user}
+        for who in sorted(counted):
+            await tx.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 7))", who)
+        for who, item in counted.items():
+            quotas._usage[who] = await quotas._count(item)
+        await quotas._count_line(items)
+        return quotas
+
+    def refusal(self, item: Submission) -> FairlaneError | None:
+        if item.refusal is not None:
+            return item.refusal
+        jobs = len(item.cells) or 1
+        usage = self._usage.get(item.who, Usage())._replace(waiting=self._waiting)
+        refused = admit(self._quota(item), usage, jobs)
+        if refused is None:
+            self._accept(item, jobs)
+        return refused
+
+    def give_back(self, item: Submission) -> None:
+        self._accept(item, -(len(item.cells) or 1))
+
+    def _accept(self, item: Submission, jobs: int) -> None:
+        self._waiting += jobs
+        if item.who in self._usage:
+            self._usage[item.who] = self._usage[item.who].plus(jobs, item.created_at)
+
+    def _quota(self, item: Submission) -> Quota:
+        """The tier's quota, unless this user has limits of their own."""
+        own = self._own.get((item.tenant, item.user)) if item.user is not None else None
+        if own is None:
+            return item.quota
+        pending, per_hour = own
+        return item.quota._replace(
+            pending=item.quota.pending if pending is None else pending,
+            per_hour=item.quota.per_hour if per_hour is None else per_hour,
+        )
+
+    async def _read_own(self, items: Iterable[Submission]) -> None:
+        users = {(item.tenant, item.user) for item in items if item.user is not None}
+        if not users:
+            return
+        tenants, names = zip(*users, strict=True)
+        for tenant, user, pending, per_hour in await self._tx.fetch(
+            "SELECT tenant, username, pending, per_hour FROM quotas WHERE (tenant, username) IN "
+            "(SELECT * FROM unnest($1::text[], $2::text[]))",
+            tenants,
+            names,
+        ):
+            self._own[tenant, user] = (pending, per_hour)
+
+    async def _count(self, item: Submission) -> Usage:
+        since = item.created_at - HOUR
+        mine = "username = $2" if item.user is not None else "username IS NULL AND key = $2"
+        who = item.user if item.user is not None else item.key
+        pending = await self._tx.fetchval(
+            f"SELECT count(*) FROM jobs WHERE tenant = $1 AND {mine} AND finished_at IS NULL "
+            "AND cells = 0",
+            item.tenant,
+            who,
+        )
+        number, oldest = 0, None
+        if self._quota(item).per_hour:
+            number, oldest = await self._tx.fetchrow(
+                f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = $1 AND {mine} "
+                "AND id >= $3 AND created_at > $4 AND cells = 0",
+                item.tenant,
+                who,
+                floor(since),
+                since,
+            )
+        return Usage(pending, number, oldest or 0)
+
+    async def _count_line(self, items: Iterable[Submission]) -> None:
+        """Near its limit the queue lets one transaction in at a time."""
+        most = min((item.quota.waiting for item in items if item.quota.waiting), default=0)
+        if not most:
+            return
+        self._waiting = await self._tx.fetchval(LINE)
+        if self._waiting + ALMOST > most:
+            await self._tx.execute("SELECT pg_advisory_xact_lock($1)", QUEUE_LOCK)
+            self._waiting = await self._tx.fetchval(LINE)
+
+
+LINE = "SELECT sum(queued)::bigint FROM line"

@@ -1,0 +1,218 @@
+"""Transactions. Calls of one verb that wait together share one; each is answered after its commit,
+and one that cannot be written never takes others down with it.
+
+A commit whose answer was lost may have happened: the same calls are run again, and every verb
+recognises what it has done before."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import asyncpg
+
+from fairlane.errors import SetupError
+from fairlane.ledger.postgres.transaction import Transaction, Verb
+from fairlane.ledger.shapes import Unwritten, Written
+
+Item = TypeVar("Item")
+Out = TypeVar("Out")
+
+AT_ONCE, AT_ONCE_A_VERB = 6, 2
+"""Transactions of this process that may be open."""
+
+MOST_ITEMS = 2000
+"""Items that share one transaction, unless a single call brings more."""
+
+PARTS = 16
+TRIES, PATIENCE = 5, 1.0
+"""Times a deadlock is answered by trying again, and seconds a lost server is waited for: whoever
+calls hears soon that it is gone."""
+
+LOST = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+)
+CLASHES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+class Call(NamedTuple):
+    items: Sequence[Any]
+    future: asyncio.Future[Written[Any]]
+
+
+class Writer:
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+        self._waiting: dict[Verb, list[Call]] = {}
+        self._open: dict[Verb, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unpublished: dict[int, int] = {}
+        self._published: list[int] = []
+        self._closed = False
+
+    def write(
+        self,
+        verb: Callable[[Transaction, Sequence[Item]], Awaitable[list[Out]]],
+        items: Sequence[Item],
+    ) -> asyncio.Future[Written[Out]]:
+        """Durable when it resolves."""
+        future: asyncio.Future[Written[Any]] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_exception(SetupError("the ledger is closed"))
+        else:
+            self._waiting.setdefault(verb, []).append(Call(items, future))
+            self._start()
+        return future
+
+    def published(self, receipts: Iterable[int]) -> None:
+        """One of the calls behind each of these outbox rows is known to the index. When all calls
+        of a row are, it goes with the next transaction."""
+        for receipt in receipts:
+            left = self._unpublished.get(receipt, 0) - 1
+            if left > 0:
+                self._unpublished[receipt] = left
+            elif self._unpublished.pop(receipt, None) is not None:
+                self._published.append(receipt)
+
+    def forget(self, receipts: Iterable[int]) -> None:
+        """These rows have been published and removed by somebody else."""
+        for receipt in receipts:
+            self._unpublished.pop(receipt, None)
+
+    async def close(self) -> None:
+        """What was asked for before is written; nothing after it is accepted."""
+        self._closed = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # --- transactions ------------------------------------------------------------------------
+    def _start(self) -> None:
+        for verb in list(self._waiting):
+            if len(self._tasks) < AT_ONCE and self._open.get(verb, 0) < AT_ONCE_A_VERB:
+                self._open[verb] = self._open.get(verb, 0) + 1
+                task = asyncio.create_task(self._run(verb))
+                self._tasks.add(task)
+
+    async def _run(self, verb: Verb) -> None:
+        try:
+            await asyncio.sleep(0)  # whoever calls in the same moment comes along
+            calls = self._take(verb)
+            if calls:
+                await self._answer(verb, calls)
+        finally:
+            self._open[verb] -= 1
+            self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+            self._start()
+
+    def _take(self, verb: Verb) -> list[Call]:
+        waiting = self._waiting.pop(verb, [])
+        items = number = 0
+        while number < len(waiting) and (number == 0 or items < MOST_ITEMS):
+            items += len(waiting[number].items)
+            number += 1
+        if number < len(waiting):
+            self._waiting[verb] = waiting[number:]
+        return waiting[:number]
+
+    async def _answer(self, verb: Verb, calls: list[Call]) -> None:
+        for call, answer in zip(calls, await self._commit(verb, calls), strict=True):
+            if call.future.done():
+                continue
+            if isinstance(answer, BaseException):
+                call.future.set_exception(answer)
+            else:
+                call.future.set_result(answer)
+
+    async def _commit(self, verb: Verb, calls: list[Call]) -> list[Written[Any] | Exception]:
+        try:
+            return list(await self._durable(verb, calls))
+        except (*LOST, *CLASHES, TimeoutError) as error:
+            if not isinstance(error, asyncpg.DataError):
+                return [error] * len(calls)
+            return await self._without_culprit(verb, calls, error)
+        except Exception as error:  # noqa: BLE001 - one item's data: find it, write the others
+            return await self._without_culprit(verb, calls, error)
+
+    async def _without_culprit(
+        self, verb: Verb, calls: list[Call], error: Exception
+    ) -> list[Written[Any] | Exception]:
+        if len(calls) > 1:
+            half = len(calls) // 2
+            return [
+                *await self._commit(verb, calls[:half]),
+                *await self._commit(verb, calls[half:]),
+            ]
+        (call,) = calls
+        if len(call.items) <= 1:
+            return [error]
+        half = len(call.items) // 2
+        parts = call.items[:half], call.items[half:]
+        halves = [(await self._commit(verb, [call._replace(items=part)]))[0] for part in parts]
+        return [_joined(halves, [len(part) for part in parts])]
+
+    async def _durable(self, verb: Verb, calls: list[Call]) -> list[Written[Any]]:
+        """Run until the database has answered a commit, or has said why not."""
+        clashes, lost_since = 0, None
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return await self._transaction(verb, calls)
+            except CLASHES:
+                clashes += 1
+                if clashes >= TRIES:
+                    raise
+            except asyncpg.DataError:
+                raise
+            except LOST:
+                lost_since = lost_since or loop.time()
+                if self._closed or loop.time() - lost_since > PATIENCE:
+                    raise
+                await asyncio.sleep(0.05)
+
+    async def _transaction(self, verb: Verb, calls: list[Call]) -> list[Written[Any]]:
+        items = [item for call in calls for item in call.items]
+        cleared = self._published[:]
+        async with self._pool.acquire() as connection, connection.transaction():
+            tx = Transaction(connection)
+            outcomes = await verb(tx, items)
+            receipts = await self._note_touched(tx)
+            if cleared:
+                await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", cleared)
+            if tx.line:
+                part = random.randrange(PARTS)
+                await tx.execute(
+                    "UPDATE line SET queued = queued + $1 WHERE part = $2", tx.line, part
+                )
+        del self._published[: len(cleared)]
+        for receipt in receipts:
+            self._unpublished[receipt] = len(calls)
+        found = iter(outcomes)
+        return [Written([next(found) for _ in call.items], receipts) for call in calls]
+
+    async def _note_touched(self, tx: Transaction) -> tuple[int, ...]:
+        if not tx.touched:
+            return ()
+        seq = await tx.fetchval("INSERT INTO outbox (jobs) VALUES ($1) RETURNING seq", tx.touched)
+        return (seq,)
+
+
+def _joined(
+    halves: Iterable[Written[Any] | Exception], sizes: Iterable[int]
+) -> Written[Any] | Exception:
+    """One answer from two halves; what could not be written stands as its error in its place."""
+    outcomes: list[Any] = []
+    receipts: tuple[int, ...] = ()
+    for half, size in zip(halves, sizes, strict=True):
+        if isinstance(half, Exception):
+            outcomes += [Unwritten(half)] * size
+        else:
+            outcomes += half.outcomes
+            receipts += half.receipts
+    return Written(outcomes, receipts)

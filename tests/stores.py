@@ -1,0 +1,65 @@
+"""Which stores the worlds of a test stand on. A path names a world's ledger on all of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Protocol
+
+from fairlane.clock import ManualClock
+from fairlane.compose import embedded, shared
+from fairlane.engine import Engine
+from fairlane.model.catalog import Catalog
+from tests.servers import Databases
+
+
+class Stores(Protocol):
+    async def open(
+        self,
+        settings: Catalog,
+        path: Path,
+        clock: ManualClock,
+        seed: int,
+        connection: type[sqlite3.Connection],
+    ) -> Engine:
+        """A queue over the ledger of that name, as it was left or new."""
+
+
+class Embedded:
+    """SQLite and memory."""
+
+    async def open(
+        self,
+        settings: Catalog,
+        path: Path,
+        clock: ManualClock,
+        seed: int,
+        connection: type[sqlite3.Connection],
+    ) -> Engine:
+        return await embedded(
+            settings, path, clock=clock, sweeping=False, seed=seed, connection=connection
+        )
+
+
+class PostgresAndMemory:
+    """A database a path, on a server that forgets everything when it dies."""
+
+    def __init__(self, server: Databases) -> None:
+        self._server = server
+        self._databases: dict[Path, str] = {}
+
+    async def open(
+        self,
+        settings: Catalog,
+        path: Path,
+        clock: ManualClock,
+        seed: int,
+        connection: type[sqlite3.Connection],
+    ) -> Engine:
+        if path not in self._databases:
+            self._databases[path] = await self._server.new_database()
+        url = self._databases[path]
+        return await shared(settings, url, clock=clock, sweeping=False, seed=seed, unsafe=True)
+
+
+present: Stores = Embedded()

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows
+from fairlane.ledger.accounts import MINT, account_of
 from fairlane.ledger.shapes import Change, PoolLimit, SettingChange
-from fairlane.ledger.sqlite.money import MINT, account_of, balance, transfer
+from fairlane.ledger.sqlite.money import balance, transfer
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Json
 from fairlane.model.step import service_of

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from fairlane.ledger.assemble import ending
 from fairlane.ledger.sqlite.history import find, write_events
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.event import EventType, Fact
-from fairlane.model.state import Code, Move, State, moved
+from fairlane.model.state import Move, State, moved
 
 
 def cell_ended(tx: Transaction, parent: str, now: int) -> str | None:
@@ -39,23 +40,13 @@ def _end(tx: Transaction, parent: str, now: int) -> None:
         "SELECT count(*), count(*) FILTER (WHERE state <> 'completed') FROM jobs WHERE parent = ?",
         (parent,),
     ).fetchone()
-    state = State.FAILED if bad else State.COMPLETED
+    end = ending(cells, bad, now)
     tx.execute(
         "UPDATE jobs SET state = ?, rev = rev + 1, finished_at = ?, error_code = ?, "
         "error_message = ? WHERE id = ?",
-        (
-            state,
-            now,
-            Code.CELLS_FAILED if bad else None,
-            f"{bad} of {cells} executions did not complete" if bad else None,
-            parent,
-        ),
+        (end.state, now, end.code, end.message, parent),
     )
-    if bad:
-        fact = Fact(EventType.JOB_FAILED, now, {"code": Code.CELLS_FAILED, "cells": bad})
-    else:
-        fact = Fact(EventType.JOB_COMPLETE, now, {})
-    _tell(tx, parent, fact)
+    _tell(tx, parent, end.fact)
 
 
 def _tell(tx: Transaction, parent: str, fact: Fact) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
+from fairlane.ledger.accounts import account_of
 from fairlane.ledger.shapes import (
     Change,
     Confirmation,
@@ -252,7 +253,7 @@ class SqliteLedger:
         return outcome
 
     async def balance(self, tenant: str, user: str) -> int:
-        account = money.account_of(tenant, user)
+        account = account_of(tenant, user)
         return await self._read(lambda connection: money.balance(connection, account))
 
     async def set_pools(self, pools: Sequence[PoolLimit], change: SettingChange | None) -> None:

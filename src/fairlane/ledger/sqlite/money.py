@@ -5,15 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 from fairlane.errors import InsufficientCredits
+from fairlane.ledger.accounts import SKIPS, is_house
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Band
-
-MINT = "house:mint"
-SKIPS = "house:skips"
-
-
-def account_of(tenant: str, user: str) -> str:
-    return f"user:{tenant}/{user}"
 
 
 def balance(tx: Transaction | sqlite3.Connection, account: str) -> int:
@@ -33,7 +27,7 @@ def transfer(
     if is_done(tx, operation):
         return None
     available = balance(tx, source)
-    if available < amount and not source.startswith("house:"):
+    if available < amount and not is_house(source):
         return InsufficientCredits(amount, available)
     for account, change in ((source, -amount), (target, amount)):
         tx.execute("INSERT OR IGNORE INTO accounts VALUES (?, 0)", (account,))

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
 from fairlane.ledger import rows
+from fairlane.ledger.accounts import SKIPS, account_of
 from fairlane.ledger.shapes import Ended, Reopened, Request, Skipped
 from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
 from fairlane.ledger.sqlite.history import find, write_events
-from fairlane.ledger.sqlite.money import SKIPS, account_of, balance, is_done, refund, transfer
+from fairlane.ledger.sqlite.money import balance, is_done, refund, transfer
 from fairlane.ledger.sqlite.slots import keep_until
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.attempt import Outcome

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import chain
 
-from fairlane.ledger import rows
-from fairlane.ledger.rows import step_context
+from fairlane.ledger import assemble, rows
 from fairlane.ledger.shapes import Counts, Filter, LiveSlot
 from fairlane.ledger.sqlite.rows import chunks, marks
 from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
-from fairlane.model.event import Event, implied, numbered
-from fairlane.model.job import Job, Json, fair_user
+from fairlane.model.event import Event
+from fairlane.model.job import Job, Json
 from fairlane.model.lease import Slot
 from fairlane.model.state import LIVE as LIVE_STATES
 from fairlane.model.state import State
-from fairlane.model.step import service_of
 
 
 def jobs(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Job]:
@@ -53,16 +52,11 @@ def slots(connection: sqlite3.Connection, pool: str | None) -> list[LiveSlot]:
 
 def starts(connection: sqlite3.Connection, since: int, ranks: dict[str, int]) -> list[Start]:
     """From what lives or has finished since then: an older start no longer holds anybody back."""
-    latest: dict[tuple[str, int, str], list[tuple[int, str]]] = {}
     columns = "SELECT lane, tier, tenant, user, key, started_at, id FROM jobs WHERE cells = 0"
     living = f"{columns} AND finished_at IS NULL AND started_at > ?"
     finished = f"{columns} AND finished_at > ? AND started_at IS NOT NULL"
-    for query in (living, finished):
-        for lane, tier, tenant, user, key, at, job in connection.execute(query, (since,)):
-            if tier in ranks:
-                who = (service_of(lane), ranks[tier], fair_user(tenant, user, key))
-                latest.setdefault(who, []).append((at, job))
-    return [Start(*who, at, job) for who, found in latest.items() for at, job in sorted(found)[-2:]]
+    found = (connection.execute(query, (since,)) for query in (living, finished))
+    return assemble.starts(chain.from_iterable(found), ranks)
 
 
 BELOW = """rowid < coalesce(
@@ -105,17 +99,11 @@ def payload(connection: sqlite3.Connection, job: str) -> tuple[Json, dict[str, J
     ).fetchone()
     if row is None:
         return None, {}
-    sent, plan, step, attempt, output, metrics = row
-    context: dict[str, Json] = {}
-    for finished in connection.execute(
+    finished = connection.execute(
         "SELECT step, service, output, metrics, attempts FROM steps WHERE job = ? ORDER BY step",
         (job,),
-    ):
-        context.update(step_context(*finished))
-    if output is not None:
-        last = rows.plan(plan)[step - 1]
-        context.update(step_context(step - 1, last.service, output, metrics, attempt))
-    return rows.loads(sent), context
+    )
+    return assemble.payload(row, finished)
 
 
 ATTEMPTS = """
@@ -144,11 +132,7 @@ def events(connection: sqlite3.Connection, job_id: str, after: int) -> list[Even
         ).fetchall()
     finally:
         connection.execute("COMMIT")
-    if found is None:
-        return []
-    told = [event for first, body in written for event in numbered(job_id, first, rows.facts(body))]
-    told += numbered(job_id, found.written + 1, implied(found))
-    return [event for event in told if event.seq > after]
+    return [] if found is None else assemble.events(found, written, after)
 
 
 def fate(connection: sqlite3.Connection, job: str) -> str | None:

@@ -1,0 +1,250 @@
+"""Users, money, limits, live settings, workers, and what is kept for how long."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from fairlane.errors import FairlaneError
+from fairlane.ledger import rows, specs
+from fairlane.ledger.accounts import MINT, account_of
+from fairlane.ledger.postgres.money import balance, transfer
+from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.requests import Grant, QuotaChange, Retirement, TierChange
+from fairlane.ledger.shapes import Change, PoolLimit, SettingChange
+from fairlane.model.job import Json
+from fairlane.model.step import service_of
+from fairlane.model.worker import Worker
+
+NO_CONFIRM = "SELECT pg_advisory_xact_lock(4217)"
+"""Every confirm holds this lock shared: limits never change between its check and its insert."""
+
+ONE_CHANGE = "SELECT pg_advisory_xact_lock(4218)"
+"""Audited changes are made one after the other, so each knows what it replaces."""
+
+
+async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
+    await tx.execute(ONE_CHANGE)
+    for item in items:
+        before = await tx.fetchval(
+            "SELECT tier FROM users WHERE tenant = $1 AND id = $2", item.tenant, item.user
+        )
+        await tx.execute(
+            "INSERT INTO users (tenant, id, tier, changed_at) VALUES ($1, $2, $3, $4) "
+            "ON CONFLICT (tenant, id) DO UPDATE SET tier = $3, changed_at = $4",
+            item.tenant,
+            item.user,
+            item.tier,
+            item.now,
+        )
+        target = f"{item.tenant}/{item.user}"
+        await _audit(tx, Change(item.now, item.actor, "set tier", target, before, item.tier))
+    return [None] * len(items)
+
+
+async def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]:
+    await tx.execute(ONE_CHANGE)
+    for item in items:
+        row = await tx.fetchrow(
+            "DELETE FROM quotas WHERE tenant = $1 AND username = $2 RETURNING pending, per_hour",
+            item.tenant,
+            item.user,
+        )
+        if item.pending is not None or item.per_hour is not None:
+            await tx.execute(
+                "INSERT INTO quotas (tenant, username, pending, per_hour) VALUES ($1, $2, $3, $4)",
+                item.tenant,
+                item.user,
+                item.pending,
+                item.per_hour,
+            )
+        target = f"{item.tenant}/{item.user}"
+        before = rows.dumps(list(row)) if row is not None else None
+        after = rows.dumps([item.pending, item.per_hour])
+        await _audit(tx, Change(item.now, item.actor, "set quota", target, before, after))
+    return [None] * len(items)
+
+
+async def _audit(tx: Transaction, change: Change) -> None:
+    await tx.execute(
+        "INSERT INTO audit (at, actor, action, target, before, after) "
+        "VALUES ($1, $2, $3, $4, $5, $6)",
+        *change,
+    )
+
+
+async def audit(connection: Connection, limit: int) -> list[Change]:
+    found = await connection.fetch(
+        "SELECT at, actor, action, target, before, after FROM audit ORDER BY seq DESC LIMIT $1",
+        limit,
+    )
+    return [Change(*row) for row in found]
+
+
+async def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]:
+    outcomes: list[int | FairlaneError] = []
+    for item in items:
+        account = account_of(item.tenant, item.user)
+        source, target = (MINT, account) if item.amount >= 0 else (account, MINT)
+        operation = f"credit:{account}:{item.operation}"
+        amount = abs(item.amount)
+        refusal = await transfer(tx, operation, source, target, amount, item.now, item.note)
+        outcomes.append(refusal or await balance(tx, account))
+    return outcomes
+
+
+# --- limits and settings -------------------------------------------------------------------------
+async def set_pools(
+    tx: Transaction, items: Sequence[tuple[Sequence[PoolLimit], SettingChange | None]]
+) -> list[None]:
+    """Exactly these pools are limited from now on, and the change that made it so is kept."""
+    await tx.execute(NO_CONFIRM)
+    for pools, change in items:
+        names = [pool.name for pool in pools]
+        await tx.execute("DELETE FROM pools WHERE name <> ALL($1::text[])", names)
+        for pool in pools:
+            await _set_pool(tx, pool)
+        if change is not None:
+            await _keep(tx, change)
+    return [None] * len(items)
+
+
+async def _set_pool(tx: Transaction, pool: PoolLimit) -> None:
+    """What runs is counted while there is no limit that would forbid it."""
+    size = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool.name)
+    uncounted = await _uncounted(tx, pool)
+    if size == pool.size and not uncounted:
+        return
+    await tx.execute("DELETE FROM pools WHERE name = $1", pool.name)
+    await _count(tx, pool, uncounted)
+    await tx.execute(
+        "INSERT INTO pools (name, size, drain) "
+        "SELECT $1, $2, coalesce(max(n), 0) FROM slots WHERE pool = $1",
+        pool.name,
+        pool.size,
+    )
+
+
+RUNNING = """
+SELECT id, lane, region FROM jobs WHERE token IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = $1 AND slots.token = jobs.token)
+"""
+HOLD = """
+SELECT id, token FROM jobs WHERE id = ANY($1::text[]) AND token IS NOT NULL ORDER BY id FOR UPDATE
+"""
+
+
+async def _uncounted(tx: Transaction, pool: PoolLimit) -> list[tuple[str, str]]:
+    """(job, token) of what runs in this pool without a slot. Nothing starts meanwhile; what is just
+    ending is waited for, so that no slot is taken for a token that is gone."""
+    if not pool.services:
+        return []
+    mine = [
+        job
+        for job, lane, region in await tx.fetch(RUNNING, pool.name)
+        if service_of(lane) in pool.services and pool.region in (None, region)
+    ]
+    if not mine:
+        return []
+    return [(job, token) for job, token in await tx.fetch(HOLD, mine)]
+
+
+async def _count(tx: Transaction, pool: PoolLimit, running: Sequence[tuple[str, str]]) -> None:
+    """What already runs takes a slot, also above the limit: it drains, nothing is killed."""
+    if not running:
+        return
+    found = await tx.fetch("SELECT n FROM slots WHERE pool = $1", pool.name)
+    taken = {row[0] for row in found}
+    free = (n for n in itertools.count(1) if n not in taken)
+    await tx.execute(
+        "INSERT INTO slots (pool, n, token, job) "
+        "SELECT $1, v.n, v.token, v.job FROM unnest($2::bigint[], $3::text[], $4::text[]) "
+        "v (n, token, job)",
+        pool.name,
+        list(itertools.islice(free, len(running))),
+        [token for _, token in running],
+        [job for job, _ in running],
+    )
+
+
+async def _keep(tx: Transaction, item: SettingChange) -> None:
+    await tx.execute(ONE_CHANGE)
+    before = await tx.fetchval("SELECT value FROM settings WHERE name = $1", item.name)
+    value = rows.dumps(item.value)
+    await tx.execute(
+        "INSERT INTO settings (name, value, file_value, changed_at) VALUES ($1, $2, $3, $4) "
+        "ON CONFLICT (name) DO UPDATE SET value = $2, file_value = $3, changed_at = $4",
+        item.name,
+        value,
+        rows.dumps(item.file_value),
+        item.now,
+    )
+    await _audit(tx, Change(item.now, item.actor, "set", item.name, before, value))
+
+
+async def settings(connection: Connection) -> dict[str, tuple[Json, Json]]:
+    return specs.settings(await connection.fetch("SELECT name, value, file_value FROM settings"))
+
+
+# --- workers -------------------------------------------------------------------------------------
+async def put_worker(tx: Transaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
+    for worker, now in items:
+        await tx.execute(
+            "INSERT INTO workers (id, spec, state, heartbeat_at) VALUES ($1, $2, $3, $4) "
+            "ON CONFLICT (id) DO UPDATE SET spec = $2, state = $3, heartbeat_at = $4",
+            worker.id,
+            specs.worker_spec(worker),
+            worker.state,
+            now,
+        )
+    return [None] * len(items)
+
+
+async def workers(connection: Connection) -> list[tuple[Worker, int]]:
+    return specs.workers(
+        await connection.fetch("SELECT id, spec, state, heartbeat_at FROM workers ORDER BY id")
+    )
+
+
+# --- retention -----------------------------------------------------------------------------------
+OVER = """
+SELECT id, state FROM jobs WHERE finished_at <= $1
+AND (state <> 'dead' OR finished_at <= $2)
+AND (parent IS NULL OR NOT EXISTS (
+    SELECT 1 FROM jobs p WHERE p.id = jobs.parent AND p.finished_at IS NULL))
+AND (cells = 0 OR NOT EXISTS (SELECT 1 FROM jobs cell WHERE cell.parent = jobs.id))
+AND id NOT IN (SELECT unnest(outbox.jobs) FROM outbox)
+ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED
+"""
+REMEMBER = """
+UPDATE idempotency SET status = v.state
+FROM unnest($1::text[], $2::text[]) v (job, state) WHERE idempotency.job = v.job
+"""
+FORGET_KEYS = """
+WITH due AS (
+    SELECT scope, key FROM idempotency WHERE at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM idempotency USING due
+    WHERE idempotency.scope = due.scope AND idempotency.key = due.key RETURNING 1
+)
+SELECT count(*) FROM gone
+"""
+
+
+async def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
+    return [await _retire(tx, item) for item in items]
+
+
+async def _retire(tx: Transaction, item: Retirement) -> int:
+    """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
+    names, stay; so does what another process is at."""
+    found = await tx.fetch(OVER, item.finished_before, item.dead_before, item.limit)
+    if found:
+        ids = [row[0] for row in found]
+        await tx.execute(REMEMBER, ids, [row[1] for row in found])
+        for table in ("steps", "attempts", "events", "inputs"):
+            await tx.execute(f"DELETE FROM {table} WHERE job = ANY($1::text[])", ids)
+        await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
+    keys: int = await tx.fetchval(FORGET_KEYS, item.keys_before, item.limit)
+    return max(len(found), keys)

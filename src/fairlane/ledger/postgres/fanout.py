@@ -1,0 +1,64 @@
+"""Fan-out: a parent counts the cells that are not over. Whoever ends the last one ends it.
+
+Counting locks the parent's row until the transaction ends, so cells that end at the same time are
+counted one after the other, and exactly one of them is the last."""
+
+from __future__ import annotations
+
+from fairlane.ledger.assemble import ending
+from fairlane.ledger.postgres.history import find, write_events
+from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.model.event import EventType, Fact
+from fairlane.model.state import Move, State, moved
+
+
+async def cell_ended(tx: Transaction, parent: str, now: int) -> str | None:
+    """Count one cell down. Returns the parent if this ended it."""
+    row = await tx.fetchrow(
+        "UPDATE jobs SET cells_left = cells_left - 1 WHERE id = $1 RETURNING cells_left, state",
+        parent,
+    )
+    if row is None or row[0] > 0 or row[1] not in (State.RUNNING, State.QUEUED):
+        return None
+    await _end(tx, parent, now)
+    return parent
+
+
+async def cell_reopened(tx: Transaction, parent: str, now: int, cells: int = 1) -> None:
+    """Count one cell, or several, up again; a parent that had ended runs again."""
+    state = await tx.fetchval(
+        "UPDATE jobs SET cells_left = cells_left + $2 WHERE id = $1 RETURNING state", parent, cells
+    )
+    if state is not None and moved(State(state), Move.REOPEN) is not None:
+        await tx.execute(
+            "UPDATE jobs SET state = 'running', rev = rev + 1, finished_at = NULL, "
+            "error_code = NULL, error_message = NULL WHERE id = $1",
+            parent,
+        )
+        await _tell(tx, parent, Fact(EventType.JOB_REOPENED, now, {}))
+
+
+async def _end(tx: Transaction, parent: str, now: int) -> None:
+    """All cells that have ended are visible now: each held the parent until it was committed."""
+    row = await tx.fetchrow(
+        "SELECT count(*), count(*) FILTER (WHERE state <> 'completed') FROM jobs WHERE parent = $1",
+        parent,
+    )
+    cells, bad = row if row is not None else (0, 0)
+    end = ending(cells, bad, now)
+    await tx.execute(
+        "UPDATE jobs SET state = $2, rev = rev + 1, finished_at = $3, error_code = $4, "
+        "error_message = $5 WHERE id = $1",
+        parent,
+        end.state,
+        now,
+        end.code,
+        end.message,
+    )
+    await _tell(tx, parent, end.fact)
+
+
+async def _tell(tx: Transaction, parent: str, fact: Fact) -> None:
+    job = await find(tx, parent)
+    if job is not None:
+        await write_events(tx, job, [fact])

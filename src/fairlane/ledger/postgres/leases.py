@@ -1,0 +1,202 @@
+"""Leases while they live, and what is decided about waiting jobs: renew, expire, revoke, promote,
+give up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fairlane.ledger import rows
+from fairlane.ledger.postgres.fanout import cell_ended
+from fairlane.ledger.postgres.history import JOB, find_all, write_all
+from fairlane.ledger.postgres.money import refund
+from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
+from fairlane.ledger.shapes import Renewal
+from fairlane.model.event import EventType, Fact
+from fairlane.model.job import Band, Job
+from fairlane.model.service import is_rate_pool
+from fairlane.model.state import Code, Move, State, moved
+
+RENEW = """
+WITH held AS (
+    SELECT jobs.id FROM jobs
+    JOIN unnest($1::text[], $2::text[]) v (id, token) ON jobs.id = v.id AND jobs.token = v.token
+    WHERE jobs.lease_until > $4
+    ORDER BY jobs.id FOR UPDATE OF jobs
+)
+UPDATE jobs SET lease_until = least($3, deadline) FROM held WHERE jobs.id = held.id
+RETURNING jobs.id, jobs.token
+"""
+
+
+async def renew(tx: Transaction, items: Sequence[RenewRequest]) -> list[Renewal]:
+    return [await _renew(tx, item) for item in items]
+
+
+async def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
+    if not item.tokens:
+        return Renewal([], [])
+    jobs, tokens = [job for job, _ in item.tokens], [token for _, token in item.tokens]
+    held = {tuple(row) for row in await tx.fetch(RENEW, jobs, tokens, item.until, item.now)}
+    gone = [job for job, token in item.tokens if (job, token) not in held]
+    states = await _states(tx, gone)
+    lost: list[str] = []
+    cancelled: list[str] = []
+    for job in gone:
+        (cancelled if states.get(job) is State.CANCELLED else lost).append(job)
+    return Renewal(lost, cancelled)
+
+
+async def _states(tx: Transaction, jobs: Sequence[str]) -> dict[str, State]:
+    if not jobs:
+        return {}
+    found = await tx.fetch("SELECT id, state FROM jobs WHERE id = ANY($1::text[])", jobs)
+    return {job: State(state) for job, state in found}
+
+
+PROGRESS = """
+WITH held AS (
+    SELECT jobs.id, v.progress FROM jobs
+    JOIN unnest($1::text[], $2::text[], $3::text[]) v (id, token, progress)
+        ON jobs.id = v.id AND jobs.token = v.token
+    ORDER BY jobs.id FOR UPDATE OF jobs
+)
+UPDATE jobs SET progress = held.progress FROM held WHERE jobs.id = held.id
+RETURNING jobs.id, jobs.token
+"""
+
+
+async def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | None]:
+    """None if the token holds, otherwise where the job is; a missing one counts as cancelled."""
+    last = {(item.job, item.token): rows.dumps(list(item.progress)) for item in items}
+    jobs, tokens = [job for job, _ in last], [token for _, token in last]
+    held = {tuple(row) for row in await tx.fetch(PROGRESS, jobs, tokens, list(last.values()))}
+    states = await _states(tx, [job for job, token in last if (job, token) not in held])
+    return [
+        None if (item.job, item.token) in held else states.get(item.job, State.CANCELLED)
+        for item in items
+    ]
+
+
+FREE = """
+WITH due AS (
+    SELECT pool, n FROM slots WHERE until <= $1 ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM slots USING due WHERE slots.pool = due.pool AND slots.n = due.n
+RETURNING slots.pool, slots.token
+"""
+
+
+async def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
+    """(now, limit): slots whose time is over are free; the tokens that were kept beyond their
+    lease. A rate's slot says nothing about its lease."""
+    return [
+        [token for pool, token in await tx.fetch(FREE, now, limit) if not is_rate_pool(pool)]
+        for now, limit in items
+    ]
+
+
+async def revoke(tx: Transaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:
+    """Whether the job runs under that token; if not, its rev moves on: a late confirm fails."""
+    jobs = await find_all(tx, [item.job for item in items])
+    moved_on: set[str] = set()
+    runs = []
+    for item in items:
+        job = jobs.get(item.job)
+        held = job is not None and job.token == item.token
+        runs.append(held)
+        if job is not None and not held:
+            if job.state is State.QUEUED and job.rev == item.rev:
+                moved_on.add(job.id)
+            tx.touched.append(job.id)
+    if moved_on:
+        await tx.execute(
+            "UPDATE jobs SET rev = rev + 1 WHERE id = ANY($1::text[])", sorted(moved_on)
+        )
+    return runs
+
+
+PROMOTE = """
+UPDATE jobs SET level = v.level, promoted_at = v.at
+FROM unnest($1::text[], $2::text[], $3::bigint[]) v (id, level, at) WHERE jobs.id = v.id
+"""
+
+
+async def promote(tx: Transaction, items: Sequence[Promotion]) -> list[str | None]:
+    """The level each job had before, or None if there was nothing to announce."""
+    jobs = await find_all(tx, [item.job for item in items])
+    reached: dict[str, tuple[str, int]] = {}
+    facts: dict[str, list[Fact]] = {}
+    outcomes: list[str | None] = []
+    for item in items:
+        job = jobs.get(item.job)
+        old = reached[item.job][0] if item.job in reached else job.level if job else ""
+        if job is None or moved(job.state, Move.PROMOTE) is None or not item.is_news(old):
+            outcomes.append(None)
+            continue
+        fact = Fact(EventType.JOB_PROMOTED, item.now, {"old": old, "new": item.level})
+        facts.setdefault(item.job, []).append(fact)
+        reached[item.job] = (item.level, item.now)
+        outcomes.append(old)
+    if reached:
+        await write_all(tx, [(jobs[job], told) for job, told in facts.items()])
+        levels, times = zip(*reached.values(), strict=True)
+        await tx.execute(PROMOTE, list(reached), levels, times)
+    return outcomes
+
+
+WAITED_TOO_LONG = f"""
+SELECT {JOB} FROM jobs WHERE give_up_at <= $1 AND state = 'queued'
+ORDER BY give_up_at LIMIT $2 FOR UPDATE SKIP LOCKED
+"""
+GIVE_UP = """
+UPDATE jobs SET state = 'failed', rev = rev + 1, finished_at = $4, give_up_at = NULL,
+    waited = v.waited, error_code = $5, error_message = v.message
+FROM unnest($1::text[], $2::bigint[], $3::text[]) v (id, waited, message) WHERE jobs.id = v.id
+"""
+
+
+async def give_up(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
+    """(now, limit): queued jobs past their longest wait have failed, resumable."""
+    return [await _give_up(tx, now, limit) for now, limit in items]
+
+
+async def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
+    jobs = [rows.job(tuple(row)) for row in await tx.fetch(WAITED_TOO_LONG, now, limit)]
+    if not jobs:
+        return []
+    code = Code.RESOURCE_EXHAUSTED
+    fact = Fact(EventType.JOB_FAILED, now, {"code": code})
+    await write_all(tx, [(job, [fact]) for job in jobs])
+    ids = [job.id for job in jobs]
+    waited = [job.waited_until(now) for job in jobs]
+    messages = [f"no capacity at {job.current.service} in time" for job in jobs]
+    await tx.execute(GIVE_UP, ids, waited, messages, now, code)
+    for job in jobs:
+        if job.band is Band.SKIP and job.step == 0:
+            await refund(tx, job.id, now)
+    for parent in sorted(job.parent for job in jobs if job.parent is not None):
+        await cell_ended(tx, parent, now)
+    tx.touched += ids
+    tx.line -= len(jobs)
+    return jobs
+
+
+FORGIVE = """
+WITH queued AS (
+    SELECT jobs.id, v.attempts FROM jobs
+    JOIN unnest($1::text[], $2::bigint[]) v (id, attempts) ON jobs.id = v.id
+    WHERE jobs.state = 'queued' AND jobs.attempt > 0
+    ORDER BY jobs.id FOR UPDATE OF jobs
+)
+UPDATE jobs SET attempt = greatest(attempt - queued.attempts, 0)
+FROM queued WHERE jobs.id = queued.id
+"""
+
+
+async def forgive(tx: Transaction, items: Sequence[str]) -> list[None]:
+    """A queued job gets its last attempt back."""
+    often = Counter(items)
+    await tx.execute(FORGIVE, list(often), list(often.values()))
+    return [None] * len(items)

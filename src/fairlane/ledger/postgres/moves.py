@@ -1,0 +1,249 @@
+"""Moves from outside: cancel, resume, replay, skip. Each guarded by the state it starts from, each
+recognised when it is run again.
+
+Cells are locked before their parent, as whoever ends a cell does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
+from fairlane.ledger import rows
+from fairlane.ledger.accounts import SKIPS, account_of
+from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
+from fairlane.ledger.postgres.history import JOB, find, write_all, write_events
+from fairlane.ledger.postgres.money import balance, is_done, refund, transfer
+from fairlane.ledger.postgres.slots import keep_until
+from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.reopenings import place
+from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipRequest
+from fairlane.ledger.shapes import Ended, Reopened, Request, Skipped
+from fairlane.model.attempt import Outcome
+from fairlane.model.event import EventType, Fact
+from fairlane.model.job import Band, Job, fair_user
+from fairlane.model.lease import Slot
+from fairlane.model.state import LIVE, Move, State, moved
+from fairlane.policy.admission import Quota, Usage, admit
+
+
+# --- cancel --------------------------------------------------------------------------------------
+async def cancel(
+    tx: Transaction, items: Sequence[CancelRequest]
+) -> list[list[Ended] | FairlaneError]:
+    return [await _cancel(tx, *item) for item in items]
+
+
+async def _cancel(
+    tx: Transaction, request: Request, strict: frozenset[str]
+) -> list[Ended] | FairlaneError:
+    job, cells = await _find_with_cells(tx, request)
+    if job is None:
+        return NotFound("job", request.job)
+    if await _seen(tx, request):
+        return []
+    if moved(job.state, Move.CANCEL) is None:
+        return WrongState(job.id, job.state, Move.CANCEL)
+    living = [cell for cell in cells if cell.state in LIVE]
+    ended = await _cancel_all(tx, [*living, job], request.now, strict)
+    if job.parent is not None:
+        await cell_ended(tx, job.parent, request.now)
+    await _mark(tx, request)
+    return ended
+
+
+CANCEL = """
+UPDATE jobs SET state = 'cancelled', rev = rev + 1, finished_at = $3, token = NULL,
+    lease_until = NULL, deadline = NULL, give_up_at = NULL, waited = v.waited, cells_left = 0
+FROM unnest($1::text[], $2::bigint[]) v (id, waited) WHERE jobs.id = v.id
+"""
+
+
+async def _cancel_all(
+    tx: Transaction, jobs: Sequence[Job], now: int, strict: frozenset[str]
+) -> list[Ended]:
+    ended: list[Ended] = []
+    for job in jobs:
+        kept: tuple[Slot, ...] = ()
+        if job.token is not None:
+            until = job.deadline if job.current.service in strict else job.lease_until
+            kept = await keep_until(tx, job.token, until or now)
+        elif not job.fan_out:
+            tx.line -= 1
+        tx.touched.append(job.id)
+        ended.append(Ended(job.id, job.rev + 1, job.token, kept))
+    await _end_attempts(tx, [job for job in jobs if job.token is not None], now)
+    await write_all(tx, [(job, [Fact(EventType.JOB_CANCELLED, now, {})]) for job in jobs])
+    ids = [job.id for job in jobs]
+    await tx.execute(CANCEL, ids, [job.waited_until(now) for job in jobs], now)
+    for job in jobs:
+        if job.band is Band.SKIP and job.step == 0:
+            await refund(tx, job.id, now)
+    return ended
+
+
+END_ATTEMPTS = """
+INSERT INTO attempts (job, fence, token, step, number, worker, region, started_at, ended_at,
+    outcome)
+SELECT id, fence, token, step, attempt, worker, region, started_at, $2, $3
+FROM jobs WHERE id = ANY($1::text[])
+"""
+
+
+async def _end_attempts(tx: Transaction, jobs: Sequence[Job], now: int) -> None:
+    if jobs:
+        await tx.execute(END_ATTEMPTS, [job.id for job in jobs], now, Outcome.CANCELLED)
+
+
+# --- resume and replay ---------------------------------------------------------------------------
+async def reopen(tx: Transaction, items: Sequence[ReopenRequest]) -> list[Reopened | FairlaneError]:
+    return [await _reopen(tx, *item) for item in items]
+
+
+async def _reopen(
+    tx: Transaction, request: Request, move: Move, quota: Quota | None
+) -> Reopened | FairlaneError:
+    job, cells = await _find_with_cells(tx, request)
+    if job is None:
+        return NotFound("job", request.job)
+    if await _seen(tx, request):
+        return Reopened([], again=True)
+    if moved(job.state, move) is None or (
+        move is Move.RESUME and job.error is not None and not job.error.resumable
+    ):
+        return WrongState(job.id, job.state, move)
+    jobs = [job]
+    if job.fan_out:
+        jobs = [cell for cell in cells if cell.state in (State.FAILED, State.DEAD)]
+    if quota is not None:
+        quota = quota._replace(per_hour=0)
+        refusal = admit(quota, await _usage(tx, job, quota), len(jobs))
+        if refusal is not None:
+            return refusal
+    if job.parent is not None and await _is_cancelled(tx, job.parent):
+        return WrongState(job.parent, State.CANCELLED, f"{move} of a cell")
+    await _back_in_line(tx, jobs, move, request.now)
+    await _mark(tx, request)
+    return Reopened([each.id for each in jobs], again=False)
+
+
+PENDING_OF_USER = """
+SELECT count(*) FROM jobs
+WHERE tenant = $1 AND username = $2 AND finished_at IS NULL AND cells = 0
+"""
+PENDING_OF_KEY = """
+SELECT count(*) FROM jobs
+WHERE tenant = $1 AND username IS NULL AND key = $2 AND finished_at IS NULL AND cells = 0
+"""
+
+
+async def _usage(tx: Transaction, job: Job, quota: Quota) -> Usage:
+    """What the quota limits, counted. Until this transaction ends nobody else counts this user's
+    jobs, so two requests never share the last place."""
+    pending = waiting = 0
+    if quota.pending:
+        who = fair_user(job.tenant, job.user, job.key)
+        await tx.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 7))", who)
+        if job.user is not None:
+            pending = await tx.fetchval(PENDING_OF_USER, job.tenant, job.user)
+        else:
+            pending = await tx.fetchval(PENDING_OF_KEY, job.tenant, job.key)
+    if quota.waiting:
+        waiting = tx.line + await tx.fetchval("SELECT sum(queued)::bigint FROM line")
+    return Usage(pending=pending, waiting=waiting)
+
+
+async def _is_cancelled(tx: Transaction, parent: str) -> bool:
+    state = await tx.fetchval("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", parent)
+    return bool(state == State.CANCELLED)
+
+
+BACK_IN_LINE = """
+UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = $6,
+    attempt = v.attempt, timeout = v.timeout, give_up_at = v.give_up_at, lane = v.lane,
+    error_code = NULL, error_message = NULL
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
+    v (id, attempt, timeout, give_up_at, lane)
+WHERE jobs.id = v.id
+"""
+
+
+async def _back_in_line(tx: Transaction, jobs: Sequence[Job], move: Move, now: int) -> None:
+    """One job, or cells of one parent."""
+    if not jobs:
+        return
+    fact = Fact(EventType.JOB_REOPENED, now, {"how": str(move)})
+    await write_all(tx, [(job, [fact]) for job in jobs])
+    ids = [job.id for job in jobs]
+    places = [place(job, move, now) for job in jobs]
+    await tx.execute(BACK_IN_LINE, ids, *map(list, zip(*places, strict=True)), now)
+    tx.line += len(jobs)
+    tx.touched += ids
+    parent = jobs[0].parent
+    if parent is not None:
+        await cell_reopened(tx, parent, now, len(jobs))
+
+
+# --- skip ----------------------------------------------------------------------------------------
+async def skip(tx: Transaction, items: Sequence[SkipRequest]) -> list[Skipped | FairlaneError]:
+    return [await _skip(tx, *item) for item in items]
+
+
+async def _skip(tx: Transaction, request: Request, price: int) -> Skipped | FairlaneError:
+    job = await _find(tx, request, lock=True)
+    if job is None:
+        return NotFound("job", request.job)
+    if job.user is None:
+        return InvalidInput("a job without a user has nobody to charge")
+    account = account_of(job.tenant, job.user)
+    charge = f"skip:{job.id}:{request.op}"
+    if job.band is Band.SKIP or await is_done(tx, charge):
+        return Skipped(0, await balance(tx, account), again=True)
+    if moved(job.state, Move.SKIP) is None:
+        return WrongState(job.id, job.state, Move.SKIP)
+    if job.fan_out:
+        return InvalidInput("skip the executions of a fan-out one by one")
+    refusal = await transfer(tx, charge, account, SKIPS, price, request.now, f"skip of {job.id}")
+    if refusal is not None:
+        return refusal
+    await write_events(tx, job, [Fact(EventType.JOB_SKIPPED, request.now, {"price": price})])
+    await tx.execute(
+        "UPDATE jobs SET band = $2, paid_at = $3, charge = $4, rev = rev + 1, last_op = $5 "
+        "WHERE id = $1",
+        job.id,
+        Band.SKIP,
+        request.now,
+        charge,
+        request.op,
+    )
+    tx.touched.append(job.id)
+    return Skipped(price, await balance(tx, account), again=False)
+
+
+# --- shared --------------------------------------------------------------------------------------
+async def _find(tx: Transaction, request: Request, *, lock: bool) -> Job | None:
+    """The job, if it is the tenant's. Foreign and missing ones look the same."""
+    job = await find(tx, request.job, lock=lock)
+    if job is None or request.tenant not in (None, job.tenant):
+        return None
+    return job
+
+
+CELLS = f"SELECT {JOB} FROM jobs WHERE parent = $1 ORDER BY id FOR UPDATE"
+
+
+async def _find_with_cells(tx: Transaction, request: Request) -> tuple[Job | None, list[Job]]:
+    """Whether a job is a fan-out, and whose, never changes: that much is known before any lock."""
+    seen = await _find(tx, request, lock=False)
+    if seen is None:
+        return None, []
+    cells = await tx.fetch(CELLS, seen.id) if seen.fan_out else []
+    return await _find(tx, request, lock=True), [rows.job(tuple(row)) for row in cells]
+
+
+async def _seen(tx: Transaction, request: Request) -> bool:
+    last = await tx.fetchval("SELECT last_op FROM jobs WHERE id = $1", request.job)
+    return bool(last == request.op)
+
+
+async def _mark(tx: Transaction, request: Request) -> None:
+    await tx.execute("UPDATE jobs SET last_op = $2 WHERE id = $1", request.job, request.op)

@@ -1,0 +1,199 @@
+"""Reads. On a connection of their own: nobody who looks waits for somebody who writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.ledger import assemble, rows
+from fairlane.ledger.postgres.history import JOB
+from fairlane.ledger.postgres.reading import Connection, snapshot
+from fairlane.ledger.shapes import Counts, Filter, LiveSlot
+from fairlane.model.attempt import Attempt
+from fairlane.model.entry import Start
+from fairlane.model.event import Event
+from fairlane.model.job import Job, Json
+from fairlane.model.lease import Slot
+from fairlane.model.state import LIVE as LIVE_STATES
+from fairlane.model.state import State
+
+
+async def jobs(connection: Connection, ids: Sequence[str]) -> dict[str, Job]:
+    found = await connection.fetch(f"SELECT {JOB} FROM jobs WHERE id = ANY($1::text[])", ids)
+    return {row[0]: rows.job(tuple(row)) for row in found}
+
+
+LIVE = f"SELECT {JOB} FROM jobs WHERE finished_at IS NULL AND cells = 0"
+
+
+async def expired(connection: Connection, now: int, reached: int, limit: int) -> list[Job]:
+    found = await connection.fetch(
+        f"SELECT {JOB} FROM jobs WHERE token IS NOT NULL AND lease_until <= $1 "
+        "AND lease <= $2 ORDER BY lease_until LIMIT $3",
+        now,
+        reached,
+        limit,
+    )
+    return [rows.job(tuple(row)) for row in found]
+
+
+async def slots(connection: Connection, pool: str | None) -> list[LiveSlot]:
+    columns = "SELECT pool, n, until, token, job FROM slots"
+    if pool is None:
+        found = await connection.fetch(columns)
+    else:
+        found = await connection.fetch(f"{columns} WHERE pool = $1", pool)
+    return [LiveSlot(Slot(name, n, until or 0), token, job) for name, n, until, token, job in found]
+
+
+STARTED = "SELECT lane, tier, tenant, username, key, started_at, id FROM jobs WHERE cells = 0"
+STARTS = (
+    f"{STARTED} AND finished_at IS NULL AND started_at > $1 "
+    f"UNION ALL {STARTED} AND finished_at > $1 AND started_at IS NOT NULL"
+)
+
+
+async def starts(connection: Connection, since: int, ranks: dict[str, int]) -> list[Start]:
+    """From what lives or has finished since then: an older start no longer holds anybody back."""
+    return assemble.starts(await connection.fetch(STARTS, since), ranks)
+
+
+TAGGED = "EXISTS (SELECT 1 FROM json_array_elements(tags::json) WHERE value::text = {})"
+
+
+async def list_jobs(
+    connection: Connection, wanted: Filter, after: str | None, limit: int
+) -> list[Job]:
+    """Newest first. Ids sort by the time of acceptance, also over several processes."""
+    where: list[str] = []
+    args: list[object] = []
+
+    def need(condition: str, value: object) -> None:
+        args.append(value)
+        where.append(condition.format(f"${len(args)}"))
+
+    if after is not None:
+        need("id < {}", after)
+    for column, value in (
+        ("tenant", wanted.tenant),
+        ("username", wanted.user),
+        ("name", wanted.name),
+        ("parent", wanted.parent),
+    ):
+        if value is not None:
+            need(f"{column} = {{}}", value)
+    if wanted.parent is None:
+        where.append("parent IS NULL")
+    if wanted.states:
+        where.append(f"state IN ({', '.join(repr(str(State(each))) for each in wanted.states)})")
+    if wanted.tag is not None:
+        need(TAGGED, rows.dumps(wanted.tag))
+    condition = " AND ".join(where)
+    args.append(limit)
+    found = await connection.fetch(
+        f"SELECT {JOB} FROM jobs WHERE {condition} ORDER BY id DESC LIMIT ${len(args)}", *args
+    )
+    return [rows.job(tuple(row)) for row in found]
+
+
+PAYLOAD = """
+SELECT coalesce(jobs.input, inputs.input), plan, step, attempt, output, metrics FROM jobs
+LEFT JOIN inputs ON inputs.job = jobs.id WHERE jobs.id = $1
+"""
+STEPS = """
+SELECT step, service, output, metrics, attempts FROM steps WHERE job = $1 ORDER BY step
+"""
+
+
+async def payload(connection: Connection, job: str) -> tuple[Json, dict[str, Json]]:
+    async with snapshot(connection):
+        row = await connection.fetchrow(PAYLOAD, job)
+        finished = await connection.fetch(STEPS, job)
+    if row is None:
+        return None, {}
+    return assemble.payload(row, [tuple(each) for each in finished])
+
+
+ATTEMPTS = """
+SELECT job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, message
+FROM attempts WHERE job = $1
+UNION ALL
+SELECT id, fence, step - 1, attempt, worker, region, started_at, finished_at, 'completed', NULL,
+    NULL
+FROM jobs WHERE id = $1 AND ended_by IS NOT NULL
+ORDER BY fence
+"""
+
+
+async def attempts(connection: Connection, job: str) -> list[Attempt]:
+    return [rows.attempt(tuple(row)) for row in await connection.fetch(ATTEMPTS, job)]
+
+
+async def events(connection: Connection, job_id: str, after: int) -> list[Event]:
+    """Row and events are read in one snapshot, so what the row implies fits behind what is
+    written."""
+    async with snapshot(connection):
+        found = (await jobs(connection, [job_id])).get(job_id)
+        written = await connection.fetch(
+            "SELECT first, body FROM events WHERE job = $1 ORDER BY first", job_id
+        )
+    return [] if found is None else assemble.events(found, written, after)
+
+
+async def fate(connection: Connection, job: str) -> str | None:
+    status: str | None = await connection.fetchval(
+        "SELECT status FROM idempotency WHERE job = $1", job
+    )
+    return status
+
+
+async def count(connection: Connection, state: State) -> int:
+    live = "AND finished_at IS NULL" if state in LIVE_STATES else ""
+    found = await connection.fetchval(
+        f"SELECT count(*) FROM jobs WHERE state = $1 {live} AND parent IS NULL", state
+    )
+    return int(found)
+
+
+async def running(connection: Connection) -> int:
+    return int(await connection.fetchval("SELECT count(*) FROM jobs WHERE token IS NOT NULL"))
+
+
+async def last_seen(connection: Connection) -> int:
+    """The latest time in the rows that is cheap to find: nothing has happened after it that an
+    earlier clock could make undone."""
+    latest = await connection.fetchval(
+        "SELECT greatest((SELECT created_at FROM jobs ORDER BY id DESC LIMIT 1), "
+        "(SELECT max(finished_at) FROM jobs), "
+        "(SELECT max(lease_until - lease) FROM jobs WHERE token IS NOT NULL), "
+        "(SELECT max(heartbeat_at) FROM workers), 0)"
+    )
+    return int(latest)
+
+
+async def finished_since(connection: Connection, since: int) -> dict[State, int]:
+    found = await connection.fetch(
+        "SELECT state, count(*) FROM jobs WHERE finished_at > $1 GROUP BY state", since
+    )
+    return {State(state): number for state, number in found}
+
+
+CHECKS = {
+    "over_limit": "SELECT count(*) FROM slots JOIN pools ON pools.name = slots.pool "
+    "WHERE slots.n > greatest(pools.size, pools.drain)",
+    "orphan_slots": "SELECT count(*) FROM slots LEFT JOIN jobs ON jobs.token = slots.token "
+    "AND jobs.id = slots.job WHERE jobs.id IS NULL AND slots.until IS NULL",
+    "unbalanced_operations": "SELECT count(*) FROM (SELECT 1 FROM entries GROUP BY operation "
+    "HAVING sum(amount) <> 0) unbalanced",
+    "wrong_balances": "SELECT count(*) FROM accounts WHERE balance <> "
+    "(SELECT coalesce(sum(amount), 0) FROM entries WHERE account = accounts.name)",
+    "event_gaps": "SELECT count(*) FROM jobs WHERE written <> (SELECT coalesce(sum("
+    "json_array_length(body::json)), 0) FROM events WHERE job = jobs.id)",
+    "stuck_parents": "SELECT count(*) FROM jobs p WHERE p.cells > 0 AND p.cells_left <> "
+    "(SELECT count(*) FROM jobs c WHERE c.parent = p.id AND c.finished_at IS NULL)",
+}
+
+
+async def check(connection: Connection) -> Counts:
+    """All of one moment: what several tables say together fits only then."""
+    async with snapshot(connection):
+        return Counts(**{name: await connection.fetchval(query) for name, query in CHECKS.items()})

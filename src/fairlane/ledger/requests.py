@@ -1,0 +1,93 @@
+"""What the verbs of a ledger are asked for, item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlane.ledger.shapes import Request
+from fairlane.model.job import Progress
+from fairlane.model.state import Move
+from fairlane.policy.admission import Quota
+
+
+# --- moves from outside --------------------------------------------------------------------------
+class CancelRequest(NamedTuple):
+    request: Request
+    strict: frozenset[str]
+
+
+class ReopenRequest(NamedTuple):
+    request: Request
+    move: Move
+    quota: Quota | None
+
+
+class SkipRequest(NamedTuple):
+    request: Request
+    price: int
+
+
+# --- leases --------------------------------------------------------------------------------------
+class RenewRequest(NamedTuple):
+    tokens: Sequence[tuple[str, str]]
+    until: int
+    now: int
+
+
+class ProgressReport(NamedTuple):
+    job: str
+    token: str
+    progress: Progress
+
+
+class Promotion(NamedTuple):
+    job: str
+    level: str
+    ranks: dict[str, int]
+    now: int
+
+    def is_news(self, told: str) -> bool:
+        return self.ranks[self.level] < self.ranks.get(told, len(self.ranks))
+
+
+class UnconfirmedProposal(NamedTuple):
+    """A proposal that nobody has confirmed for too long."""
+
+    job: str
+    rev: int
+    token: str
+
+
+# --- users, money, retention ---------------------------------------------------------------------
+class TierChange(NamedTuple):
+    tenant: str
+    user: str
+    tier: str
+    now: int
+    actor: str
+
+
+class QuotaChange(NamedTuple):
+    tenant: str
+    user: str
+    pending: int | None
+    per_hour: int | None
+    now: int
+    actor: str
+
+
+class Grant(NamedTuple):
+    tenant: str
+    user: str
+    amount: int
+    operation: str
+    now: int
+    note: str
+
+
+class Retirement(NamedTuple):
+    finished_before: int
+    dead_before: int
+    keys_before: int
+    limit: int

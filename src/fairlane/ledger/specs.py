@@ -1,0 +1,45 @@
+"""What is kept as JSON about workers and settings, for every ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fairlane.ledger.rows import dumps, loads
+from fairlane.model.job import Json
+from fairlane.model.worker import Worker, WorkerState
+
+
+def worker_spec(worker: Worker) -> str:
+    return dumps(
+        {
+            "services": sorted(worker.services) if worker.services is not None else None,
+            "region": worker.region,
+            "capabilities": sorted(worker.capabilities),
+            "tiers": sorted(worker.tiers) if worker.tiers is not None else None,
+            "capacity": worker.capacity,
+            "heartbeat": worker.heartbeat,
+            "version": worker.version,
+        }
+    )
+
+
+def workers(found: Iterable[Iterable[Any]]) -> list[tuple[Worker, int]]:
+    """From rows of (id, spec, state, heartbeat_at)."""
+    return [
+        (Worker(id=worker_id, state=WorkerState(state), **_spec(text)), at)
+        for worker_id, text, state, at in found
+    ]
+
+
+def _spec(text: str) -> dict[str, Json]:
+    spec: dict[str, Json] = loads(text)
+    for name in ("services", "capabilities", "tiers"):
+        if spec[name] is not None:
+            spec[name] = frozenset(spec[name])
+    return spec
+
+
+def settings(found: Iterable[Iterable[Any]]) -> dict[str, tuple[Json, Json]]:
+    """From rows of (name, value, file_value)."""
+    return {name: (loads(value), loads(file_value)) for name, value, file_value in found}

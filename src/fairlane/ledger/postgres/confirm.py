@@ -28,7 +28,7 @@ WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cel
     AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
     AND coalesce(tenant || ':u:' || username, tenant || ':k:' || key) = v.who
 RETURNING {RETURNED}
-"""  # noqa: S608 - columns of our own
+"""
 
 
 async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
@@ -133,7 +133,7 @@ async def _leases(
         row = rows.get(item.token)
         if row is not None:
             text = inputs[item.job] if row[8] is None else row[8]
-            found[item.token] = granted(item, row, text, context.get(item.job, {}))
+            found[item.token] = granted(item, tuple(row), text, context.get(item.job, {}))
     return found
 
 
@@ -152,7 +152,7 @@ async def _loser(
 
 
 async def _again(tx: Transaction, item: Confirmation) -> Lease:
-    row = await tx.fetchrow(f"SELECT {COLUMNS} FROM jobs WHERE id = $1", item.job)
+    (row,) = await tx.fetch(f"SELECT {COLUMNS} FROM jobs WHERE id = $1", item.job)
     return (await _leases(tx, [item], {item.token: row}))[item.token]
 
 

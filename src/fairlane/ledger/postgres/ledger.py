@@ -9,9 +9,11 @@ import asyncpg
 
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows
+from fairlane.ledger.accounts import account_of
 from fairlane.ledger.postgres import admin, leases, money, moves, reads
 from fairlane.ledger.postgres.confirm import confirm
 from fairlane.ledger.postgres.connect import connect, demand_durable, migrate
+from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import LINE, submit
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
@@ -165,11 +167,10 @@ class PostgresLedger:
         await self._one(_set_epoch, epoch)
 
     async def live(self, page: int) -> AsyncIterator[list[Job]]:
-        snapshot = {"isolation": "repeatable_read", "readonly": True}
-        async with self._pool.acquire() as connection, connection.transaction(**snapshot):
+        async with self._pool.acquire() as connection, snapshot(connection):
             cursor = await connection.cursor(reads.LIVE)
             while found := await cursor.fetch(page):
-                yield [rows.job(row) for row in found]
+                yield [rows.job(tuple(row)) for row in found]
 
     async def slots(self, pool: str | None = None) -> list[LiveSlot]:
         return await self._read(reads.slots, pool)
@@ -244,7 +245,7 @@ class PostgresLedger:
         return outcome
 
     async def balance(self, tenant: str, user: str) -> int:
-        account = money.account_of(tenant, user)
+        account = account_of(tenant, user)
         return await self._read(money.balance, account)
 
     async def set_pools(self, pools: Sequence[PoolLimit], change: SettingChange | None) -> None:
@@ -280,7 +281,7 @@ class PostgresLedger:
             return await query(connection, *args)
 
 
-async def _epoch(connection: asyncpg.Connection) -> str:
+async def _epoch(connection: Connection) -> str:
     return str(await connection.fetchval("SELECT value FROM meta WHERE name = 'epoch'"))
 
 
@@ -292,7 +293,7 @@ async def _set_epoch(tx: Transaction, items: Sequence[str]) -> list[None]:
     return [None] * len(items)
 
 
-async def _outbox(connection: asyncpg.Connection, limit: int) -> list[tuple[int, list[str]]]:
+async def _outbox(connection: Connection, limit: int) -> list[tuple[int, list[str]]]:
     found = await connection.fetch("SELECT seq, jobs FROM outbox ORDER BY seq LIMIT $1", limit)
     return [(seq, jobs) for seq, jobs in found]
 
@@ -302,7 +303,7 @@ async def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
     return [None] * len(items)
 
 
-async def _tier_of(connection: asyncpg.Connection, tenant: str, user: str) -> str | None:
+async def _tier_of(connection: Connection, tenant: str, user: str) -> str | None:
     found: str | None = await connection.fetchval(
         "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
     )

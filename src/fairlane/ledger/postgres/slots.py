@@ -115,7 +115,7 @@ async def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bo
 
 
 async def _has_room(tx: Transaction, pool: str, n: int, size: int) -> bool:
-    above, same, held = await tx.fetchrow(
+    ((above, same, held),) = await tx.fetch(
         "SELECT EXISTS (SELECT 1 FROM slots WHERE pool = $1 AND n > $2), "
         "EXISTS (SELECT 1 FROM slots WHERE pool = $1 AND n = $3), "
         "(SELECT count(*) FROM slots WHERE pool = $1)",

@@ -215,7 +215,7 @@ class _Quotas:
         )
         number, oldest = 0, None
         if self._quota(item).per_hour:
-            number, oldest = await self._tx.fetchrow(
+            ((number, oldest),) = await self._tx.fetch(
                 f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = $1 AND {mine} "
                 "AND id >= $3 AND created_at > $4 AND cells = 0",
                 item.tenant,

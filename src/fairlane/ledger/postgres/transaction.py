@@ -7,6 +7,8 @@ from typing import Any
 
 import asyncpg
 
+from fairlane.ledger.postgres.reading import Connection
+
 Row = asyncpg.Record
 
 
@@ -25,7 +27,7 @@ class Transaction:
         "touched",
     )
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.execute, self.executemany = connection.execute, connection.executemany
         self.fetch, self.fetchrow = connection.fetch, connection.fetchrow
         self.fetchval = connection.fetchval

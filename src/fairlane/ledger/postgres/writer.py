@@ -108,7 +108,7 @@ class Writer:
                 await self._answer(verb, calls)
         finally:
             self._open[verb] -= 1
-            self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+            self._tasks.discard(asyncio.current_task())
             self._start()
 
     def _take(self, verb: Verb) -> list[Call]:

@@ -1,23 +1,36 @@
-"""Servers that tests share: each started by the first test that asks, once per run.
+"""Servers that tests share, each started once per run, when the first test asks for it.
 
-A test that kills, pauses or measures a server starts one of its own (`tests.servers`).
+A test that kills, pauses, floods or measures a server starts its own (`tests.servers`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import Databases, Postgres
+from tests.servers import Databases, Keys, Postgres, Redis
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Databases]:
-    """PostgreSQL without fsync, or the one at FAIRLANE_TEST_POSTGRES_URL."""
+    """PostgreSQL without fsync; the one at FAIRLANE_TEST_POSTGRES_URL, if that is set."""
     if url := os.environ.get("FAIRLANE_TEST_POSTGRES_URL"):
-        yield Databases(url)
+        given = Databases(url)
+        yield given
+        asyncio.run(given.drop_databases())
         return
     with Postgres(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Keys]:
+    """Redis without persistence; the one at FAIRLANE_TEST_REDIS_URL, if that is set."""
+    if url := os.environ.get("FAIRLANE_TEST_REDIS_URL"):
+        yield Keys(url)
+        return
+    with Redis() as server:
         yield server

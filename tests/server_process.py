@@ -1,0 +1,188 @@
+"""A server process for tests: private, ready when started, and gone with the test run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+# Runs a program, as another user if one is given, that gets a signal when its parent dies. (A
+# system without prctl just runs it.) Not a `preexec_fn`, which may hang where there are threads.
+TIED = """
+import ctypes, os, sys
+number, parent, user, *command = sys.argv[1:]
+if user:
+    os.setgroups([]), os.setgid(int(user)), os.setuid(int(user))
+if prctl := getattr(ctypes.CDLL(None), "prctl", None):
+    prctl(1, int(number), 0, 0, 0)
+    if os.getppid() != int(parent):
+        sys.exit("the test run is gone")
+os.execv(command[0], command)
+"""
+
+
+class ServerFailed(Exception):
+    """A server could not be found or did not start; the text ends with its log."""
+
+
+class Server:
+    """One server process on 127.0.0.1, with a port and a temporary folder of its own.
+
+    A context manager that starts and stops it. The port stays the same through restarts. However
+    the test run ends, the kernel ends the server when the thread that started it is gone: so
+    start it in the main thread.
+    """
+
+    _at_our_death = signal.SIGKILL
+
+    def __init__(self) -> None:
+        self.port = _free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="fairlane-server-"))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pids(self) -> list[int]:
+        """The server's process and its children; none when it is down."""
+        if self._process is None or self._process.poll() is not None:
+            return []
+        main = self._process.pid
+        try:
+            children = Path(f"/proc/{main}/task/{main}/children").read_text()
+        except OSError:  # this system keeps no such list: the children see for themselves
+            children = ""
+        return [main, *map(int, children.split())]
+
+    def start(self, *, within: float = 30) -> None:
+        """Returns when the server answers."""
+        assert not self.pids, "it is up"
+        self._prepare()
+        self._process = self._launch(self._command())
+        deadline = time.monotonic() + within
+        while not self._answers():
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.01)
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise self._failed(f"{self._command()[0]} did not start")
+
+    def kill(self) -> None:
+        """SIGKILL to the server and its children at once. Returns when all are dead."""
+        if self._process is None:
+            return
+        send(signal.SIGSTOP, self.pids[:1])  # or it would see its children die, or have more
+        pids = self.pids
+        children = list(_handles(pids[1:]))
+        send(signal.SIGKILL, reversed(pids))
+        self._process.wait()
+        self._process = None
+        for child in children:
+            select.select([child], [], [])
+            os.close(child)
+
+    def stop(self) -> None:
+        """Down for good, with everything it stored."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, number: signal.Signals) -> None:
+        """Ask the server to end, and see to it that it does."""
+        send(number, self.pids[:1])
+        send(signal.SIGCONT, self.pids)
+        if self._process:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+        self.kill()
+
+    def _launch(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """A process that writes to the log and dies with us."""
+        before, user = self._disguise()
+        number, parent = str(int(self._at_our_death)), str(os.getpid())
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [*before, sys.executable, "-ISc", TIED, number, parent, user, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is for the test run, not for its servers
+            )
+
+    def _failed(self, what: str) -> ServerFailed:
+        log = (self.folder / "log").read_text(errors="replace")
+        return ServerFailed(f"{what}; its log:\n{log}")
+
+    def _disguise(self) -> tuple[tuple[str, ...], str]:
+        """A command prefix, and the number of a user to become, with which the server runs."""
+        return (), ""
+
+    def _prepare(self) -> None:
+        """Whatever must be in the folder before a start."""
+
+    def _command(self) -> list[str]:
+        raise NotImplementedError
+
+    def _answers(self) -> bool:
+        raise NotImplementedError
+
+
+def send(number: signal.Signals, pids: Iterable[int]) -> None:
+    """To each of them that is still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def ask(port: int, request: bytes) -> bytes:
+    """What the server on this port says first, or nothing."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(request)
+            return connection.recv(1024)
+    except OSError:
+        return b""
+
+
+def _handles(pids: Iterable[int]) -> Iterator[int]:
+    """For each that is still there, a file that can be read once it is dead."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            yield os.pidfd_open(pid)
+
+
+def _free_port() -> int:
+    """A port below those the kernel gives to clients: nobody gets it while a server is down."""
+    for _ in range(100):
+        port = 15_000 + secrets.randbelow(15_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServerFailed("100 ports tried, none free")
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what would change how a server behaves."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "LC_"))}
+    return {**kept, "LC_ALL": "C", "TZ": "UTC"}

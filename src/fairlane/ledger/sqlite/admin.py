@@ -5,50 +5,17 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from fairlane.errors import FairlaneError
-from fairlane.ledger import rows
+from fairlane.ledger import rows, specs
 from fairlane.ledger.accounts import MINT, account_of
+from fairlane.ledger.requests import Grant, QuotaChange, Retirement, TierChange
 from fairlane.ledger.shapes import Change, PoolLimit, SettingChange
 from fairlane.ledger.sqlite.money import balance, transfer
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.job import Json
 from fairlane.model.step import service_of
-from fairlane.model.worker import Worker, WorkerState
-
-
-class TierChange(NamedTuple):
-    tenant: str
-    user: str
-    tier: str
-    now: int
-    actor: str
-
-
-class QuotaChange(NamedTuple):
-    tenant: str
-    user: str
-    pending: int | None
-    per_hour: int | None
-    now: int
-    actor: str
-
-
-class Grant(NamedTuple):
-    tenant: str
-    user: str
-    amount: int
-    operation: str
-    now: int
-    note: str
-
-
-class Retirement(NamedTuple):
-    finished_before: int
-    dead_before: int
-    keys_before: int
-    limit: int
+from fairlane.model.worker import Worker
 
 
 def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
@@ -182,44 +149,23 @@ def _audit(
 
 
 def settings(connection: sqlite3.Connection) -> dict[str, tuple[Json, Json]]:
-    return {
-        name: (rows.loads(value), rows.loads(file_value))
-        for name, value, file_value in connection.execute(
-            "SELECT name, value, file_value FROM settings"
-        )
-    }
+    return specs.settings(connection.execute("SELECT name, value, file_value FROM settings"))
 
 
 # --- workers -------------------------------------------------------------------------------------
 def put_worker(tx: Transaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
     for worker, now in items:
-        spec = {
-            "services": sorted(worker.services) if worker.services is not None else None,
-            "region": worker.region,
-            "capabilities": sorted(worker.capabilities),
-            "tiers": sorted(worker.tiers) if worker.tiers is not None else None,
-            "capacity": worker.capacity,
-            "heartbeat": worker.heartbeat,
-            "version": worker.version,
-        }
         tx.execute(
             "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?)",
-            (worker.id, rows.dumps(spec), worker.state, now),
+            (worker.id, specs.worker_spec(worker), worker.state, now),
         )
     return [None] * len(items)
 
 
 def workers(connection: sqlite3.Connection) -> list[tuple[Worker, int]]:
-    found = []
-    for worker_id, text, state, at in connection.execute(
-        "SELECT id, spec, state, heartbeat_at FROM workers ORDER BY id"
-    ):
-        spec = rows.loads(text)
-        for name in ("services", "capabilities", "tiers"):
-            if spec[name] is not None:
-                spec[name] = frozenset(spec[name])
-        found.append((Worker(id=worker_id, state=WorkerState(state), **spec), at))
-    return found
+    return specs.workers(
+        connection.execute("SELECT id, spec, state, heartbeat_at FROM workers ORDER BY id")
+    )
 
 
 # --- retention -----------------------------------------------------------------------------------

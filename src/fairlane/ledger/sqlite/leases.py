@@ -4,48 +4,18 @@ give up."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from fairlane.ledger import rows
+from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
 from fairlane.ledger.shapes import Renewal
 from fairlane.ledger.sqlite.fanout import cell_ended
 from fairlane.ledger.sqlite.history import find, write_events
 from fairlane.ledger.sqlite.money import refund
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.event import EventType, Fact
-from fairlane.model.job import Band, Job, Progress, fair_user
+from fairlane.model.job import Band, Job, fair_user
 from fairlane.model.service import is_rate_pool
 from fairlane.model.state import Code, Move, State, moved
-
-
-class RenewRequest(NamedTuple):
-    tokens: Sequence[tuple[str, str]]
-    until: int
-    now: int
-
-
-class ProgressReport(NamedTuple):
-    job: str
-    token: str
-    progress: Progress
-
-
-class Promotion(NamedTuple):
-    job: str
-    level: str
-    ranks: dict[str, int]
-    now: int
-
-    def is_news(self, told: str) -> bool:
-        return self.ranks[self.level] < self.ranks.get(told, len(self.ranks))
-
-
-class Unconfirmed(NamedTuple):
-    """A proposal that nobody has confirmed for too long."""
-
-    job: str
-    rev: int
-    token: str
 
 
 def renew(tx: Transaction, items: Sequence[RenewRequest]) -> list[Renewal]:
@@ -94,7 +64,7 @@ def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[s
     return freed
 
 
-def revoke(tx: Transaction, items: Sequence[Unconfirmed]) -> list[bool]:
+def revoke(tx: Transaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:
     """Whether the job runs under that token; if not, its rev moves on: a late confirm fails."""
     runs = []
     for item in items:

@@ -12,6 +12,19 @@ from typing import Any, TypeVar
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
+from fairlane.ledger.requests import (
+    CancelRequest,
+    Grant,
+    ProgressReport,
+    Promotion,
+    QuotaChange,
+    RenewRequest,
+    ReopenRequest,
+    Retirement,
+    SkipRequest,
+    TierChange,
+    UnconfirmedProposal,
+)
 from fairlane.ledger.shapes import (
     Change,
     Confirmation,
@@ -117,10 +130,10 @@ class SqliteLedger:
 
     # --- leases ------------------------------------------------------------------------------
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
-        return await self._one(leases.renew, leases.RenewRequest(tokens, until, now))
+        return await self._one(leases.renew, RenewRequest(tokens, until, now))
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
-        return await self._one(leases.progress, leases.ProgressReport(job, token, progress))
+        return await self._one(leases.progress, ProgressReport(job, token, progress))
 
     async def lease(self, job: str, token: str) -> Lease | Stale:
         found = (await self.jobs([job])).get(job)
@@ -138,21 +151,21 @@ class SqliteLedger:
     async def cancel(
         self, request: Request, strict: frozenset[str]
     ) -> Written[list[Ended] | FairlaneError]:
-        return await self._writer.write(moves.cancel, [moves.CancelRequest(request, strict)])
+        return await self._writer.write(moves.cancel, [CancelRequest(request, strict)])
 
     async def reopen(
         self, request: Request, move: Move, quota: Quota | None
     ) -> Written[Reopened | FairlaneError]:
-        return await self._writer.write(moves.reopen, [moves.ReopenRequest(request, move, quota)])
+        return await self._writer.write(moves.reopen, [ReopenRequest(request, move, quota)])
 
     async def skip(self, request: Request, price: int) -> Written[Skipped | FairlaneError]:
-        return await self._writer.write(moves.skip, [moves.SkipRequest(request, price)])
+        return await self._writer.write(moves.skip, [SkipRequest(request, price)])
 
     async def promote(
         self, levels: Sequence[tuple[str, str]], order: Sequence[str], now: int
     ) -> list[str | None]:
         ranks = {tier: rank for rank, tier in enumerate(order)}
-        items = [leases.Promotion(job, level, ranks, now) for job, level in levels]
+        items = [Promotion(job, level, ranks, now) for job, level in levels]
         return (await self._writer.write(leases.promote, items)).outcomes
 
     async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
@@ -162,7 +175,9 @@ class SqliteLedger:
         await self._writer.write(leases.forgive, jobs)
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> Written[bool]:
-        return await self._writer.write(leases.revoke, [leases.Unconfirmed(*each) for each in held])
+        return await self._writer.write(
+            leases.revoke, [UnconfirmedProposal(*each) for each in held]
+        )
 
     # --- rebuild -----------------------------------------------------------------------------
     async def epoch(self) -> str:
@@ -226,7 +241,7 @@ class SqliteLedger:
         return await self._read(_tier_of, tenant, user)
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
-        await self._one(admin.set_tier, admin.TierChange(tenant, user, tier, now, actor))
+        await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
 
     async def set_quota(
         self,
@@ -237,7 +252,7 @@ class SqliteLedger:
         now: int,
         actor: str,
     ) -> None:
-        change = admin.QuotaChange(tenant, user, pending, per_hour, now, actor)
+        change = QuotaChange(tenant, user, pending, per_hour, now, actor)
         await self._one(admin.set_quota, change)
 
     async def audit(self, limit: int) -> list[Change]:
@@ -246,7 +261,7 @@ class SqliteLedger:
     async def credit(
         self, tenant: str, user: str, amount: int, operation: str, now: int, note: str
     ) -> int:
-        grant = admin.Grant(tenant, user, amount, operation, now, note)
+        grant = Grant(tenant, user, amount, operation, now, note)
         outcome = await self._one(admin.credit, grant)
         if isinstance(outcome, FairlaneError):
             raise outcome
@@ -272,7 +287,7 @@ class SqliteLedger:
     async def retire(
         self, finished_before: int, dead_before: int, keys_before: int, limit: int
     ) -> int:
-        wanted = admin.Retirement(finished_before, dead_before, keys_before, limit)
+        wanted = Retirement(finished_before, dead_before, keys_before, limit)
         return await self._one(admin.retire, wanted)
 
     async def check(self) -> Counts:

@@ -4,11 +4,12 @@ recognised when it is run again."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import SKIPS, account_of
+from fairlane.ledger.reopenings import place
+from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipRequest
 from fairlane.ledger.shapes import Ended, Reopened, Request, Skipped
 from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
 from fairlane.ledger.sqlite.history import find, write_events
@@ -21,22 +22,6 @@ from fairlane.model.job import Band, Job, fair_user
 from fairlane.model.lease import Slot
 from fairlane.model.state import LIVE, Move, State, moved
 from fairlane.policy.admission import Quota, Usage, admit
-
-
-class CancelRequest(NamedTuple):
-    request: Request
-    strict: frozenset[str]
-
-
-class ReopenRequest(NamedTuple):
-    request: Request
-    move: Move
-    quota: Quota | None
-
-
-class SkipRequest(NamedTuple):
-    request: Request
-    price: int
 
 
 # --- cancel --------------------------------------------------------------------------------------
@@ -146,23 +131,13 @@ def _parent_cancelled(tx: Transaction, parent: str) -> bool:
 
 
 def _back_in_line(tx: Transaction, job: Job, move: Move, now: int) -> None:
-    """Resume keeps the attempts used so far unless they are used up; replay starts afresh."""
-    step = job.current
-    fresh = move is Move.REPLAY or job.attempt >= step.max_attempts
-    give_up_at = now + step.max_wait if step.max_wait else None
+    there = place(job, move, now)
     write_events(tx, job, [Fact(EventType.JOB_REOPENED, now, {"how": str(move)})])
     tx.execute(
         "UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = ?, "
         "attempt = ?, timeout = ?, give_up_at = ?, lane = ?, error_code = NULL, "
         "error_message = NULL WHERE id = ?",
-        (
-            now,
-            0 if fresh else job.attempt,
-            step.timeout if fresh else job.timeout,
-            give_up_at,
-            step.lane,
-            job.id,
-        ),
+        (now, *there, job.id),
     )
     tx.tally.queued += 1
     tx.tally.changed(_who(job), 1)

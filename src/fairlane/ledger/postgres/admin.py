@@ -10,22 +10,21 @@ from fairlane.ledger import rows, specs
 from fairlane.ledger.accounts import MINT, account_of
 from fairlane.ledger.postgres.money import balance, transfer
 from fairlane.ledger.postgres.reading import Connection
-from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
 from fairlane.ledger.requests import Grant, QuotaChange, Retirement, TierChange
 from fairlane.ledger.shapes import Change, PoolLimit, SettingChange
 from fairlane.model.job import Json
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
 
-NO_CONFIRM = "SELECT pg_advisory_xact_lock(4217)"
-"""Every confirm holds this lock shared: limits never change between its check and its insert."""
+CHANGES_LOCK = 4219
+"""Advisory lock: audited changes are made one after the other, so each knows what it replaces."""
 
-ONE_CHANGE = "SELECT pg_advisory_xact_lock(4218)"
-"""Audited changes are made one after the other, so each knows what it replaces."""
+LOCK = "SELECT pg_advisory_xact_lock($1)"
 
 
 async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
-    await tx.execute(ONE_CHANGE)
+    await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:
         before = await tx.fetchval(
             "SELECT tier FROM users WHERE tenant = $1 AND id = $2", item.tenant, item.user
@@ -44,7 +43,7 @@ async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
 
 
 async def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]:
-    await tx.execute(ONE_CHANGE)
+    await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:
         row = await tx.fetchrow(
             "DELETE FROM quotas WHERE tenant = $1 AND username = $2 RETURNING pending, per_hour",
@@ -98,8 +97,9 @@ async def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | Fairlane
 async def set_pools(
     tx: Transaction, items: Sequence[tuple[Sequence[PoolLimit], SettingChange | None]]
 ) -> list[None]:
-    """Exactly these pools are limited from now on, and the change that made it so is kept."""
-    await tx.execute(NO_CONFIRM)
+    """Exactly these pools are limited from now on, and the change that made it so is kept.
+    Claims wait meanwhile: limits never change between their check and their insert."""
+    await tx.execute(LOCK, SETTINGS_LOCK)
     for pools, change in items:
         names = [pool.name for pool in pools]
         await tx.execute("DELETE FROM pools WHERE name <> ALL($1::text[])", names)
@@ -169,7 +169,7 @@ async def _count(tx: Transaction, pool: PoolLimit, running: Sequence[tuple[str, 
 
 
 async def _keep(tx: Transaction, item: SettingChange) -> None:
-    await tx.execute(ONE_CHANGE)
+    await tx.execute(LOCK, CHANGES_LOCK)
     before = await tx.fetchval("SELECT value FROM settings WHERE name = $1", item.name)
     value = rows.dumps(item.value)
     await tx.execute(

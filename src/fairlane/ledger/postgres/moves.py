@@ -14,7 +14,8 @@ from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
 from fairlane.ledger.postgres.history import JOB, find, write_all, write_events
 from fairlane.ledger.postgres.money import balance, is_done, refund, transfer
 from fairlane.ledger.postgres.slots import keep_until
-from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.submit import ALMOST, LINE
+from fairlane.ledger.postgres.transaction import QUEUE_LOCK, Transaction
 from fairlane.ledger.reopenings import place
 from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipRequest
 from fairlane.ledger.shapes import Ended, Reopened, Request, Skipped
@@ -138,7 +139,7 @@ WHERE tenant = $1 AND username IS NULL AND key = $2 AND finished_at IS NULL AND 
 
 async def _usage(tx: Transaction, job: Job, quota: Quota) -> Usage:
     """What the quota limits, counted. Until this transaction ends nobody else counts this user's
-    jobs, so two requests never share the last place."""
+    jobs, so two requests never share the last place; nor, near its limit, of the whole queue."""
     pending = waiting = 0
     if quota.pending:
         who = fair_user(job.tenant, job.user, job.key)
@@ -148,7 +149,10 @@ async def _usage(tx: Transaction, job: Job, quota: Quota) -> Usage:
         else:
             pending = await tx.fetchval(PENDING_OF_KEY, job.tenant, job.key)
     if quota.waiting:
-        waiting = tx.line + await tx.fetchval("SELECT sum(queued)::bigint FROM line")
+        waiting = tx.line + await tx.fetchval(LINE)
+        if waiting + ALMOST > quota.waiting:
+            await tx.execute("SELECT pg_advisory_xact_lock($1)", QUEUE_LOCK)
+            waiting = tx.line + await tx.fetchval(LINE)
     return Usage(pending=pending, waiting=waiting)
 
 

@@ -14,6 +14,14 @@ import pytest
 from tests.servers import Databases, Keys, Postgres, Redis
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--stores",
+        default="embedded,postgres",
+        help="Stores the conformance suite runs on: embedded, postgres (default: both).",
+    )
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Databases]:
     """PostgreSQL without fsync; the one at FAIRLANE_TEST_POSTGRES_URL, if that is set."""

@@ -33,7 +33,9 @@ def _on_postgres(postgres_server: Databases) -> Iterator[None]:
 
 @asynccontextmanager
 async def two_worlds(settings: Catalog, path: Path) -> AsyncIterator[tuple[World, World]]:
-    async with World(settings, path) as one, World(settings, path) as two:
+    one, two = World(settings, path), World(settings, path)
+    two.starts = 1000  # ids of its own
+    async with one, two:
         two.clock.advance(one.clock.now() - two.clock.now())
         yield one, two
 

@@ -1,4 +1,4 @@
-"""Every promise is tested on all stores."""
+"""Every promise is tested on all stores, except what is marked `embedded`: what only a file has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import pytest
 from tests import stores
 
 
-@pytest.fixture(scope="session", autouse=True, params=["embedded", "postgres"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    wanted = metafunc.config.getoption("--stores").split(",")
+    if metafunc.definition.get_closest_marker("embedded"):
+        wanted = [each for each in wanted if each == "embedded"]
+    metafunc.parametrize("_stores", wanted, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _stores(request: pytest.FixtureRequest) -> Iterator[None]:
     before = stores.present
     if request.param == "postgres":

@@ -56,6 +56,7 @@ async def test_every_change_is_kept_with_before_and_after(tmp_path: Path) -> Non
         ]
 
 
+@pytest.mark.embedded
 async def test_nobody_can_rewrite_the_audit_or_the_credits(tmp_path: Path) -> None:
     """I14: append-only is enforced by the ledger itself."""
     path = tmp_path / "ledger.db"
@@ -91,6 +92,7 @@ async def test_a_setting_that_cannot_be_changed_is_refused_with_what_can(tmp_pat
             await world.engine.change("services", "work", "limit", -1)
 
 
+@pytest.mark.embedded
 async def test_a_second_process_is_told_who_owns_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     async with World(catalog(), path):
@@ -98,6 +100,7 @@ async def test_a_second_process_is_told_who_owns_the_ledger(tmp_path: Path) -> N
             await SqliteLedger.open(path)
 
 
+@pytest.mark.embedded
 async def test_a_ledger_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path)) as connection:

@@ -35,6 +35,7 @@ class Moody(sqlite3.Connection):
         return super().execute(statement, *args)  # type: ignore[arg-type]
 
 
+@pytest.mark.embedded
 async def test_sweeps_go_on_after_a_full_disk(tmp_path: Path) -> None:
     """I34: nothing is lost, and when there is room again expired leases are reaped."""
     async with World(catalog(), tmp_path / "ledger.db", connection=Moody) as world:
@@ -53,6 +54,7 @@ async def test_sweeps_go_on_after_a_full_disk(tmp_path: Path) -> None:
         await world.healthy()
 
 
+@pytest.mark.embedded
 async def test_a_failed_start_leaves_the_file_to_the_next(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     async with World(catalog(), path) as world:
@@ -193,6 +195,7 @@ async def test_a_users_jobs_of_two_tiers_do_not_block_the_line(tmp_path: Path) -
         assert {lease.job for lease in found} >= set(others)
 
 
+@pytest.mark.embedded
 async def test_a_clock_set_back_undoes_nothing(tmp_path: Path) -> None:
     """I31: after a restart with the wall clock an hour earlier, waiting jobs are still ready."""
     path = tmp_path / "ledger.db"

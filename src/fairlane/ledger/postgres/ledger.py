@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
 from fairlane.ledger.postgres import admin, leases, money, moves, reads
@@ -70,7 +70,7 @@ CONNECTIONS = 10
 
 class PostgresLedger:
     def __init__(self, pool: asyncpg.Pool) -> None:
-        self._pool = pool
+        self._pool, self._closed = pool, False
         self._writer = Writer(pool)
 
     @classmethod
@@ -87,6 +87,7 @@ class PostgresLedger:
         return cls(pool)
 
     async def close(self) -> None:
+        self._closed = True
         await self._writer.close()
         await self._pool.close()
 
@@ -277,6 +278,8 @@ class PostgresLedger:
         return (await self._writer.write(verb, [item])).outcomes[0]
 
     async def _read(self, query: Callable[..., Awaitable[T]], *args: object) -> T:
+        if self._closed:
+            raise SetupError("the ledger is closed")
         async with self._pool.acquire() as connection:
             return await query(connection, *args)
 

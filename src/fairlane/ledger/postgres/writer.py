@@ -178,19 +178,16 @@ class Writer:
 
     async def _transaction(self, verb: Verb, calls: list[Call]) -> list[Written[Any]]:
         items = [item for call in calls for item in call.items]
-        cleared = self._published[:]
-        async with self._pool.acquire() as connection, connection.transaction():
-            tx = Transaction(connection)
-            outcomes = await verb(tx, items)
-            receipts = await self._note_touched(tx)
-            if cleared:
-                await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", cleared)
-            if tx.line:
-                part = random.randrange(PARTS)
-                await tx.execute(
-                    "UPDATE line SET queued = queued + $1 WHERE part = $2", tx.line, part
-                )
-        del self._published[: len(cleared)]
+        cleared, self._published = self._published, []
+        try:
+            async with self._pool.acquire() as connection, connection.transaction():
+                tx = Transaction(connection)
+                outcomes = await verb(tx, items)
+                receipts = await self._note_touched(tx)
+                await _note_rest(tx, cleared)
+        except BaseException:
+            self._published += cleared
+            raise
         for receipt in receipts:
             self._unpublished[receipt] = len(calls)
         found = iter(outcomes)
@@ -201,6 +198,14 @@ class Writer:
             return ()
         seq = await tx.fetchval("INSERT INTO outbox (jobs) VALUES ($1) RETURNING seq", tx.touched)
         return (seq,)
+
+
+async def _note_rest(tx: Transaction, cleared: list[int]) -> None:
+    if cleared:
+        await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", cleared)
+    if tx.line:
+        part = random.randrange(PARTS)
+        await tx.execute("UPDATE line SET queued = queued + $1 WHERE part = $2", tx.line, part)
 
 
 def _joined(

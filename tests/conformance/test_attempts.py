@@ -10,10 +10,10 @@ import pytest
 from fairlane.engine.settle import Failed
 from fairlane.errors import StaleLease
 from fairlane.ledger.shapes import Settled
-from fairlane.model.attempt import Fault, Outcome
+from fairlane.model.attempt import Attempt, Fault, Outcome
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
-from fairlane.model.service import Fairness, Service
+from fairlane.model.service import Fairness, Region, Service
 from fairlane.model.state import Code, State
 from fairlane.model.worker import Worker
 from tests.conformance.acts import SECOND, claim_until_found
@@ -50,6 +50,30 @@ async def test_a_job_that_always_fails_is_dead_after_its_tiers_attempts(
         await world.pass_time(4000, sweeps=5)
         assert await world.claim() == []
         await world.healthy()
+
+
+@pytest.mark.parametrize("length", [10, 10_000])
+async def test_the_attempt_that_completes_a_job_is_told_like_any_other(
+    tmp_path: Path, length: int
+) -> None:
+    """I18: which try it was, who ran it where, from when to when, and what it gave, long or
+    short."""
+    async with World(catalog(work(regions={"EU": Region("EU")})), tmp_path / "ledger.db") as world:
+        job = await world.submit()
+        await world.engine.fail(await world.claim_one(Worker("first", region="EU")))
+        await world.pass_time(60)
+        began = world.clock.now()
+        lease = await world.claim_one(Worker("last", region="EU"))
+        world.clock.advance(5 * SECOND)
+        await world.engine.complete(lease, "x" * length, {"tokens": 3})
+        _, last = await world.engine.attempts(job)
+        assert last == Attempt(
+            job, 2, 0, 2, "last", "EU", began, began + 5 * SECOND, Outcome.COMPLETED, None, None
+        )
+        assert (await world.engine.view(job)).context == {
+            "step_0_work": {"status": "SUCCESS", "data": "x" * length, "metrics": {"tokens": 3}},
+            "step_0_work__attempts": 2,
+        }
 
 
 async def test_the_services_own_number_of_attempts_goes_before_the_tiers(tmp_path: Path) -> None:

@@ -17,12 +17,20 @@ from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.engine.sweep import reconcile
 from fairlane.errors import StaleLease, WrongState
 from fairlane.index.index import Freed
-from fairlane.ledger.shapes import Unconfirmed
+from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease, Slot
-from fairlane.model.service import Executor, Fairness, Overrun, Provider, Region, Service
+from fairlane.model.service import (
+    Executor,
+    Fairness,
+    Overrun,
+    Provider,
+    Region,
+    Service,
+    user_pool,
+)
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
 from tests.ledger_items import confirmation
@@ -212,6 +220,39 @@ async def test_a_storm_of_forged_numbers_fills_the_pool_and_no_more(tmp_path: Pa
         assert await running(world) == {"work": limit}
         await nothing_above(world, {"svc:work": limit})
         await world.healthy()
+
+
+async def test_a_forged_number_gets_a_user_nothing_above_the_cap(tmp_path: Path) -> None:
+    """I7: a user's cap is no pool of the settings, and holds like one; in every size of batch."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        jobs = await world.submit_all([NewJob("work", user="ada")] * 4)
+        ledger = world.engine.core.ledger
+        first, second, above, taken = [
+            under_a_cap(confirmation(world, await world.job(job)), n, cap=2)
+            for job, n in zip(jobs, (1, 2, 3, 1), strict=True)
+        ]
+        assert isinstance((await ledger.confirm([above])).outcomes[0], Unconfirmed)
+        outcomes = (await ledger.confirm([first, above, second])).outcomes
+        assert [type(outcome) for outcome in outcomes] == [Lease, Unconfirmed, Lease]
+        outcomes = (await ledger.confirm([taken, above])).outcomes
+        assert [type(outcome) for outcome in outcomes] == [Unconfirmed, Unconfirmed]
+        assert await running(world) == {"work": 2}
+
+
+async def test_an_index_that_missed_a_lowered_cap_gets_no_slot(tmp_path: Path) -> None:
+    """I7: a number within a user's new cap is refused while as many are held above it."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        jobs = await world.submit_all([NewJob("work", user="ada")] * 2)
+        ledger = world.engine.core.ledger
+        before, after = [
+            under_a_cap(confirmation(world, await world.job(job)), n, cap)
+            for job, n, cap in zip(jobs, (2, 1), (2, 1), strict=True)
+        ]
+        (lease,) = (await ledger.confirm([before])).outcomes
+        assert isinstance(lease, Lease)
+        assert isinstance((await ledger.confirm([after])).outcomes[0], Unconfirmed)
+        await world.engine.complete(lease)
+        assert isinstance((await ledger.confirm([after])).outcomes[0], Lease)
 
 
 async def test_a_slot_does_not_end_before_its_lease_whatever_the_index_says(
@@ -451,14 +492,24 @@ async def test_a_lease_that_outlives_its_rates_minute_keeps_its_slot(tmp_path: P
         assert len(await world.claim(2)) == 1
 
 
-async def test_a_claim_refused_for_its_job_leaves_its_slots_free(tmp_path: Path) -> None:
-    """I10: free slots, but another rev: nothing is granted and nothing is taken."""
+@pytest.mark.parametrize("company", [False, True])
+async def test_a_claim_refused_for_its_job_leaves_its_slots_free(
+    tmp_path: Path, company: bool
+) -> None:
+    """I10: free slots, but another rev: nothing is granted and nothing is taken, also in a batch
+    where another claim finds its slots taken."""
     async with World(three_pools(4), tmp_path / "ledger.db") as world:
-        job = await world.job(await world.submit("paint"))
-        forged = confirmation(world, job, slots_numbered(1), region="US")._replace(rev=job.rev + 1)
+        jobs = await world.submit_all([NewJob("paint")] * 3)
         ledger = world.engine.core.ledger
-        assert isinstance((await ledger.confirm([forged])).outcomes[0], Unconfirmed)
-        assert await ledger.slots() == []
+        holder, late, forged = [
+            confirmation(world, await world.job(job), slots_numbered(n), region="US")
+            for job, n in zip(jobs, (1, 1, 2), strict=True)
+        ]
+        await ledger.confirm([holder])
+        batch = [forged._replace(rev=forged.rev + 1), *([late] if company else [])]
+        outcomes = (await ledger.confirm(batch)).outcomes
+        assert all(isinstance(outcome, Unconfirmed) for outcome in outcomes)
+        assert {row.token for row in await ledger.slots()} == {holder.token}
 
 
 async def test_the_slot_of_an_overrun_is_free_in_both_stores_when_its_time_is_over(
@@ -630,6 +681,12 @@ async def test_limits_that_change_under_load_are_never_passed(tmp_path: Path, se
 # --- what the tests say ---------------------------------------------------------------------------
 def slots_numbered(n: int) -> list[Slot]:
     return [Slot(pool, n) for pool in ("svc:paint", "svc:paint@US", "prov:cloud")]
+
+
+def under_a_cap(item: Confirmation, n: int, cap: int) -> Confirmation:
+    """This claim with a number of its user's own, of whom so many jobs may run."""
+    pool = user_pool(item.user)
+    return item._replace(slots=(Slot(pool, n),), pools=frozenset({pool}), cap=cap)
 
 
 async def held(world: World) -> dict[str, int]:

@@ -34,7 +34,7 @@ LINT = (
     ("lint-imports",),
     ("vulture",),
 )
-TEST = ("python", "-m", "pytest", "-q")
+TEST = ("python", "-m", "tests")
 
 # name → what it is for, the programs of .venv it runs. Further arguments go to the last of them.
 COMMANDS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {

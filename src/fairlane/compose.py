@@ -8,7 +8,6 @@ from pathlib import Path
 from fairlane.clock import Clock, SystemClock
 from fairlane.engine.engine import Engine
 from fairlane.index.memory import MemoryIndex
-from fairlane.ledger.postgres import PostgresLedger
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.catalog import Catalog
 
@@ -37,7 +36,10 @@ async def shared(
     seed: int | None = None,
     unsafe: bool = False,
 ) -> Engine:
-    """The ledger in PostgreSQL, the index in this process. Start it with `async with`."""
+    """The ledger in PostgreSQL, the index in this process. Start it with `async with`. Needs the
+    extra `cluster`."""
+    from fairlane.ledger.postgres import PostgresLedger
+
     ledger = await PostgresLedger.open(database, unsafe=unsafe)
     clock = clock or SystemClock()
     return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)

@@ -177,6 +177,7 @@ def pytest(tests: Sequence[str], source: Path, scratch: Path, limit: float = TIM
         witness.SOURCE: str(source),
     }
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", witness.__name__, "--hypothesis-seed=0"]
+    options.append("--stores=embedded")
     said = scratch / "said"
     with said.open("wb") as out:
         try:

@@ -142,7 +142,7 @@ async def _loser(
     tx: Transaction, item: Confirmation, refusal: Unconfirmed | None
 ) -> Lease | Unconfirmed:
     """The same proposal again is answered as before; any other hears why it was refused."""
-    job = await find(tx, item.job)
+    job = await find(tx, item.job, lock=False)
     if job is not None and job.token == item.token:
         return await _again(tx, item)
     if refusal is not None:

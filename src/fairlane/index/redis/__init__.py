@@ -1,0 +1,3 @@
+from fairlane.index.redis.redis import RedisIndex
+
+__all__ = ["RedisIndex"]

@@ -1,0 +1,45 @@
+-- The next jobs in the order of service that this worker covers, one for each token, each with all
+-- its slots or not at all, filed as held. Without any, the worker is filed as idle.
+-- Answers false while loading or under another epoch, else {when to look again, {token, id, text,
+-- slots} each}. Asked again with the same tokens it answers the same jobs.
+-- KEYS prefix
+-- ARGV asking text: the worker, as it is filed
+-- ARGV loaded json: {model, since, streak}
+-- ARGV given json: tokens
+-- ARGV now number
+-- ARGV epoch text
+--@include round
+local LOOK_AGAIN = 5000000
+
+local function soonest(a, b)
+  if not a or (b and b < a) then return b end
+  return a
+end
+
+local function look_again_at()
+  local due = tonumber(call('ZRANGE', life .. 'delays', 0, 0, 'WITHSCORES')[2] or nil)
+  local at = soonest(soonest(due, gates.next_opening(now)), pools.next_end(now))
+  return math.max(now, soonest(at, now + LOOK_AGAIN))
+end
+
+if state.loading or epoch ~= state.epoch then return false end
+local found = {}
+if call('HEXISTS', life .. 'held', given[1] or '') == 1 then
+  for _, token in ipairs(given) do
+    local was = held.get(token)
+    if was then found[#found + 1] = {token, was.id, was.text, was.slots} end
+  end
+  return {now, found}
+end
+local worker = read_worker(asking)
+idle.leave(worker.id)
+waiting.move_due(now)
+round.begin(worker, loaded, now)
+for _, token in ipairs(given) do
+  local proposal = round.next(token)
+  if not proposal then break end
+  found[#found + 1] = proposal
+end
+if #found == 0 then idle.file(worker, asking) end
+accounts.save()
+return {look_again_at(), found}

@@ -1,0 +1,23 @@
+-- Limits and rules from now on. What is held stays held. Where other rules of order hold, everybody
+-- lines up anew.
+-- KEYS prefix
+-- ARGV rules text: tiers and the default task, as kept
+-- ARGV services json: the text of each service by its name
+-- ARGV limits json: [pool, limit, window] each
+--@include reorder
+--@include held
+--@include idle
+local before_that = {}
+for _, name in ipairs(desk.all()) do before_that[name] = service_named(name) end
+call('SET', prefix .. 'settings', rules)
+call('DEL', prefix .. 'services')
+for name, text in pairs(services) do call('HSET', prefix .. 'services', name, text) end
+pools.configure(limits)
+settings.services, settings.tiers = {}, nil
+for _, name in ipairs(desk.all()) do
+  local old, new = before_that[name], service_named(name)
+  if old.fair ~= new.fair or old.affinity ~= new.affinity then reorder(old, new) end
+end
+flows.known = {}
+idle.wake(nil)
+accounts.save()

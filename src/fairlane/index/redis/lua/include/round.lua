@@ -1,0 +1,193 @@
+--@include queue
+--@include affinity
+--@include held
+--@include idle
+-- One claim: the next jobs for one worker. The candidates of every service are kept between picks
+-- and looked at again only where a pick has touched them.
+local round = {}
+local HOLD_AFTER, HOLD_FOR = 4, 30000000
+
+local function admits(service, region, now)
+  if service.paused then return false end
+  return not gates.any() or gates.admits(service.name, region, now)
+end
+
+function round.begin(worker, loaded, now)
+  round.worker, round.loaded, round.now, round.views = worker, loaded, now, {}
+  for _, name in ipairs(desk.all()) do
+    local service = service_named(name)
+    if admits(service, worker.region, now) then
+      local served = {}
+      for _, queue in ipairs(desk.queues(name)) do
+        if serves(worker, queue) then served[#served + 1] = queue end
+      end
+      if #served > 0 then
+        local view = {service = service, queues = served, pools = {}, candidates = {}}
+        view.credits = order.credits(name)
+        for _, pool_name in ipairs(pool_names(service, worker.region)) do
+          local pool = pools.get(pool_name)
+          if pool then
+            pools.expire(pool, now)
+            view.pools[#view.pools + 1] = pool
+          end
+        end
+        round.views[#round.views + 1] = view
+      end
+    end
+  end
+end
+
+local function has_room(view, reserved)
+  for _, pool in ipairs(view.pools) do
+    local kept = hold.covers(reserved, pool.name) and 1 or 0
+    if pool.limit - pool.held <= kept then return false end
+  end
+  return true
+end
+
+local function heads_of(view)
+  if view.heads then return view.heads end
+  local found = {}
+  for i, queue in ipairs(view.queues) do
+    local two = view.candidates[i]
+    if not two then
+      two = queues.candidates(queue, round.now)
+      view.candidates[i] = two
+    end
+    for _, each in pairs(two) do
+      local known = found[each.kind]
+      if not known or order.less(each, known) then found[each.kind] = each end
+    end
+  end
+  view.heads = found
+  return found
+end
+
+-- --- reserving the last slot -----------------------------------------------------------------------
+local function is_held_for(view, reserved)
+  if not reserved or not has_room(view, nil) then return false end
+  local aged = heads_of(view)[KIND_AGED]
+  return aged ~= nil and aged.head.id == reserved.job
+end
+
+local function consider_hold(view)
+  local aged = heads_of(view)[KIND_AGED]
+  if not aged then return end
+  if round.now - aged.since < HOLD_AFTER * tiers().patience[aged.rank + 1] then return end
+  local reserved = hold.current(round.now)
+  if not reserved or aged.since < reserved.since or aged.head.id == reserved.job then
+    local names = {}
+    for _, pool in ipairs(view.pools) do names[#names + 1] = pool.name end
+    hold.set({since = aged.since, job = aged.head.id, names = names, ends = round.now + HOLD_FOR})
+  end
+end
+
+-- --- choosing ----------------------------------------------------------------------------------------
+local function best_choice()
+  local best
+  local reserved = hold.current(round.now)
+  for _, view in ipairs(round.views) do
+    if not has_room(view, reserved) and not is_held_for(view, reserved) then
+      consider_hold(view)
+      reserved = hold.current(round.now)
+    else
+      local chosen, jumped = order.choose(heads_of(view), view.credits, view.service.shares)
+      if chosen and (not best or order.service_goes_first(chosen, best.candidate)) then
+        best = {view = view, candidate = chosen, jumped = jumped}
+      end
+    end
+  end
+  return best
+end
+
+local function best_warm(model)
+  local best
+  local reserved = hold.current(round.now)
+  for _, view in ipairs(round.views) do
+    if view.service.keeps_models and has_room(view, reserved) then
+      for _, queue in ipairs(view.queues) do
+        local found = queues.warm(queue, model)
+        if found and (not best or order.less(found, best.candidate)) and
+          order.may_jump(found.kind, view.credits, view.service.shares) then
+          best = {view = view, candidate = found, jumped = found.kind ~= KIND_FRESH}
+        end
+      end
+    end
+  end
+  return best
+end
+
+local function with_affinity(best)
+  local model, service, up = round.loaded.model, best.view.service, best.candidate
+  if model == '' or up.kind == KIND_SKIP or not service.keeps_models then return best end
+  local entry = waiting_entry(up.head.id)
+  if entry.model == model then return best end
+  local warm = best_warm(model)
+  if not warm then return best end
+  local pick = {
+    rank = entry.rank, patience = tiers().patience[entry.rank + 1], age = round.now - up.since,
+    load = load_time(service.name, entry.model), service_time = entry.cost,
+    single_slot = service.limit == 1,
+  }
+  if stays(service, round.loaded, pick, warm.candidate.rank, round.now) then return warm end
+  return best
+end
+
+-- --- handing out -------------------------------------------------------------------------------------
+-- A user's counter and clock are shared by all lanes of a service and tier.
+local function touched(view, queue_key, rank)
+  view.heads = nil
+  for i, each in ipairs(view.queues) do
+    if each.key == queue_key or each.rank == rank then view.candidates[i] = false end
+  end
+  if gates.any() and not admits(view.service, round.worker.region, round.now) then
+    for i, each in ipairs(round.views) do
+      if each == view then table.remove(round.views, i) break end
+    end
+  end
+end
+
+local function loaded_after(loaded, model, now)
+  if model == '' then return loaded end
+  if model == loaded.model then
+    return {model = model, since = loaded.since, streak = loaded.streak + 1}
+  end
+  return {model = model, since = now, streak = 1}
+end
+
+local function grant(best, flow, token)
+  local view, now, head = best.view, round.now, best.candidate.head
+  local entry, slots = waiting_entry(head.id), {}
+  call('HDEL', life .. 'jobs', head.id)
+  for _, pool in ipairs(view.pools) do slots[#slots + 1] = pools.take(pool, token, now) end
+  if flow.cap > 0 then
+    slots[#slots + 1] = pools.take(pools.of_user(flow.user, flow.cap), token, now)
+  end
+  if #slots > 0 then pools.note(token, slots) end
+  view.credits = order.granted(view.credits, best.candidate.kind, view.service.shares, best.jumped)
+  order.save_credits(view.service.name, view.credits)
+  desk.start(flow, head, entry, best.candidate.kind == KIND_FRESH, now)
+  held.file(token, entry.id, entry.text, slots, now, entry.rev)
+  if gates.any() then gates.let_through(view.service.name, round.worker.region, token) end
+  local reserved = hold.get()
+  if reserved and reserved.job == entry.id then hold.set(false) end
+  round.loaded = loaded_after(round.loaded, entry.model, now)
+  touched(view, flow.queue, entry.rank)
+  return {token, entry.id, entry.text, slots}
+end
+
+-- Hand out the best job there is now, under this token.
+function round.next(token)
+  while true do
+    local best = best_choice()
+    if not best then return nil end
+    best = with_affinity(best)
+    local flow = flows.named(best.candidate.flow)
+    local own = flow.cap > 0 and pools.of_user(flow.user, flow.cap)
+    if not own or own.limit - own.held > 0 then return grant(best, flow, token) end
+    local reserved = hold.get()
+    if reserved and reserved.job == best.candidate.head.id then hold.set(false) end
+    flows.park(flow, best.candidate.head)
+    touched(best.view, flow.queue, flow.rank)
+  end
+end

@@ -1,0 +1,97 @@
+--@include desk
+--@include pools
+--@include gates
+--@include held
+-- Where one job stands among all others of its service.
+local standing = {}
+
+-- How many of a line stand before this job.
+local function ahead_in(line, entry)
+  local n = call('ZCOUNT', line, '-inf', '(' .. whole(entry.score))
+  for _, id in ipairs(call('ZRANGEBYSCORE', line, whole(entry.score), whole(entry.score))) do
+    if before(id, entry.id) then n = n + 1 else break end
+  end
+  return n
+end
+
+-- Of every user as many as the job has of its own before it, plus one for the turn.
+local function same_tier(queue, entry, own, own_before)
+  local counter, found = flows.order(own, flows.head(own)), 0
+  for _, each in ipairs(flows.all(queue.key)) do
+    local flow = flows.named(each[1])
+    if flow.name ~= own.name and flow.fair then
+      local turn = flows.order(flow, flows.head(flow)) < counter and 1 or 0
+      found = found + math.min(call('ZCARD', flow.line), own_before + turn)
+    elseif flow.name ~= own.name then
+      found = found + ahead_in(flow.line, entry)
+    end
+  end
+  return found
+end
+
+-- Jobs that go before this one if nothing new comes.
+function standing.jobs_before(entry, own, reached, own_before)
+  local found = own_before
+  local counts = pairs_of(call('HGETALL', life .. 'queues:' .. entry.service))
+  for _, queue in ipairs(desk.queues(entry.service)) do
+    local tier = queue.band == TIER
+    if queue.band < entry.band or (tier and queue.rank < reached) then
+      found = found + tonumber(counts[queue.key])
+    elseif queue.band == entry.band and (not tier or queue.rank == entry.rank) then
+      found = found + same_tier(queue, entry, own, own_before)
+    end
+  end
+  return found
+end
+
+-- What is left of the jobs that hold all slots: half of each, as far as anybody knows.
+function standing.running(entry)
+  local pool = pools.get('svc:' .. entry.service)
+  if not pool or pool.limit - pool.held > 0 then return 0 end
+  return floor_div(pool.limit * entry.cost, 2)
+end
+
+local function is_full(name)
+  local pool = pools.get(name)
+  return pool ~= nil and pool.limit - pool.held <= 0
+end
+
+-- Pools without room: those it needs everywhere, and its regions' if none has room.
+local function full_pools(service, lane)
+  local full, regions, all_full = {}, lane.regions, true
+  for _, name in ipairs(pool_names(service, nil)) do
+    if is_full(name) then full[#full + 1] = name end
+  end
+  if #regions == 0 then
+    for i, each in ipairs(service.regions) do regions[i] = each[1] end
+  end
+  for _, region in ipairs(regions) do
+    all_full = all_full and is_full('svc:' .. service.name .. '@' .. region)
+  end
+  if all_full then
+    for _, region in ipairs(regions) do full[#full + 1] = 'svc:' .. service.name .. '@' .. region end
+  end
+  return full
+end
+
+function standing.reasons(entry, flow)
+  local found, service = {}, service_named(entry.service)
+  if service.paused then found[1] = 'paused' end
+  local keys = {service.name}
+  for _, each in ipairs(service.regions) do keys[#keys + 1] = service.name .. '@' .. each[1] end
+  for _, key in ipairs(keys) do
+    local gate = gates.get(key)
+    if gate.closed_until > 0 then
+      found[#found + 1] = 'closed:' .. key .. ':' .. whole(gate.closed_until)
+    end
+  end
+  for _, name in ipairs(full_pools(service, read_lane(entry.lane))) do
+    local pool = pools.get(name)
+    local kind = is_rate_pool(name) and 'rate' or 'busy'
+    found[#found + 1] = kind .. ':' .. name .. ':' .. whole(pool.held) .. '/' .. whole(pool.limit)
+  end
+  if flows.is_parked(flow) then found[#found + 1] = 'user_running:' .. whole(entry.cap) end
+  local reserved = hold.get()
+  if reserved and reserved.job == entry.id then found[#found + 1] = 'reserving' end
+  return found
+end

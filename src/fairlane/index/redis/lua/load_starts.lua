@@ -1,0 +1,17 @@
+-- Where the ageing clocks stand.
+-- KEYS prefix
+-- ARGV starts json: [service, rank, user, at, job] each
+--@include desk
+for _, start in ipairs(starts) do
+  local service, rank, user, at, job = start[1], start[2], start[3], start[4], start[5]
+  desk.ensure(service)
+  if service_named(service).fair then
+    local account = accounts.get(service, rank, user)
+    if at > account.at then
+      accounts.started(account, job, at)
+    else
+      account.other_at = math.max(at, account.other_at)
+    end
+  end
+end
+accounts.save()

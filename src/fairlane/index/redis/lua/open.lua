@@ -1,0 +1,37 @@
+-- Loaded: the next of those that wait line up, oldest first; when all stand in line, claims under
+-- this epoch work. Answers how many are left, or -1 if another rebuild has begun meanwhile.
+-- KEYS prefix
+-- ARGV epoch text
+-- ARGV now number
+-- ARGV most number: how many line up in one call
+--@include held
+--@include idle
+if epoch ~= state.epoch then return -1 end
+if not state.loading then return 0 end
+
+if call('HGET', prefix .. 'meta', 'resumed') ~= '1' then
+  for _, gate in pairs(gates.all()) do
+    if gate.probe ~= '' and call('HEXISTS', life .. 'held', gate.probe) == 0 then
+      gates.forget_probe(gate.probe)
+    end
+  end
+  local running = {}
+  for _, token in ipairs(call('HKEYS', life .. 'held')) do running[#running + 1] = held.get(token) end
+  table.sort(running, function(a, b) return a.number < b.number end)
+  for _, each in ipairs(running) do desk.resume(read_entry(each.id, each.text)) end
+  call('HSET', prefix .. 'meta', 'resumed', '1')
+end
+
+for _, id in ipairs(call('ZRANGE', life .. 'loading', 0, most - 1)) do
+  call('ZREM', life .. 'loading', id)
+  local entry = waiting_entry(id)
+  if entry then waiting.line_up(entry, now) end
+end
+local left_over = call('ZCARD', life .. 'loading')
+if left_over == 0 then
+  call('HSET', prefix .. 'meta', 'loading', '0')
+  call('DEL', life .. 'gone', life .. 'freed')
+  idle.wake(nil)
+end
+accounts.save()
+return left_over

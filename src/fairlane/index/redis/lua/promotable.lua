@@ -1,0 +1,47 @@
+-- Jobs in line that count as a better rank than their owners have been told: {id, rank} each.
+-- KEYS prefix
+-- ARGV now number
+-- ARGV limit number
+--@include waiting
+local LOOKED_AT = 20000 -- the most jobs of one line
+local found = {}
+
+local function look(queue, id, since)
+  local reached = level(queue.rank, now - since)
+  if reached < queue.rank and #found < limit then
+    local entry = waiting_entry(id)
+    if entry and reached < entry.announced then found[#found + 1] = {id, reached} end
+  end
+end
+
+local function look_at_heads(queue, latest)
+  local overdue = call('ZRANGEBYSCORE', life .. 'aged:' .. queue.key, '-inf', latest)
+  local names = call('SMEMBERS', life .. 'parked:' .. queue.key)
+  for _, text in ipairs(overdue) do names[#names + 1] = (flows.of_member(text)) end
+  for _, name in ipairs(names) do
+    local flow = flows.named(name)
+    local head = flows.head(flow)
+    look(queue, head.id, flows.since(flow, head))
+  end
+end
+
+local function look_at_lines(queue, latest)
+  for _, each in ipairs(flows.all(queue.key)) do
+    local line = life .. 'line:' .. each[1]
+    local overdue = call('ZRANGEBYSCORE', line, '-inf', latest, 'WITHSCORES', 'LIMIT', 0, LOOKED_AT)
+    for i = 1, #overdue, 2 do look(queue, overdue[i], tonumber(overdue[i + 1])) end
+  end
+end
+
+waiting.move_due(now)
+for _, name in ipairs(desk.all()) do
+  for _, queue in ipairs(desk.queues(name)) do
+    local steps = queue.band == TIER and tiers().thresholds[queue.rank + 1] or {}
+    if #steps > 0 then
+      local look_at = service_named(name).fair and look_at_heads or look_at_lines
+      look_at(queue, whole(now - steps[1][2]))
+    end
+  end
+end
+accounts.save()
+return found

@@ -1,0 +1,8 @@
+-- Each entry is in line at its place, or waits for its time, unless the index knows the same or a
+-- newer rev. Wakes workers that can run it.
+-- KEYS prefix
+-- ARGV entries json: [id, text] each
+-- ARGV now number
+--@include put
+put_entries(entries, now)
+accounts.save()

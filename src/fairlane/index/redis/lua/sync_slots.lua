@@ -1,0 +1,35 @@
+-- The ledger's rows of one pool are believed; what is only proposed yet is left alone. Answers how
+-- many numbers had to be corrected.
+-- KEYS prefix
+-- ARGV name text: of the pool
+-- ARGV rows json: [pool, n, until, token] each
+-- ARGV now number
+--@include held
+--@include idle
+local function is_proposed(token)
+  return call('HEXISTS', life .. 'held', token) == 1
+    and call('SISMEMBER', life .. 'verified', token) == 0
+end
+
+local pool, corrected = pools.get(name), 0
+if pool then
+  pools.expire(pool, now)
+  local truth, believed = {}, pairs_of(call('HGETALL', life .. 'slots:' .. name))
+  for _, row in ipairs(rows) do truth[whole(row[2])] = row end
+  for n, token in pairs(believed) do
+    if not truth[n] and not is_proposed(token) then
+      pools.disbelieve(name, tonumber(n), token)
+      corrected = corrected + 1
+    end
+  end
+  for n, row in pairs(truth) do
+    if believed[n] ~= row[4] then
+      pools.believe(row, row[4])
+      corrected = corrected + 1
+    end
+  end
+end
+if is_user_pool(name) then flows.unpark(sub(name, 6)) end
+idle.wake(corrected)
+accounts.save()
+return corrected

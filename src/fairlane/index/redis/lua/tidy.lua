@@ -1,0 +1,24 @@
+-- Forget users who have been away so long that neither their clock nor what they are ahead of others
+-- by would still matter: one page of one service. Answers the cursor of the next page.
+-- KEYS prefix
+-- ARGV service text
+-- ARGV cursor text
+-- ARGV now number
+--@include desk
+local KEEP_ACCOUNTS, PAGE = 60000000, 500
+local page = call('HSCAN', life .. 'accounts:' .. service, cursor, 'COUNT', PAGE)
+for field, packed in pairs(pairs_of(page[2])) do
+  local rank, account = tonumber(match(field, '^%d+')), accounts.unpacked(packed)
+  local long_ago = now - math.max(KEEP_ACCOUNTS, tiers().patience[rank + 1] or 0)
+  if account.waiting == 0 and account.running == 0 and account.at <= long_ago then
+    call('HDEL', life .. 'accounts:' .. service, field)
+  end
+end
+local nothing_left = page[1] == '0'
+  and call('EXISTS', life .. 'queues:' .. service, life .. 'accounts:' .. service) == 0
+  and call('HEXISTS', life .. 'credits', service) == 0
+if nothing_left then
+  call('ZREM', life .. 'desks', service)
+  call('DEL', life .. 'virtual:' .. service)
+end
+return page[1]

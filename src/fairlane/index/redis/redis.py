@@ -1,0 +1,203 @@
+"""The index in Redis, for several processes. It chooses the same jobs as the one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+from typing import Self
+
+from fairlane.clock import Clock
+from fairlane.errors import NotReady
+from fairlane.ids import Tokens
+from fairlane.index.index import Call, Freed, Held, Picks, Standing, Stats
+from fairlane.index.redis import texts, views
+from fairlane.index.redis.bells import Bells
+from fairlane.index.redis.server import Server
+from fairlane.index.redis.texts import json, named
+from fairlane.model.catalog import Catalog
+from fairlane.model.entry import Entry, Start
+from fairlane.model.lease import Slot
+from fairlane.model.step import service_of
+from fairlane.model.worker import Loaded, Worker
+from fairlane.policy.health import Failure, Gate
+
+LINE_UP = 1_000
+"""How many line up in one call when the index opens: others are served in between."""
+
+
+class RedisIndex:
+    """Every key begins with `prefix`. Its braces keep them together on a cluster of servers."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        clock: Clock,
+        url: str,
+        *,
+        prefix: str = "{fairlane}:",
+        new_token: Callable[[], str] | None = None,
+    ) -> None:
+        self.catalog, self._clock = catalog, clock
+        self.new_token = new_token or Tokens().new
+        self._server = Server(url, prefix)
+        self._bells = Bells(self._server)
+        self._run = self._server.run
+
+    async def __aenter__(self) -> Self:
+        await self._server.check()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._bells.close()
+        await self._server.close()
+
+    # --- what waits --------------------------------------------------------------------------
+    async def put(self, entries: Sequence[Entry], now: int) -> None:
+        if entries:
+            self._check(entries)
+            await self._run("put", json([named(entry) for entry in entries]), now)
+
+    async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
+        if jobs:
+            await self._run("take", json(jobs))
+
+    async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
+        shown = [] if truth is None else [truth]
+        self._check(shown)
+        await self._run("mend", json(named(seen)), json([named(entry) for entry in shown]), now)
+
+    async def announced(self, levels: Sequence[tuple[str, int]]) -> None:
+        if levels:
+            await self._run("announced", json(levels))
+
+    def _check(self, entries: Sequence[Entry]) -> None:
+        """Raises UnknownName for a service that is not configured."""
+        for lane in {entry.lane for entry in entries}:
+            self.catalog.service(service_of(lane))
+
+    # --- handing out -------------------------------------------------------------------------
+    async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
+        tokens = [self.new_token() for _ in range(n)]
+        self._bells.hang(worker.id)
+        asking = texts.worker(worker, loaded, self._bells.process)
+        answer = await self._run("claim", asking, json(loaded._asdict()), json(tokens), now, epoch)
+        if answer is None:
+            self._bells.take_down(worker.id)
+            raise NotReady("the index is being rebuilt")
+        look_again_at, rows = answer
+        if rows:
+            self._bells.take_down(worker.id)
+        return Picks([texts.proposal(row) for row in rows], look_again_at)
+
+    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless verb
+        if tokens:
+            await self._run("drop", json(tokens))
+
+    async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - a clockless verb
+        if freed:
+            await self._run("free", json(freed))
+
+    async def unverified(self, before: int, limit: int) -> list[Held]:
+        return [texts.held(row) for row in await self._run("unverified", before, limit)]
+
+    async def verified(self, tokens: Sequence[str], now: int) -> None:
+        if tokens:
+            await self._run("verified", json(tokens), now)
+
+    async def wait(self, worker_id: str, until: int) -> None:
+        bell = self._bells.get(worker_id)
+        if bell is not None and not bell.is_set():
+            await self._clock.wait(bell, until - self._clock.now())
+
+    async def leave(self, worker_id: str) -> None:
+        """Who found something is not idle, and nobody has to be asked."""
+        if self._bells.take_down(worker_id):
+            await self._run("leave", worker_id)
+
+    async def dismiss(self, worker_id: str) -> None:
+        await self._run("dismiss", worker_id)
+
+    # --- services ----------------------------------------------------------------------------
+    async def configure(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        await self._run("configure", *texts.settings(catalog))
+
+    async def answered(self, calls: Sequence[Call]) -> None:
+        if calls:
+            await self._run("answered", json(calls))
+
+    async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
+        answer = await self._run("unavailable", json(call), job, now, retry_after)
+        failed, closed_until, delay, probe, at_fault, forgiven = answer
+        gate = Gate(tuple(failed), closed_until, delay, probe)
+        return Failure(gate, free=at_fault == 1, forgiven=tuple(forgiven))
+
+    async def learn_load(self, service: str, model: str, duration: int) -> None:
+        await self._run("learn_load", service, model, duration)
+
+    # --- looking -----------------------------------------------------------------------------
+    async def standing(self, job: str, now: int) -> Standing | None:
+        answer = await self._run("standing", job, now)
+        if answer is None:
+            return None
+        *numbers, reasons = answer
+        return Standing(*numbers, reasons=tuple(reasons))
+
+    async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
+        return [(job, rank) for job, rank in await self._run("promotable", now, limit)]
+
+    async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
+        shown = await self._run("shown", json([entry.id for entry in truth])) if truth else []
+        return views.differing(truth, shown)
+
+    async def stats(self) -> Stats:
+        return views.stats(await self._run("stats"))
+
+    async def walk(self, page: int) -> AsyncIterator[list[Entry]]:
+        """What waits all the time is seen; what comes or goes meanwhile may be."""
+        cursor, seen = "0", list[Entry]()
+        while True:
+            cursor, flat = await self._run("walk", cursor, page)
+            texts_by_id = zip(islice(flat, 0, None, 2), islice(flat, 1, None, 2), strict=True)
+            seen += [texts.entry(job, text) for job, text in texts_by_id]
+            while len(seen) >= page or (cursor == "0" and seen):
+                yield seen[:page]
+                del seen[:page]
+            if cursor == "0":
+                return
+
+    async def lanes(self, service: str) -> frozenset[str]:
+        return frozenset(await self._run("lanes", service))
+
+    # --- rebuild -----------------------------------------------------------------------------
+    async def begin(self, epoch: str) -> None:
+        life = await self._run("begin", epoch, *texts.settings(self.catalog))
+        await self._server.remove_lives_before(life)
+
+    async def load(self, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+        running = [(each.token, *named(each.entry), each.slots, each.at) for each in held]
+        await self._run("load", json([named(entry) for entry in entries]), json(running))
+
+    async def load_slots(self, rows: Sequence[tuple[Slot, str]]) -> None:
+        if rows:
+            await self._run("load_slots", json([(*slot, token) for slot, token in rows]))
+
+    async def load_starts(self, starts: Sequence[Start]) -> None:
+        known = [start for start in starts if start.service in self.catalog.services]
+        if known:
+            await self._run("load_starts", json(known))
+
+    async def open(self, epoch: str, now: int) -> bool:
+        while (left := await self._run("open", epoch, now, LINE_UP)) > 0:
+            pass
+        return bool(left == 0)
+
+    async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
+        flat = json([(*slot, token) for slot, token in rows])
+        return int(await self._run("sync_slots", pool, flat, now))
+
+    async def tidy(self, now: int) -> None:
+        for service in await self._run("desks"):
+            cursor = await self._run("tidy", service, "0", now)
+            while cursor != "0":
+                cursor = await self._run("tidy", service, cursor, now)

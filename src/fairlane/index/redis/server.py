@@ -1,0 +1,81 @@
+"""The connection to the server: verbs are run by name, each exactly once.
+
+A call whose answer was lost may have been executed. It is never repeated here; every verb is
+harmless when a caller repeats it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
+
+from fairlane.errors import SetupError
+from fairlane.index.redis import scripts
+
+CONNECTIONS = 16
+ANSWER_WITHIN = 30.0
+"""Seconds after which a server that does not answer counts as gone."""
+
+A_PAGE = 1_000
+
+
+class Server:
+    def __init__(self, url: str, prefix: str) -> None:
+        self.prefix = prefix
+        self._client = _client(url, CONNECTIONS, ANSWER_WITHIN)
+        self.blocking = _client(url, 1, None)
+        self._scripts = {name: scripts.load(name) for name in scripts.names()}
+
+    async def check(self) -> None:
+        """Refuse a server that may throw away what it was given."""
+        policy = (await self._client.info("memory")).get("maxmemory_policy")
+        if policy not in (None, "noeviction"):
+            raise SetupError(
+                f'the Redis server may evict keys: its maxmemory-policy is "{policy}"; '
+                'set it to "noeviction"'
+            )
+
+    async def run(self, verb: str, *arguments: str | int | bytes) -> Any:
+        script = self._scripts[verb]
+        try:
+            return await self._client.evalsha(script.sha, 1, self.prefix, *arguments)
+        except NoScriptError:  # nothing was executed
+            return await self._client.eval(script.source, 1, self.prefix, *arguments)
+
+    async def remove_lives_before(self, life: int) -> None:
+        """Remove what rebuilds have left behind."""
+        pattern = re.sub(r"([\\*?\[\]^])", r"\\\1", self.prefix) + "[0-9]*:*"
+        cursor = 0
+        while True:
+            cursor, keys = await self._client.scan(cursor, match=pattern, count=A_PAGE)
+            old = [key for key in keys if self._life_of(str(key)) < life]
+            if old:
+                await self._client.unlink(*old)
+            if cursor == 0:
+                return
+
+    def _life_of(self, key: str) -> int:
+        number = key.removeprefix(self.prefix).partition(":")[0]
+        return int(number) if number.isdecimal() else 1 << 62
+
+    async def close(self) -> None:
+        await self._client.aclose()
+        await self.blocking.aclose()
+
+
+def _client(url: str, connections: int, timeout: float | None) -> Redis:
+    pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=connections,
+        timeout=ANSWER_WITHIN,
+        socket_timeout=timeout,
+        socket_connect_timeout=ANSWER_WITHIN,
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+        decode_responses=True,
+    )
+    return Redis.from_pool(pool)

@@ -1,0 +1,78 @@
+"""Two indexes to which the same things happen: the one in memory, and one that must not differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.index.index import Index, Picks, Stats
+from fairlane.index.memory import MemoryIndex
+from fairlane.index.redis import RedisIndex
+from fairlane.model.worker import Loaded, Worker
+
+
+class Tokens:
+    """The same tokens for both: the second index starts where the first has started."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def new(self) -> str:
+        self.next += 1
+        return f"t{self.next}"
+
+
+class Pair:
+    def __init__(self, memory: MemoryIndex, other: RedisIndex) -> None:
+        self.memory, self.other, self.tokens = memory, other, Tokens()
+        memory.new_token = other.new_token = self.tokens.new
+
+    async def do(self, verb: str, *arguments: object) -> Any:
+        """What both answer."""
+        expected = await getattr(self.memory, verb)(*arguments)
+        answered = await getattr(self.other, verb)(*arguments)
+        assert answered == expected, (verb, arguments)
+        return expected
+
+    async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
+        first = self.tokens.next
+        expected = await self.memory.claim(worker, loaded, n, now, epoch)
+        after = self.tokens.next
+        self.tokens.next = first
+        answered = await self.other.claim(worker, loaded, n, now, epoch)
+        self.tokens.next = after
+        assert answered.proposals == expected.proposals, (worker, loaded, n)
+        # memory may look again for a delayed job that has left meanwhile
+        assert expected.look_again_at <= answered.look_again_at <= now + 5_000_000
+        return expected
+
+    async def compare_counts(self) -> None:
+        assert plain(await self.other.stats()) == plain(await self.memory.stats())
+
+    async def compare_all(self, services: list[str], now: int) -> None:
+        await self.compare_counts()
+        for job in [*self.memory.waiting, "nobody"]:
+            await self.do("standing", job, now)
+        for service in services:
+            await self.do("lanes", service)
+        for limit in (1 << 30, 2):
+            expected = await self.memory.promotable(now, limit)
+            answered = await self.other.promotable(now, limit)
+            assert len(expected) == len(answered)
+            if limit > 2:
+                assert sorted(expected) == sorted(answered)
+        assert await walked(self.other) == await walked(self.memory)
+        for before in (now - 30_000_000, now + 1):
+            await self.do("unverified", before, 1000)
+            await self.do("unverified", before, 3)
+        waiting = [*self.memory.waiting.values()]
+        truth = [each._replace(rev=each.rev + n % 2) for n, each in enumerate(waiting)]
+        truth += [held.entry for held in self.memory.held.values()]
+        await self.do("differing", truth)
+
+
+async def walked(index: Index) -> dict[str, object]:
+    return {entry.id: entry async for page in index.walk(7) for entry in page}
+
+
+def plain(stats: Stats) -> Stats:
+    return stats._replace(pools=sorted(stats.pools))

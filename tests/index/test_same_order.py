@@ -1,0 +1,236 @@
+"""The index in Redis does what the index in memory does."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from fairlane.clock import ManualClock
+from fairlane.index.index import Call, Freed, Held
+from fairlane.index.redis import RedisIndex
+from fairlane.model.catalog import Catalog
+from fairlane.model.entry import Entry, Start
+from fairlane.model.lease import Slot
+from fairlane.model.service import Affinity, Fairness
+from fairlane.model.worker import Loaded
+from tests.index.pair import Pair
+from tests.unit.driver import SECOND
+from tests.unit.fuzz import Fuzz
+
+THOROUGH = os.environ.get("FAIRLANE_THOROUGH") == "1"
+SEEDS = 150 if THOROUGH else 9
+STEPS = 700 if THOROUGH else 330
+SERVICES = ["a", "b", "c"]
+
+
+class Life:
+    """A random life of both indexes, from one seed."""
+
+    def __init__(self, seed: int, url: str) -> None:
+        self.fuzz = Fuzz(seed)
+        self.dice = self.fuzz.dice
+        other = RedisIndex(self.fuzz.catalog, ManualClock(0), url, prefix=f"{{fuzz{seed}}}:")
+        self.pair = Pair(self.fuzz.driver.index, other)
+        self.epoch = "e"
+        self.claimed = 0
+        self.revs: dict[str, int] = {}
+
+    @property
+    def now(self) -> int:
+        return self.fuzz.driver.now
+
+    async def live(self, steps: int) -> int:
+        async with self.pair.other:
+            await self.pair.other.begin("e")
+            assert await self.pair.other.open("e", self.now)
+            acts = [
+                (30, self.arrive), (3, self.cancel), (25, self.end), (6, self.pass_time),
+                (30, self.claim), (2, self.retry), (1, self.mend), (1, self.announce),
+                (3, self.fail_service), (3, self.answer), (1, self.learn), (1, self.leave),
+                (1, self.verify), (1, self.sync), (0.5, self.settings), (0.5, self.rebuild),
+                (0.5, self.tidy), (0.5, self.dismiss),
+            ]  # fmt: skip
+            for step in range(steps):
+                (act,) = self.dice.choices(
+                    [act for _, act in acts], [weight for weight, _ in acts]
+                )
+                await act()
+                await self.pair.compare_counts()
+                if step % 40 == 39:
+                    await self.pair.compare_all(SERVICES, self.now)
+        return self.claimed
+
+    # --- what waits --------------------------------------------------------------------------
+    async def arrive(self) -> None:
+        entries = [self.fuzz.entry() for _ in range(self.dice.choice([1, 1, 3]))]
+        if self.dice.random() < 0.1:
+            entries.append(entries[0])
+        await self.pair.do("put", entries, self.now)
+
+    async def cancel(self) -> None:
+        waiting = [*self.pair.memory.waiting.values()]
+        if waiting:
+            entry = self.dice.choice(waiting)
+            await self.pair.do("take", [(entry.id, entry.rev - self.dice.choice([0, 0, 0, 1]))])
+
+    async def retry(self) -> None:
+        """A waiting job under another rev, in another band."""
+        waiting = [*self.pair.memory.waiting.values()]
+        if waiting:
+            await self.pair.do("put", [self.changed(self.dice.choice(waiting))], self.now)
+
+    async def mend(self) -> None:
+        waiting = [*self.pair.memory.waiting.values()]
+        if waiting:
+            seen = self.dice.choice(waiting)
+            truth = self.dice.choice([None, self.changed(seen), seen])
+            await self.pair.do("mend", seen, truth, self.now)
+
+    async def announce(self) -> None:
+        await self.pair.do("announced", await self.pair.memory.promotable(self.now, 1 << 30))
+
+    def changed(self, entry: Entry) -> Entry:
+        other = self.fuzz.entry()
+        return other._replace(id=entry.id, rev=entry.rev + 1, user=entry.user, cap=entry.cap)
+
+    # --- handing out -------------------------------------------------------------------------
+    async def claim(self) -> None:
+        worker = self.dice.choice(self.fuzz.workers)
+        n = self.dice.choice([1, 1, 2, 5])
+        loaded = self.fuzz.loaded[worker.id]
+        picks = await self.pair.claim(worker, loaded, n, self.now, self.epoch)
+        for each in picks.proposals:
+            self.fuzz.loaded[worker.id] = self.fuzz.loaded[worker.id].after(
+                each.entry.model, self.now
+            )
+        self.claimed += len(picks.proposals)
+
+    async def end(self) -> None:
+        held = [*self.pair.memory.held.values()]
+        if not held:
+            return
+        each = self.dice.choice(held)
+        fate = self.dice.random()
+        if fate < 0.15:
+            await self.pair.do("drop", [each.token], self.now)
+        else:
+            actual = self.dice.choice([None, each.entry.cost * self.dice.choice([1, 2, 12]) // 2])
+            kept = tuple(slot for slot in each.slots if self.dice.random() < 0.05)
+            freed = [Freed(each.token, actual, kept)] * self.dice.choice([1, 1, 2])
+            await self.pair.do("free", freed, self.now)
+        if 0.1 < fate < 0.4:
+            await self.pair.do("put", [self.changed(each.entry)], self.now)
+
+    async def verify(self) -> None:
+        tokens = [token for token in self.pair.memory.held if self.dice.random() < 0.5]
+        await self.pair.do("verified", [*tokens, "nobody"], self.now)
+
+    async def leave(self) -> None:
+        await self.pair.do("leave", self.dice.choice(self.fuzz.workers).id)
+
+    async def dismiss(self) -> None:
+        await self.pair.do("dismiss", self.dice.choice(self.fuzz.workers).id)
+
+    async def pass_time(self) -> None:
+        self.fuzz.driver.pass_time(self.dice.choice([0.1, 1, 10, 30]))
+
+    # --- services ----------------------------------------------------------------------------
+    def call(self) -> Call:
+        held = [*self.pair.memory.held]
+        region = self.dice.choice([None, "eu", "us"])
+        return Call(self.dice.choice(SERVICES), region, self.dice.choice([*held, "nobody"]))
+
+    async def fail_service(self) -> None:
+        job = f"j{self.dice.randrange(5)}"
+        wait = self.dice.choice([0, 0, 7 * SECOND])
+        await self.pair.do("unavailable", self.call(), job, self.now, wait)
+
+    async def answer(self) -> None:
+        gates = (await self.pair.memory.stats()).gates
+        probes = [(key, gate.probe) for key, gate in gates.items() if gate.probe]
+        if probes and self.dice.random() < 0.7:
+            key, token = self.dice.choice(probes)
+            service, _, region = key.partition("@")
+            await self.pair.do("answered", [Call(service, region or None, token)])
+        await self.pair.do("answered", [self.call()])
+
+    async def learn(self) -> None:
+        service, model = self.dice.choice(SERVICES), self.dice.choice(["", "m1", "m2"])
+        await self.pair.do("learn_load", service, model, self.dice.randrange(20 * SECOND))
+
+    async def sync(self) -> None:
+        pools = [pool for pool in self.pair.memory.pools if pool.held]
+        if pools:
+            pool = self.dice.choice(pools)
+            rows = [(Slot(pool.name, n), token) for n, token in pool.held.items()]
+            rows = [row for row in rows if self.dice.random() < 0.8]
+            if self.dice.random() < 0.3:
+                rows.append((Slot(pool.name, self.dice.randrange(1, 6)), "stranger"))
+            await self.pair.do("sync_slots", pool.name, rows, self.now)
+
+    async def settings(self) -> None:
+        dice, old = self.dice, self.pair.memory.catalog
+        services = [
+            replace(
+                each,
+                limit=dice.choice([each.limit, 1, 4]),
+                paused=dice.random() < 0.1,
+                fairness=dice.choice([each.fairness, *Fairness]),
+                affinity=dice.choice([each.affinity, *Affinity]),
+            )
+            for each in old.services.values()
+        ]
+        catalog = Catalog(old.tiers, services, old.providers.values())
+        await self.pair.do("configure", catalog)
+
+    async def tidy(self) -> None:
+        self.fuzz.driver.pass_time(self.dice.choice([0, 100]))
+        await self.pair.do("tidy", self.now)
+
+    # --- rebuild -----------------------------------------------------------------------------
+    async def rebuild(self) -> None:
+        dice, pair, memory = self.dice, self.pair, self.pair.memory
+        waiting = [*memory.waiting.values()]
+        held = [Held(each.token, each.entry, (), each.at) for each in memory.held.values()]
+        rows = [
+            (Slot(pool.name, n, self.now + 9 * SECOND if pool.window else 0), token)
+            for pool in memory.pools
+            for n, token in pool.held.items()
+        ]
+        self.epoch += "+"
+        await pair.do("begin", self.epoch)
+        await self.arrive()
+        if waiting:
+            gone = dice.choice(waiting)
+            await pair.do("take", [(gone.id, gone.rev)])
+            await pair.do("put", [self.changed(dice.choice(waiting))], self.now)
+        if held:
+            await pair.do("free", [Freed(dice.choice(held).token, 1)], self.now)
+        starts = [
+            Start(dice.choice([*SERVICES, "x"]), rank, user, self.now - age, f"j{age}")
+            for rank in range(3)
+            for user in "xyx"
+            for age in [dice.randrange(99 * SECOND)]
+        ]
+        await pair.do("load_starts", starts)
+        await pair.do("load_slots", rows)
+        middle = len(waiting) // 2
+        await pair.do("load", waiting[:middle], held)
+        await self.cancel()
+        await pair.do("load", waiting[middle:], [])
+        await pair.do("open", f"{self.epoch}?", self.now)
+        await pair.do("open", self.epoch, self.now)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_both_hand_out_the_same_jobs(seed: int, redis_url: str) -> None:
+    await Life(seed, redis_url).live(STEPS)
+
+
+async def test_the_lives_hand_out_enough_to_mean_something(redis_url: str) -> None:
+    claims = [await Life(seed, redis_url).live(150) for seed in range(1000, 1003)]
+    assert sum(claims) > 60
+
+

@@ -7,14 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from fairlane.clock import ManualClock
 from fairlane.index.index import Call, Freed, Held
-from fairlane.index.redis import RedisIndex
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
 from fairlane.model.lease import Slot
 from fairlane.model.service import Affinity, Fairness
-from fairlane.model.worker import Loaded
 from tests.index.pair import Pair
 from tests.unit.driver import SECOND
 from tests.unit.fuzz import Fuzz
@@ -31,18 +28,16 @@ class Life:
     def __init__(self, seed: int, url: str) -> None:
         self.fuzz = Fuzz(seed)
         self.dice = self.fuzz.dice
-        other = RedisIndex(self.fuzz.catalog, ManualClock(0), url, prefix=f"{{fuzz{seed}}}:")
-        self.pair = Pair(self.fuzz.driver.index, other)
+        self.pair = Pair(self.fuzz.driver.index, url, f"{{fuzz{seed}}}:")
         self.epoch = "e"
         self.claimed = 0
-        self.revs: dict[str, int] = {}
 
     @property
     def now(self) -> int:
         return self.fuzz.driver.now
 
     async def live(self, steps: int) -> int:
-        async with self.pair.other:
+        async with self.pair:
             await self.pair.other.begin("e")
             assert await self.pair.other.open("e", self.now)
             acts = [
@@ -53,13 +48,11 @@ class Life:
                 (0.5, self.tidy), (0.5, self.dismiss),
             ]  # fmt: skip
             for step in range(steps):
-                (act,) = self.dice.choices(
-                    [act for _, act in acts], [weight for weight, _ in acts]
-                )
+                (act,) = self.dice.choices([act for _, act in acts], [weight for weight, _ in acts])
                 await act()
                 await self.pair.compare_counts()
-                if step % 40 == 39:
-                    await self.pair.compare_all(SERVICES, self.now)
+                if step % 50 == 49:
+                    await self.pair.compare_all(SERVICES, self.now, self.dice)
         return self.claimed
 
     # --- what waits --------------------------------------------------------------------------
@@ -89,7 +82,7 @@ class Life:
             await self.pair.do("mend", seen, truth, self.now)
 
     async def announce(self) -> None:
-        await self.pair.do("announced", await self.pair.memory.promotable(self.now, 1 << 30))
+        await self.pair.do("announced", await self.pair.promotable(self.now))
 
     def changed(self, entry: Entry) -> Entry:
         other = self.fuzz.entry()
@@ -109,9 +102,10 @@ class Life:
 
     async def end(self) -> None:
         held = [*self.pair.memory.held.values()]
-        if not held:
-            return
-        each = self.dice.choice(held)
+        for each in self.dice.sample(held, min(len(held), self.dice.choice([1, 2, 4]))):
+            await self.end_one(each)
+
+    async def end_one(self, each: Held) -> None:
         fate = self.dice.random()
         if fate < 0.15:
             await self.pair.do("drop", [each.token], self.now)
@@ -232,5 +226,3 @@ async def test_both_hand_out_the_same_jobs(seed: int, redis_url: str) -> None:
 async def test_the_lives_hand_out_enough_to_mean_something(redis_url: str) -> None:
     claims = [await Life(seed, redis_url).live(150) for seed in range(1000, 1003)]
     assert sum(claims) > 60
-
-

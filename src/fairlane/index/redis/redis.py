@@ -140,8 +140,8 @@ class RedisIndex:
         answer = await self._run("standing", job, now)
         if answer is None:
             return None
-        *numbers, reasons = answer
-        return Standing(*numbers, reasons=tuple(reasons))
+        position, level, since, work, behind_own, reasons = answer
+        return Standing(position, level, since, work, behind_own, tuple(reasons))
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
         return [(job, rank) for job, rank in await self._run("promotable", now, limit)]

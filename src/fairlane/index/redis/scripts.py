@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ class Script(NamedTuple):
     arguments: tuple[str, ...]
 
 
+@cache
 def load(name: str, folder: Path = FOLDER) -> Script:
     text = (folder / f"{name}.lua").read_text("utf-8")
     declared = [found for line in text.splitlines() if (found := ARGUMENT.match(line))]

@@ -1,0 +1,240 @@
+"""Several processes share one index in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
+
+from fairlane.clock import SystemClock
+from fairlane.errors import NotReady, SetupError, UnknownName
+from fairlane.index.index import Freed
+from fairlane.index.redis import RedisIndex
+from fairlane.model.catalog import Catalog
+from fairlane.model.service import Service
+from fairlane.model.worker import Worker
+from tests.index.server import running_server
+from tests.unit.driver import COLD, SECOND, TIERS, WORKER, job, plain
+
+CLOCK = SystemClock()
+NOW = 1_000 * SECOND
+SOON = 5 * SECOND
+
+
+def catalog(*services: Service, **more: Service) -> Catalog:
+    return Catalog(TIERS, services or (plain(limit=1),), task_defaults=more.get("task_defaults"))
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"{{{uuid4().hex}}}:"
+
+
+@pytest.fixture
+async def here(redis_url: str, prefix: str) -> AsyncIterator[RedisIndex]:
+    async with RedisIndex(catalog(), CLOCK, redis_url, prefix=prefix) as index:
+        await index.begin("e")
+        assert await index.open("e", NOW)
+        yield index
+
+
+@pytest.fixture
+async def there(here: RedisIndex, redis_url: str, prefix: str) -> AsyncIterator[RedisIndex]:
+    async with RedisIndex(catalog(), CLOCK, redis_url, prefix=prefix) as index:
+        yield index
+
+
+async def names(index: RedisIndex, n: int = 1, worker: Worker = WORKER) -> list[str]:
+    return [each.entry.id for each in (await index.claim(worker, COLD, n, NOW, "e")).proposals]
+
+
+async def woken(index: RedisIndex, worker_id: str) -> bool:
+    """Whether the worker is woken long before it would look again."""
+    try:
+        async with asyncio.timeout(SOON / SECOND):
+            await index.wait(worker_id, CLOCK.now() + 60 * SECOND)
+    except TimeoutError:
+        return False
+    return True
+
+
+# --- one order for all -------------------------------------------------------------------------
+async def test_what_one_process_puts_another_hands_out(here: RedisIndex, there: RedisIndex) -> None:
+    await here.put([job("one"), job("two", at=1)], NOW)
+    assert await names(there) == ["one"]
+    assert await names(here) == []
+
+
+async def test_a_put_wakes_a_worker_of_another_process(here: RedisIndex, there: RedisIndex) -> None:
+    assert await names(there) == []
+    waiting = asyncio.create_task(woken(there, WORKER.id))
+    await here.put([job("one")], NOW)
+    assert await waiting
+    assert await names(there) == ["one"]
+
+
+async def test_a_free_slot_wakes_a_worker_of_another_process(
+    here: RedisIndex, there: RedisIndex
+) -> None:
+    await here.put([job("one"), job("two", at=1)], NOW)
+    (first,) = (await here.claim(Worker("first"), COLD, 1, NOW, "e")).proposals
+    assert await names(there) == []
+    waiting = asyncio.create_task(woken(there, WORKER.id))
+    await here.free([Freed(first.token, 1)], NOW)
+    assert await waiting
+
+
+async def test_a_ring_that_comes_before_the_worker_waits_is_not_lost(
+    here: RedisIndex, there: RedisIndex
+) -> None:
+    assert await names(there) == []
+    await here.put([job("one")], NOW)
+    assert await woken(there, WORKER.id)
+
+
+async def test_a_worker_is_dismissed_wherever_it_waits(here: RedisIndex, there: RedisIndex) -> None:
+    assert await names(there, worker=Worker("w#1")) == []
+    await here.dismiss("w")
+    assert await woken(there, "w#1")
+
+
+async def test_who_has_left_is_not_woken(here: RedisIndex, there: RedisIndex) -> None:
+    assert await names(there) == []
+    assert await names(here, worker=Worker("other")) == []
+    await there.leave(WORKER.id)
+    await there.put([job("one")], NOW)
+    assert await woken(here, "other")
+
+
+async def test_workers_of_a_process_that_is_gone_are_not_woken_instead_of_others(
+    here: RedisIndex, redis_url: str, prefix: str
+) -> None:
+    async with RedisIndex(catalog(), CLOCK, redis_url, prefix=prefix) as gone:
+        assert await names(gone, worker=Worker("ghost")) == []
+    assert await names(here) == []
+    await here.put([job("one")], NOW)
+    assert await woken(here, WORKER.id)
+
+
+# --- lost answers --------------------------------------------------------------------------------
+async def test_a_claim_asked_again_with_its_tokens_answers_the_same(
+    here: RedisIndex, there: RedisIndex
+) -> None:
+    there.new_token = here.new_token = iter(["t1", "t1", "t2"]).__next__
+    await here.put([job("one")], NOW)
+    first = await here.claim(WORKER, COLD, 1, NOW, "e")
+    again = await here.claim(WORKER, COLD, 1, NOW, "e")
+    assert again.proposals == first.proposals
+    assert (await here.stats()).held == 1
+
+
+async def test_opening_twice_changes_nothing(here: RedisIndex) -> None:
+    await here.put([job("one")], NOW)
+    assert await here.open("e", NOW)
+    assert (await here.stats()).lanes == {"s||": 1}
+
+
+async def test_a_server_that_has_forgotten_the_scripts_learns_them_again(
+    here: RedisIndex, redis_url: str
+) -> None:
+    async with Redis.from_url(redis_url) as server:
+        await server.script_flush()
+    await here.put([job("one")], NOW)
+    assert await names(here) == ["one"]
+
+
+async def test_a_server_that_has_forgotten_everything_is_not_ready(
+    here: RedisIndex, redis_url: str, prefix: str
+) -> None:
+    async with Redis.from_url(redis_url) as server:
+        await server.delete(*[key async for key in server.scan_iter(f"{prefix}*")])
+    await here.put([job("one")], NOW)
+    with pytest.raises(NotReady):
+        await names(here)
+    await here.begin("f")
+    await here.load([job("one")], [])
+    assert await here.open("f", NOW)
+    assert (await here.claim(WORKER, COLD, 1, NOW, "f")).proposals
+
+
+# --- rebuild -------------------------------------------------------------------------------------
+async def test_a_rebuild_leaves_nothing_of_the_life_before(
+    here: RedisIndex, redis_url: str, prefix: str
+) -> None:
+    await here.put([job("one"), job("two", user="v"), job("three", ready_at=9_000)], NOW)
+    assert await names(here) == ["one"]
+    await here.begin("f")
+    async with Redis.from_url(redis_url, decode_responses=True) as server:
+        left = {key async for key in server.scan_iter(f"{prefix}*")}
+    assert {key.removeprefix(prefix).partition(":")[0] for key in left if ":" in key} >= {"2"}
+    assert not [key for key in left if key.startswith(f"{prefix}1:")]
+
+
+async def test_more_jobs_than_line_up_in_one_call_are_all_in_line(here: RedisIndex) -> None:
+    await here.begin("f")
+    await here.load([job(f"j{n}", at=n, user=f"u{n % 7}") for n in range(2_500)], [])
+    assert await here.open("f", NOW)
+    assert sum((await here.stats()).lanes.values()) == 2_500
+
+
+async def test_only_the_latest_rebuild_opens(here: RedisIndex, there: RedisIndex) -> None:
+    await here.begin("f")
+    await there.begin("g")
+    assert not await here.open("f", NOW)
+    assert await there.open("g", NOW)
+
+
+# --- the server ----------------------------------------------------------------------------------
+async def test_a_server_that_evicts_keys_is_refused(tmp_path: Path) -> None:
+    with running_server(tmp_path, "--maxmemory-policy", "allkeys-lru") as url:
+        index = RedisIndex(catalog(), CLOCK, url)
+        with pytest.raises(SetupError, match="noeviction"):
+            await index.__aenter__()
+        await index.__aexit__()
+
+
+async def test_a_user_limited_to_the_prefix_is_enough(tmp_path: Path) -> None:
+    rules = ["on", "nopass", "~{fairlane}:*", "resetchannels", "+@all", "-@admin", "-@dangerous"]
+    with running_server(tmp_path) as url:
+        async with Redis.from_url(url) as server:
+            command = ["ACL", "SETUSER", "default", "reset", *rules, "+info"]
+            await server.execute_command(*command)  # type: ignore[no-untyped-call]
+        async with RedisIndex(catalog(), CLOCK, url) as index:
+            await index.begin("e")
+            assert await index.open("e", NOW)
+            assert await names(index) == []
+            await index.put([job("one")], NOW)
+            assert await woken(index, WORKER.id)
+            assert await names(index) == ["one"]
+            await index.begin("f")
+        async with Redis.from_url(url) as server:
+            with pytest.raises(NoPermissionError):
+                await server.get("something else")
+
+
+# --- names ---------------------------------------------------------------------------------------
+async def test_ties_are_broken_by_bytes_whatever_the_language(here: RedisIndex) -> None:
+    users = ["a", "B", "é", "z", "Ω", "_", "日", "b|c", 'quo"te', "nul\0", "new\nline"]
+    await here.configure(Catalog(TIERS, [plain(limit=0)]))
+    await here.put([job(f"j-{user}", user=user) for user in users], NOW)
+    order = await names(here, len(users))
+    assert order == [f"j-{user}" for user in sorted(users)], "all are overdue since the same time"
+
+
+async def test_an_unknown_service_is_refused(here: RedisIndex) -> None:
+    with pytest.raises(UnknownName):
+        await here.put([job("one", service="nowhere")], NOW)
+
+
+async def test_a_task_nobody_configured_is_of_the_default_kind(
+    here: RedisIndex, there: RedisIndex
+) -> None:
+    tasks = catalog(task_defaults=plain("task"))
+    await here.configure(tasks)
+    await here.put([job("one", service="fresh")], NOW)
+    assert await names(there) == ["one"]

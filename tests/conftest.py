@@ -17,8 +17,8 @@ from tests.servers import Databases, Keys, Postgres, Redis
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--stores",
-        default="embedded,postgres",
-        help="Stores the conformance suite runs on: embedded, postgres (default: both).",
+        default="embedded,postgres,cluster",
+        help="Stores the conformance suite runs on: embedded, postgres, cluster (default: all).",
     )
 
 

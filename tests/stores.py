@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlane.clock import ManualClock
-from fairlane.compose import embedded, shared
+from fairlane.compose import cluster, embedded, shared
 from fairlane.engine import Engine
 from fairlane.ledger.postgres import PostgresLedger
 from fairlane.model.catalog import Catalog
-from tests.servers import Databases
+from tests.servers import Databases, Keys
 
 
 class Stores(Protocol):
@@ -58,10 +58,13 @@ class PostgresAndMemory:
         seed: int,
         connection: type[sqlite3.Connection],
     ) -> Engine:
+        url = await self.database(path)
+        return await shared(settings, url, clock=clock, sweeping=False, seed=seed, unsafe=True)
+
+    async def database(self, path: Path) -> str:
         if path not in self._databases:
             self._databases[path] = await self._new_database()
-        url = self._databases[path]
-        return await shared(settings, url, clock=clock, sweeping=False, seed=seed, unsafe=True)
+        return self._databases[path]
 
     async def _new_database(self) -> str:
         """A copy of one whose schema is there: migrating takes longer."""
@@ -70,6 +73,35 @@ class PostgresAndMemory:
             await (await PostgresLedger.open(url, unsafe=True)).close()
             self._fresh = url.rpartition("/")[2]
         return await self._server.new_database(like=self._fresh)
+
+
+class PostgresAndRedis(PostgresAndMemory):
+    """A database and a prefix a path."""
+
+    def __init__(self, server: Databases, keys: Keys) -> None:
+        super().__init__(server)
+        self._keys = keys
+
+    async def open(
+        self,
+        settings: Catalog,
+        path: Path,
+        clock: ManualClock,
+        seed: int,
+        connection: type[sqlite3.Connection],
+    ) -> Engine:
+        database = await self.database(path)
+        prefix = f"{{{database.rpartition('/')[2]}}}:"
+        return await cluster(
+            settings,
+            database,
+            self._keys.url,
+            clock=clock,
+            sweeping=False,
+            seed=seed,
+            prefix=prefix,
+            unsafe=True,
+        )
 
 
 present: Stores = Embedded()

@@ -43,3 +43,30 @@ async def shared(
     ledger = await PostgresLedger.open(database, unsafe=unsafe)
     clock = clock or SystemClock()
     return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)
+
+
+async def cluster(
+    catalog: Catalog,
+    database: str,
+    redis: str,
+    *,
+    clock: Clock | None = None,
+    sweeping: bool = True,
+    seed: int | None = None,
+    prefix: str = "{fairlane}:",
+    unsafe: bool = False,
+) -> Engine:
+    """The ledger in PostgreSQL, the index in Redis: any number of processes share the queue. Start
+    it with `async with`. Needs the extra `cluster`."""
+    from fairlane.index.redis import RedisIndex
+    from fairlane.ledger.postgres import PostgresLedger
+
+    clock = clock or SystemClock()
+    index = RedisIndex(catalog, clock, redis, prefix=prefix)
+    try:
+        await index.check()
+        ledger = await PostgresLedger.open(database, unsafe=unsafe)
+    except BaseException:
+        await index.close()
+        raise
+    return Engine(ledger, index, catalog, clock, sweeping=sweeping, seed=seed)

@@ -21,5 +21,9 @@ def _stores(request: pytest.FixtureRequest) -> Iterator[None]:
     before = stores.present
     if request.param == "postgres":
         stores.present = stores.PostgresAndMemory(request.getfixturevalue("postgres_server"))
+    if request.param == "cluster":
+        stores.present = stores.PostgresAndRedis(
+            request.getfixturevalue("postgres_server"), request.getfixturevalue("redis_server")
+        )
     yield
     stores.present = before

@@ -97,6 +97,7 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.core.ledger.close()
+        await self.core.index.close()
 
     async def sweep(self) -> None:
         """What has to happen by itself: expired leases, promotions, leftovers, retention."""

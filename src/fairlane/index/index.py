@@ -191,3 +191,6 @@ class Index(Protocol):
 
     async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
         """The ledger's rows of one pool. Returns how many numbers had to be corrected."""
+
+    async def close(self) -> None:
+        """Whatever it holds outside of this process is left in order."""

@@ -74,8 +74,7 @@ class MemoryIndex:
                 self._gone[job] = max(rev, self._gone.get(job, 0))
 
     async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
-        known = self.waiting.get(seen.id)
-        if known not in (None, seen):
+        if self.waiting.get(seen.id) not in (None, seen):
             return
         self._remove(seen.id)
         if self.held_revs.get(seen.id) == seen.rev:
@@ -211,8 +210,8 @@ class MemoryIndex:
                 self._desk(entry).enter(entry)
 
     def _look_again_at(self, now: int) -> int:
-        ends = [pool.next_expiry(now) for pool in self.pools]
-        times = [self.delays.next_due(), self.gates.next_opening(now), *ends]
+        times = [pool.next_expiry(now) for pool in self.pools]
+        times += [self.delays.next_due(), self.gates.next_opening(now)]
         soonest = min((at for at in times if at is not None), default=now + LOOK_AGAIN)
         return max(now, min(soonest, now + LOOK_AGAIN))
 
@@ -339,10 +338,11 @@ class MemoryIndex:
     async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
         proposed = {token for token in self.held if token not in self.verified_at}
         corrected = self.pools.sync(pool, rows, proposed, now)
-        if is_user_pool(pool):
-            self._parking.unpark(user_of_pool(pool))
+        self._parking.unpark(user_of_pool(pool) if is_user_pool(pool) else "")
         self._wake(corrected)
         return corrected
+
+    async def close(self) -> None: ...
 
     async def tidy(self, now: int) -> None:
         for name, desk in list(self.desks.items()):

@@ -43,13 +43,20 @@ class RedisIndex:
         self._bells = Bells(self._server)
         self._run = self._server.run
 
-    async def __aenter__(self) -> Self:
+    async def check(self) -> None:
+        """Refuse a server that would not keep what it is told."""
         await self._server.check()
+
+    async def close(self) -> None:
+        await self._bells.close()
+        await self._server.close()
+
+    async def __aenter__(self) -> Self:
+        await self.check()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._bells.close()
-        await self._server.close()
+        await self.close()
 
     # --- what waits --------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:

@@ -683,3 +683,13 @@ async def anything(world: World, dice: random.Random) -> None:
         await engine.rebuild()
     else:
         await world.restart()
+
+
+async def test_a_mixed_batch_counts_whole_in_its_hour(tmp_path: Path) -> None:
+    """I13: a job with tags uses up a place of the hour as one without does."""
+    tiers = Tiers([Tier("only", per_hour=3)])
+    async with World(catalog(tiers=tiers), tmp_path / "ledger.db") as world:
+        tagged, plain = NewJob("work", user="ada", tags=("t",)), NewJob("work", user="ada")
+        await world.submit_all([tagged, plain, plain])
+        outcomes = await world.engine.submit_many([plain] * 3)
+        assert all(isinstance(outcome, Refused) for outcome in outcomes), outcomes

@@ -10,6 +10,7 @@ import pytest
 from fairlane.index.index import Call, Freed, Held
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
+from fairlane.model.job import Band
 from fairlane.model.lease import Slot
 from fairlane.model.service import Affinity, Fairness
 from tests.index.pair import Pair
@@ -17,17 +18,33 @@ from tests.unit.driver import SECOND
 from tests.unit.fuzz import Fuzz
 
 THOROUGH = os.environ.get("FAIRLANE_THOROUGH") == "1"
-SEEDS = 150 if THOROUGH else 9
-STEPS = 700 if THOROUGH else 330
+SEEDS = 150 if THOROUGH else 10
+STEPS = 700 if THOROUGH else 300
 SERVICES = ["a", "b", "c"]
 
 
+BANDS = [*[Band.SKIP] * 2, *[Band.FRONT] * 2, *[Band.TIER] * 4]
+
+
+def unlimited(catalog: Catalog) -> Catalog:
+    """Where slots are no matter, shares and fairness decide."""
+    services = [
+        replace(each, limit=0, rate=0, provider=None, regions={}, paused=False)
+        for each in catalog.services.values()
+    ]
+    return Catalog(catalog.tiers, services, catalog.providers.values())
+
+
 class Life:
-    """A random life of both indexes, from one seed."""
+    """A random life of both indexes, from one seed. Every other one is about slots, the rest are
+    about shares."""
 
     def __init__(self, seed: int, url: str) -> None:
         self.fuzz = Fuzz(seed)
         self.dice = self.fuzz.dice
+        self.is_open = seed % 2 == 1
+        if self.is_open:
+            self.fuzz.driver.configure(unlimited(self.fuzz.catalog))
         self.pair = Pair(self.fuzz.driver.index, url, f"{{fuzz{seed}}}:")
         self.epoch = "e"
         self.claimed = 0
@@ -41,23 +58,24 @@ class Life:
             await self.pair.other.begin("e")
             assert await self.pair.other.open("e", self.now)
             acts = [
-                (30, self.arrive), (3, self.cancel), (25, self.end), (6, self.pass_time),
-                (30, self.claim), (2, self.retry), (1, self.mend), (1, self.announce),
-                (3, self.fail_service), (3, self.answer), (1, self.learn), (1, self.leave),
+                (25, self.arrive), (3, self.cancel), (25, self.end), (9, self.pass_time),
+                (35, self.claim), (2, self.retry), (1, self.mend), (1, self.announce),
+                (1.5, self.fail_service), (3, self.answer), (1, self.learn), (1, self.leave),
                 (1, self.verify), (1, self.sync), (0.5, self.settings), (0.5, self.rebuild),
                 (0.5, self.tidy), (0.5, self.dismiss),
             ]  # fmt: skip
             for step in range(steps):
                 (act,) = self.dice.choices([act for _, act in acts], [weight for weight, _ in acts])
                 await act()
-                await self.pair.compare_counts()
+                if step % 3 == 0:
+                    await self.pair.compare_counts()
                 if step % 50 == 49:
                     await self.pair.compare_all(SERVICES, self.now, self.dice)
         return self.claimed
 
     # --- what waits --------------------------------------------------------------------------
     async def arrive(self) -> None:
-        entries = [self.fuzz.entry() for _ in range(self.dice.choice([1, 1, 3]))]
+        entries = [self.entry() for _ in range(self.dice.choice([1, 1, 3]))]
         if self.dice.random() < 0.1:
             entries.append(entries[0])
         await self.pair.do("put", entries, self.now)
@@ -84,8 +102,12 @@ class Life:
     async def announce(self) -> None:
         await self.pair.do("announced", await self.pair.promotable(self.now))
 
+    def entry(self) -> Entry:
+        entry = self.fuzz.entry()
+        return entry._replace(band=self.dice.choice(BANDS)) if self.is_open else entry
+
     def changed(self, entry: Entry) -> Entry:
-        other = self.fuzz.entry()
+        other = self.entry()
         return other._replace(id=entry.id, rev=entry.rev + 1, user=entry.user, cap=entry.cap)
 
     # --- handing out -------------------------------------------------------------------------
@@ -137,7 +159,7 @@ class Life:
         return Call(self.dice.choice(SERVICES), region, self.dice.choice([*held, "nobody"]))
 
     async def fail_service(self) -> None:
-        job = f"j{self.dice.randrange(5)}"
+        job = f"j{self.dice.randrange(4)}"
         wait = self.dice.choice([0, 0, 7 * SECOND])
         await self.pair.do("unavailable", self.call(), job, self.now, wait)
 
@@ -169,8 +191,8 @@ class Life:
         services = [
             replace(
                 each,
-                limit=dice.choice([each.limit, 1, 4]),
-                paused=dice.random() < 0.1,
+                limit=0 if self.is_open else dice.choice([each.limit, 1, 4]),
+                paused=dice.random() < 0.1 and not self.is_open,
                 fairness=dice.choice([each.fairness, *Fairness]),
                 affinity=dice.choice([each.affinity, *Affinity]),
             )

@@ -23,7 +23,7 @@ STEPS = 700 if THOROUGH else 300
 SERVICES = ["a", "b", "c"]
 
 
-BANDS = [*[Band.SKIP] * 2, *[Band.FRONT] * 2, *[Band.TIER] * 4]
+BANDS = [Band.SKIP, Band.FRONT, *[Band.TIER] * 4]
 
 
 def unlimited(catalog: Catalog) -> Catalog:
@@ -75,7 +75,8 @@ class Life:
 
     # --- what waits --------------------------------------------------------------------------
     async def arrive(self) -> None:
-        entries = [self.entry() for _ in range(self.dice.choice([1, 1, 3]))]
+        several = [2, 3, 5] if self.is_open else [1, 1, 3]
+        entries = [self.entry() for _ in range(self.dice.choice(several))]
         if self.dice.random() < 0.1:
             entries.append(entries[0])
         await self.pair.do("put", entries, self.now)
@@ -103,8 +104,11 @@ class Life:
         await self.pair.do("announced", await self.pair.promotable(self.now))
 
     def entry(self) -> Entry:
-        entry = self.fuzz.entry()
-        return entry._replace(band=self.dice.choice(BANDS)) if self.is_open else entry
+        entry, dice = self.fuzz.entry(), self.dice
+        if not self.is_open:
+            return entry
+        lane = dice.choice([entry.lane, *["a||", "b||"] * 3])
+        return entry._replace(band=dice.choice(BANDS), lane=lane, rank=dice.choice([0, 1, 1, 2]))
 
     def changed(self, entry: Entry) -> Entry:
         other = self.entry()

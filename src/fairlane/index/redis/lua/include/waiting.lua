@@ -62,6 +62,7 @@ function waiting.move_due(now)
     local entry = waiting_entry(id)
     if entry then
       waiting.count_delayed(entry, -1)
+      desk.ensure(entry.service)
       desk.enter(entry)
     end
   end

@@ -189,12 +189,34 @@ async def test_only_the_latest_rebuild_opens(here: RedisIndex, there: RedisIndex
     assert await there.open("g", NOW)
 
 
+async def test_a_delayed_job_is_served_though_its_service_was_tidied_away(here: RedisIndex) -> None:
+    await here.put([job("one", ready_at=1_010)], NOW)
+    await here.tidy(NOW)
+    picks = await here.claim(WORKER, COLD, 1, NOW + 10 * SECOND, "e")
+    assert [each.entry.id for each in picks.proposals] == ["one"]
+
+
 # --- the server ----------------------------------------------------------------------------------
 async def test_a_server_that_evicts_keys_is_refused(tmp_path: Path) -> None:
     with running_server(tmp_path, "--maxmemory-policy", "allkeys-lru") as url:
         index = RedisIndex(catalog(), CLOCK, url)
         with pytest.raises(SetupError, match="noeviction"):
             await index.__aenter__()
+        await index.__aexit__()
+
+
+async def test_a_server_that_is_away_is_not_ready_and_then_it_is(tmp_path: Path) -> None:
+    with running_server(tmp_path) as url:
+        index = RedisIndex(catalog(), CLOCK, url)
+        await index.begin("e")
+        assert await index.open("e", NOW)
+    with pytest.raises(NotReady):
+        await names(index)
+    with running_server(tmp_path) as url:
+        with pytest.raises(NotReady):
+            await names(index)
+        await index.begin("f")
+        assert await index.open("f", NOW)
         await index.__aexit__()
 
 

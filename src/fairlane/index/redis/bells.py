@@ -10,10 +10,10 @@ from redis.exceptions import RedisError
 from fairlane.ids import token
 from fairlane.index.redis.server import Server
 
-LISTEN_FOR = 5.0
+LISTEN_FOR = 4.0
 """Seconds until a listener says again that its process is alive."""
 
-ALIVE_FOR = 60_000
+ALIVE_FOR = 15_000
 """Milliseconds after which a silent process counts as gone, and its idle workers with it."""
 
 REST = 0.2

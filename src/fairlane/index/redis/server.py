@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError
 
-from fairlane.errors import SetupError
+from fairlane.errors import NotReady, SetupError
 from fairlane.index.redis import scripts
 
 CONNECTIONS = 16
@@ -21,6 +21,8 @@ ANSWER_WITHIN = 30.0
 """Seconds after which a server that does not answer counts as gone."""
 
 A_PAGE = 1_000
+
+AWAY = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.BusyLoadingError)
 
 
 class Server:
@@ -40,10 +42,18 @@ class Server:
             )
 
     async def run(self, verb: str, *arguments: str | int | bytes) -> Any:
+        """What the verb answers. Raises NotReady if the server is away: whether the verb was
+        executed is not known then."""
+        try:
+            return await self._run(verb, *arguments)
+        except AWAY as error:
+            raise NotReady("the index cannot be reached") from error
+
+    async def _run(self, verb: str, *arguments: str | int | bytes) -> Any:
         script = self._scripts[verb]
         try:
             return await self._client.evalsha(script.sha, 1, self.prefix, *arguments)
-        except NoScriptError:  # nothing was executed
+        except exceptions.NoScriptError:  # nothing was executed
             return await self._client.eval(script.source, 1, self.prefix, *arguments)
 
     async def remove_lives_before(self, life: int) -> None:

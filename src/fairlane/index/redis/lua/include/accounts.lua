@@ -3,16 +3,36 @@
 -- by accounts.save() at the end of the script.
 local accounts = {known = {}}
 
+local A_PAGE = 1000
+
+local function note(service, field, packed)
+  local account = packed and accounts.unpacked(packed) or false
+  if account then account.service, account.field = service, field end
+  accounts.known[service .. '|' .. field] = account
+  return account
+end
+
 function accounts.find(service, rank, user)
-  local id = service .. '|' .. rank .. '|' .. user
-  local account = accounts.known[id]
+  local field = rank .. '|' .. user
+  local account = accounts.known[service .. '|' .. field]
   if account == nil then
-    local packed = call('HGET', life .. 'accounts:' .. service, rank .. '|' .. user)
-    account = packed and accounts.unpacked(packed) or false
-    if account then account.service, account.field = service, rank .. '|' .. user end
-    accounts.known[id] = account
+    account = note(service, field, call('HGET', life .. 'accounts:' .. service, field))
   end
   return account or nil
+end
+
+-- Many at once.
+function accounts.read(service, rank, users)
+  local fields = {}
+  for _, user in ipairs(users) do
+    local field = rank .. '|' .. user
+    if accounts.known[service .. '|' .. field] == nil then fields[#fields + 1] = field end
+  end
+  for from = 1, #fields, A_PAGE do
+    local to = math.min(#fields, from + A_PAGE - 1)
+    local found = call('HMGET', life .. 'accounts:' .. service, unpack(fields, from, to))
+    for i, packed in ipairs(found) do note(service, fields[from + i - 1], packed) end
+  end
 end
 
 function accounts.get(service, rank, user)

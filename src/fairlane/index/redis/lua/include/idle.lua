@@ -4,6 +4,8 @@
 -- process waits at its end. Workers of a process that is gone are forgotten.
 local idle = {}
 local BELL_KEPT = 60000 -- milliseconds that a bell rings for a process that does not listen
+local ALIVE_FOR = 15000 -- milliseconds after which a silent process counts as gone
+local A_PAGE = 1000
 
 local function set_of(list)
   if list == cjson.null or list == nil then return nil end
@@ -46,24 +48,30 @@ end
 function idle.file(worker, text)
   call('ZADD', prefix .. 'idle', next_number(), worker.id)
   call('HSET', prefix .. 'idlers', worker.id, text)
-  call('SET', prefix .. 'alive:' .. worker.process, '1', 'PX', BELL_KEPT)
+  call('SET', prefix .. 'alive:' .. worker.process, '1', 'PX', ALIVE_FOR)
+end
+
+local function is_alive(process, known)
+  if known[process] == nil then
+    known[process] = call('EXISTS', prefix .. 'alive:' .. process) == 1
+  end
+  return known[process]
 end
 
 -- All idle workers, in order; those whose process is gone leave.
 function idle.all()
   if idle.known then return idle.known end
   idle.known = {}
-  local alive = {}
-  for _, id in ipairs(call('ZRANGE', prefix .. 'idle', 0, -1)) do
-    local text = call('HGET', prefix .. 'idlers', id)
-    local worker = text and read_worker(text)
-    if worker and alive[worker.process] == nil then
-      alive[worker.process] = call('EXISTS', prefix .. 'alive:' .. worker.process) == 1
-    end
-    if worker and alive[worker.process] then
-      idle.known[#idle.known + 1] = worker
-    else
-      idle.leave(id)
+  local ids, processes = call('ZRANGE', prefix .. 'idle', 0, -1), {}
+  for from = 1, #ids, A_PAGE do
+    local to = math.min(#ids, from + A_PAGE - 1)
+    for i, text in ipairs(call('HMGET', prefix .. 'idlers', unpack(ids, from, to))) do
+      local worker = text and read_worker(text)
+      if worker and is_alive(worker.process, processes) then
+        idle.known[#idle.known + 1] = worker
+      else
+        idle.leave(ids[from + i - 1])
+      end
     end
   end
   return idle.known

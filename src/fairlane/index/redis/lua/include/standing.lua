@@ -16,15 +16,23 @@ end
 
 -- Of every user as many as the job has of its own before it, plus one for the turn.
 local function same_tier(queue, entry, own, own_before)
-  local counter, found = flows.order(own, flows.head(own)), 0
+  local found, others, users = 0, {}, {}
   for _, each in ipairs(flows.all(queue.key)) do
     local flow = flows.named(each[1])
     if flow.name ~= own.name and flow.fair then
-      local turn = flows.order(flow, flows.head(flow)) < counter and 1 or 0
-      found = found + math.min(call('ZCARD', flow.line), own_before + turn)
+      others[#others + 1], users[#users + 1] = flow, flow.user
     elseif flow.name ~= own.name then
       found = found + ahead_in(flow.line, entry)
     end
+  end
+  if #others == 0 then return found end
+  accounts.read(own.service, own.rank, users)
+  local counter = accounts.get(own.service, own.rank, own.user).counter
+  for _, flow in ipairs(others) do
+    local account = accounts.find(flow.service, flow.rank, flow.user)
+    local turn = account and account.counter < counter and 1 or 0
+    local most = own_before + turn
+    found = found + (most < 2 and most or math.min(call('ZCARD', flow.line), most))
   end
   return found
 end

@@ -8,8 +8,9 @@ import sys
 import tempfile
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
-ALONE = ("--stores=embedded", "--ignore=tests/cluster", "tests")
-CLUSTER = ("--stores=postgres", "-p", "no:cacheprovider", "tests/conformance", "tests/cluster")
+ALONE = ("--stores=embedded", "--ignore=tests/cluster", "--ignore=tests/index", "tests")
+CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider", "tests/index", "tests/cluster",
+           "tests/conformance")  # fmt: skip
 
 
 def main(further: list[str]) -> int:

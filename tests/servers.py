@@ -33,10 +33,10 @@ class Databases:
         self.url = url
         self._names: list[str] = []
 
-    async def new_database(self, like: str = "template0") -> str:
-        """The URL of a fresh database: empty, or a copy of the one of that name."""
+    async def new_database(self) -> str:
+        """The URL of a fresh, empty database."""
         name = f"fairlane_test_{secrets.token_hex(6)}"
-        await self._execute(f"CREATE DATABASE {name} TEMPLATE {like}")
+        await self._execute(f"CREATE DATABASE {name} TEMPLATE template0")
         self._names.append(name)
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
 

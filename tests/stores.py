@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from pathlib import Path
 from typing import Protocol
+
+import asyncpg
 
 from fairlane.clock import ManualClock
 from fairlane.compose import cluster, embedded, shared
 from fairlane.engine import Engine
-from fairlane.ledger.postgres import PostgresLedger
 from fairlane.model.catalog import Catalog
 from tests.servers import Databases, Keys
+
+MOST_DATABASES = 8
 
 
 class Stores(Protocol):
@@ -48,7 +52,6 @@ class PostgresAndMemory:
     def __init__(self, server: Databases) -> None:
         self._server = server
         self._databases: dict[Path, str] = {}
-        self._fresh = ""
 
     async def open(
         self,
@@ -62,17 +65,26 @@ class PostgresAndMemory:
         return await shared(settings, url, clock=clock, sweeping=False, seed=seed, unsafe=True)
 
     async def database(self, path: Path) -> str:
+        """The one of this path. What has not been used for longest is emptied and used again."""
         if path not in self._databases:
-            self._databases[path] = await self._new_database()
+            if len(self._databases) < MOST_DATABASES:
+                self._databases[path] = await self._server.new_database()
+            else:
+                self._databases[path] = self._databases.pop(next(iter(self._databases)))
+                await _emptied(self._databases[path])
         return self._databases[path]
 
-    async def _new_database(self) -> str:
-        """A copy of one whose schema is there: migrating takes longer."""
-        if not self._fresh:
-            url = await self._server.new_database()
-            await (await PostgresLedger.open(url, unsafe=True)).close()
-            self._fresh = url.rpartition("/")[2]
-        return await self._server.new_database(like=self._fresh)
+
+async def _emptied(url: str) -> None:
+    connection = await asyncpg.connect(url, server_settings={"search_path": "fairlane"})
+    try:
+        await connection.execute(
+            "TRUNCATE jobs, inputs, steps, attempts, events, pools, slots, outbox, idempotency, "
+            "users, quotas, accounts, entries, workers, settings, audit RESTART IDENTITY; "
+            "UPDATE meta SET value = ''; UPDATE line SET queued = 0"
+        )
+    finally:
+        await connection.close()
 
 
 class PostgresAndRedis(PostgresAndMemory):
@@ -91,7 +103,7 @@ class PostgresAndRedis(PostgresAndMemory):
         connection: type[sqlite3.Connection],
     ) -> Engine:
         database = await self.database(path)
-        prefix = f"{{{database.rpartition('/')[2]}}}:"
+        prefix = f"{{{path.parent.name}{path.name}{zlib.crc32(bytes(path))}}}:"
         return await cluster(
             settings,
             database,

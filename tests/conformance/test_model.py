@@ -56,6 +56,7 @@ from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.retry import delay
 from fairlane.policy.skip import price
+from tests import stores
 from tests.conformance.model import LIVE, Model, ModelJob
 from tests.ledger_items import confirmation
 from tests.world import World
@@ -72,6 +73,8 @@ SEARCH = settings(
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
+SHORTER = settings(SEARCH, max_examples=10)
+"""Where every step goes to a server."""
 
 TIERS = Tiers(
     [
@@ -955,5 +958,6 @@ def test_what_chance_finds_too_rarely_is_tried_every_time(sequence: str) -> None
 
 @pytest.mark.timeout(3600 if THOROUGH else 120)
 def test_whatever_is_done_to_the_queue_it_stays_what_the_model_says() -> None:
-    """I1, I3, I5, I7, I9 to I12, I14, I18, I20, I21, I23, I25 to I27, on an embedded queue."""
-    run_state_machine_as_test(Queue, settings=SEARCH)
+    """I1, I3, I5, I7, I9 to I12, I14, I18, I20, I21, I23, I25 to I27, on all stores."""
+    embedded = isinstance(stores.present, stores.Embedded)
+    run_state_machine_as_test(Queue, settings=SEARCH if embedded or THOROUGH else SHORTER)

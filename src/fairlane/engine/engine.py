@@ -78,12 +78,12 @@ class Engine:
             await rebuild(core)
             await publish_left_behind(core)
         except UnknownName as error:
-            await core.ledger.close()
+            await self.stop()
             raise SetupError(
                 f"{error}; but there are jobs that need it: configure it until they are done"
             ) from error
         except BaseException:
-            await core.ledger.close()
+            await self.stop()
             raise
         if self._sweeping:
             sweeper = self._sweeper

@@ -111,6 +111,9 @@ class Life:
         return entry._replace(band=dice.choice(BANDS), lane=lane, rank=dice.choice([0, 1, 1, 2]))
 
     def changed(self, entry: Entry) -> Entry:
+        """The job once more: at its place, or somewhere else."""
+        if self.dice.random() < 0.5:
+            return entry._replace(rev=entry.rev + 1)
         other = self.entry()
         return other._replace(id=entry.id, rev=entry.rev + 1, user=entry.user, cap=entry.cap)
 

@@ -1,34 +1,47 @@
-"""All tests, on two cores: what needs no server in one process, the stores of a cluster in another.
-Further arguments go to a single pytest instead."""
+"""All tests, at once on two cores: what needs no server in one process, and beside it the same
+promises on the stores of a cluster, which mostly waits for answers. Further arguments go to a single
+pytest instead."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 ALONE = ("--stores=embedded", "--ignore=tests/cluster", "--ignore=tests/index", "tests")
-CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider", "tests/index", "tests/cluster",
-           "tests/conformance")  # fmt: skip
+CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider")
+SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py")
+"""The files of the conformance suite that take half of its time."""
 
 
 def main(further: list[str]) -> int:
     if further:
         return subprocess.call([*PYTEST, *further])
-    with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen([*PYTEST, *CLUSTER], stdout=said, stderr=subprocess.STDOUT) as cluster,
-    ):
-        try:
-            alone = subprocess.call([*PYTEST, *ALONE])
-            print("── the same promises on the stores of a cluster ──", flush=True)
-            code = cluster.wait()
-        finally:
-            cluster.terminate()
-        said.seek(0)
-        sys.stdout.write(said.read().decode(errors="replace"))
-    return alone or code
+    files = sorted(Path("tests/conformance").glob("test_*.py"))
+    slower = [str(file) for file in files if any(file.match(name) for name in SLOWER)]
+    others = [str(file) for file in files if str(file) not in slower]
+    with ExitStack() as stack:
+        beside = [
+            _start(stack, *CLUSTER, *slower),
+            _start(stack, *CLUSTER, "tests/index", "tests/cluster", *others),
+        ]
+        codes = [subprocess.call([*PYTEST, *ALONE])]
+        for process, said in beside:
+            codes.append(process.wait())
+            said.seek(0)
+            print("── on the stores of a cluster ──", said.read().decode(), sep="\n", flush=True)
+    return max(codes, key=abs)
+
+
+def _start(stack: ExitStack, *arguments: str) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    said = stack.enter_context(tempfile.TemporaryFile())
+    process = subprocess.Popen([*PYTEST, *arguments], stdout=said, stderr=subprocess.STDOUT)
+    stack.callback(process.terminate)
+    return process, said
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """All tests, at once on two cores: what needs no server in one process, and beside it the same
-promises on the stores of a cluster, which mostly waits for answers. Further arguments go to a single
+promises on the stores of a cluster, which mostly waits for answers. Further arguments go to one
 pytest instead."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(further: list[str]) -> int:
 
 
 def _start(stack: ExitStack, *arguments: str) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
-    said = stack.enter_context(tempfile.TemporaryFile())
+    said: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is one
     process = subprocess.Popen([*PYTEST, *arguments], stdout=said, stderr=subprocess.STDOUT)
     stack.callback(process.terminate)
     return process, said

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
 
 from fairlane.engine.core import Core
 from fairlane.engine.json_text import json_text
+from fairlane.errors import NotReady
 from fairlane.index.index import Call, Freed
 from fairlane.ledger.shapes import Settled, Settlement, Stale, Unwritten
 from fairlane.model.attempt import Fault, Outcome
@@ -76,8 +78,9 @@ async def _write(core: Core, settlements: list[Settlement], now: int) -> list[Se
         for settlement, outcome in zip(settlements, written.outcomes, strict=True)
         if not isinstance(outcome, Unwritten)
     ]
-    await _tell_index(core, done, now)
-    core.ledger.published(written.receipts)
+    with suppress(NotReady):  # an index that is away learns it from the outbox, and by looking
+        await _tell_index(core, done, now)
+        core.ledger.published(written.receipts)
     core.watchers.tell(settlement.lease.job for settlement, _ in done)
     core.watchers.tell(
         outcome.ended_parent

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
@@ -13,7 +14,7 @@ import orjson
 from fairlane.engine.core import Core
 from fairlane.engine.json_text import json_text
 from fairlane.engine.terms import LONGEST, Terms
-from fairlane.errors import FairlaneError, InvalidInput
+from fairlane.errors import FairlaneError, InvalidInput, NotReady
 from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome, Unwritten
 from fairlane.model.catalog import checked_name
 from fairlane.model.entry import Entry
@@ -73,8 +74,9 @@ async def _write(
         else outcome
         for outcome in written.outcomes
     ]
-    await core.index.put(_entries(core, prepared, terms, outcomes), now)
-    core.ledger.published(written.receipts)
+    with suppress(NotReady):  # an index that is away learns it from the outbox
+        await core.index.put(_entries(core, prepared, terms, outcomes), now)
+        core.ledger.published(written.receipts)
     return outcomes
 
 
@@ -91,7 +93,7 @@ class Lanes:
         for step in plan:
             live = self._live.get(step.service)
             if live is None:
-                live = self._live[step.service] = set(await self._core.index.lanes(step.service))
+                live = self._live[step.service] = await self._lanes(step.service)
             if step.lane not in live and len(live) >= MOST_LANES:
                 raise InvalidInput(
                     f"{step.service} has jobs with {MOST_LANES} different needs waiting, "
@@ -99,6 +101,13 @@ class Lanes:
                 )
             live.add(step.lane)
         self.checked.add(id(plan))
+
+    async def _lanes(self, service: str) -> set[str]:
+        """None are known of an index that is away: submits go on without it."""
+        try:
+            return set(await self._core.index.lanes(service))
+        except NotReady:
+            return set()
 
 
 async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:

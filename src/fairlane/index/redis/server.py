@@ -5,6 +5,7 @@ harmless when a caller repeats it."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -31,6 +32,7 @@ class Server:
         self._client = _client(url, CONNECTIONS, ANSWER_WITHIN)
         self.blocking = _client(url, 1, None)
         self._scripts = {name: scripts.load(name) for name in scripts.names()}
+        self._running, self._closed, self._quiet = 0, False, asyncio.Event()
 
     async def check(self) -> None:
         """Refuse a server that may throw away what it was given."""
@@ -44,10 +46,17 @@ class Server:
     async def run(self, verb: str, *arguments: str | int | bytes) -> Any:
         """What the verb answers. Raises NotReady if the server is away: whether the verb was
         executed is not known then."""
+        if self._closed:
+            raise SetupError("the index is closed")
+        self._running += 1
         try:
             return await self._run(verb, *arguments)
         except AWAY as error:
             raise NotReady("the index cannot be reached") from error
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._quiet.set()
 
     async def _run(self, verb: str, *arguments: str | int | bytes) -> Any:
         script = self._scripts[verb]
@@ -73,6 +82,11 @@ class Server:
         return int(number) if number.isdecimal() else 1 << 62
 
     async def close(self) -> None:
+        """Verbs under way are waited for; nothing after them is accepted."""
+        self._closed = True
+        if self._running:
+            self._quiet.clear()
+            await self._quiet.wait()
         await self._client.aclose()
         await self.blocking.aclose()
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,7 +37,7 @@ class ServerFailed(Exception):
     """A server could not be found or did not start; the text ends with its log."""
 
 
-class Server:
+class Server(ABC):
     """One server process on 127.0.0.1, with a port and a temporary folder of its own.
 
     A context manager that starts and stops it. The port stays the same through restarts. However
@@ -138,14 +139,16 @@ class Server:
         """A command prefix, and the number of a user to become, with which the server runs."""
         return (), ""
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> None:  # noqa: B027 - most need nothing
         """Whatever must be in the folder before a start."""
 
+    @abstractmethod
     def _command(self) -> list[str]:
-        raise NotImplementedError
+        """What starts it."""
 
+    @abstractmethod
     def _answers(self) -> bool:
-        raise NotImplementedError
+        """Whether it is up."""
 
 
 def send(number: signal.Signals, pids: Iterable[int]) -> None:

@@ -177,3 +177,15 @@ async def test_a_skip_is_charged_once_by_two_processes(tmp_path: Path) -> None:
             price = max(each.price for each in outcomes if not isinstance(each, BaseException))
             assert await one.engine.balance("ada") == before - price
         await one.healthy()
+
+
+async def test_a_value_that_cannot_be_sent_harms_only_its_own_call(tmp_path: Path) -> None:
+    """A name that is no text shares a transaction with ten good requests."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        requests = [NewJob("work", user=f"user {n}") for n in range(10)]
+        requests.insert(5, NewJob("work", user="half a \ud800 letter"))
+        outcomes = await asyncio.gather(
+            *(world.engine.submit(request) for request in requests), return_exceptions=True
+        )
+        assert isinstance(outcomes.pop(5), FairlaneError)
+        assert all(isinstance(outcome, Accepted) for outcome in outcomes), outcomes

@@ -117,12 +117,23 @@ async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
     who = (caller.tenant, request.user)
     known = core.tiers_of_users.get(who)
     if known is None:
+        if "\0" in request.user or not _is_text(request.user):
+            raise InvalidInput("a user's name is text without U+0000")
         stored = await core.ledger.tier_of(*who)
         known = stored if stored in core.catalog.tiers.names else core.catalog.tiers.default
         if len(core.tiers_of_users) >= 100_000:
             core.tiers_of_users.clear()
         core.tiers_of_users[who] = known
     return known
+
+
+def _is_text(name: str) -> bool:
+    """A lone half of a character has no place in a database."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _entries(

@@ -1,4 +1,4 @@
-"""From the row of a job that has just started to the lease its worker gets."""
+"""What a proposal becomes: the lease on a row that has just started, or the reason why not."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlane.ledger.rows import loads, plan
-from fairlane.ledger.shapes import Confirmation
-from fairlane.model.job import Band
+from fairlane.ledger.shapes import Confirmation, Unconfirmed
+from fairlane.model.job import Band, Job
 from fairlane.model.lease import Lease
 from fairlane.model.make import maker
+from fairlane.model.state import Move, moved
 
 COLUMNS = (
     "token, id, fence, rev, name, plan, step, attempt, input, tenant, tier, level, model, region, "
@@ -58,3 +59,23 @@ def granted(item: Confirmation, row: Sequence[Any], text: str, context: dict[str
         trace,
     )
     return lease(values)
+
+
+def wrong_epoch_or_pools(item: Confirmation, epoch: str) -> Unconfirmed | None:
+    if item.epoch != epoch:
+        return Unconfirmed("another epoch")
+    if item.slots or item.pools:
+        named = sorted(slot.pool for slot in item.slots)
+        if named != sorted(item.pools):
+            return Unconfirmed("not the pools it needs", tuple(item.pools))
+    return None
+
+
+def reason(item: Confirmation, job: Job | None) -> str:
+    if job is None:
+        return "unknown job"
+    if moved(job.state, Move.CLAIM) is None or job.rev != item.rev:
+        return f"job is {job.state} at rev {job.rev}"
+    if job.ready_at > item.now:
+        return "not ready yet"
+    return "another lane, tier or user"

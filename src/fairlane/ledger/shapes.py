@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fairlane.errors import FairlaneError
 from fairlane.model.attempt import Fault, Outcome
@@ -28,6 +29,21 @@ class Unwritten(NamedTuple):
     """An item whose data the database refused; the others of its batch are written."""
 
     error: Exception
+
+
+def joined(
+    halves: Iterable[Written[Any] | Exception], sizes: Iterable[int]
+) -> Written[Any] | Exception:
+    """One answer from two halves; what could not be written stands as its error in its place."""
+    outcomes: list[Any] = []
+    receipts: tuple[int, ...] = ()
+    for half, size in zip(halves, sizes, strict=True):
+        if isinstance(half, Exception):
+            outcomes += [Unwritten(half)] * size
+        else:
+            outcomes += half.outcomes
+            receipts += half.receipts
+    return Written(outcomes, receipts)
 
 
 class Submission(NamedTuple):

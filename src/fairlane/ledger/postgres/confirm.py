@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlane.ledger.grants import COLUMNS, granted
+from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
 from fairlane.ledger.postgres.context import contexts, large_inputs
 from fairlane.ledger.postgres.history import find
 from fairlane.ledger.postgres.slots import take, take_all
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Row, Transaction
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
-from fairlane.model.job import Job
 from fairlane.model.lease import Lease
-from fairlane.model.state import Move, moved
 
 RETURNED = ", ".join(f"jobs.{column}" for column in COLUMNS.split(", "))
 
@@ -37,7 +35,7 @@ async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease 
     refused: dict[int, Unconfirmed] = {}
     hopeful: list[Confirmation] = []
     for i, item in enumerate(items):
-        refusal = _wrong_epoch_or_pools(item, epoch)
+        refusal = wrong_epoch_or_pools(item, epoch)
         if refusal is not None:
             refused[i] = refusal
         else:
@@ -53,16 +51,6 @@ async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease 
         leases.get(item.token) or await _loser(tx, item, refused.get(i))
         for i, item in enumerate(items)
     ]
-
-
-def _wrong_epoch_or_pools(item: Confirmation, epoch: str) -> Unconfirmed | None:
-    if item.epoch != epoch:
-        return Unconfirmed("another epoch")
-    if item.slots or item.pools:
-        named = sorted(slot.pool for slot in item.slots)
-        if named != sorted(item.pools):
-            return Unconfirmed("not the pools it needs", tuple(item.pools))
-    return None
 
 
 class _NoRoom(Exception):
@@ -148,22 +136,12 @@ async def _loser(
     if refusal is not None:
         return refusal
     await tx.execute("DELETE FROM slots WHERE token = $1", item.token)
-    return Unconfirmed(_reason(item, job))
+    return Unconfirmed(reason(item, job))
 
 
 async def _again(tx: Transaction, item: Confirmation) -> Lease:
     (row,) = await tx.fetch(f"SELECT {COLUMNS} FROM jobs WHERE id = $1", item.job)
     return (await _leases(tx, [item], {item.token: row}))[item.token]
-
-
-def _reason(item: Confirmation, job: Job | None) -> str:
-    if job is None:
-        return "unknown job"
-    if moved(job.state, Move.CLAIM) is None or job.rev != item.rev:
-        return f"job is {job.state} at rev {job.rev}"
-    if job.ready_at > item.now:
-        return "not ready yet"
-    return "another lane, tier or user"
 
 
 async def _start_parent(tx: Transaction, parent: str, now: int) -> None:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
 
-from fairlane.errors import SetupError
+from fairlane.errors import InvalidInput, SetupError
 from fairlane.ledger.postgres.transaction import Transaction, Verb
-from fairlane.ledger.shapes import Unwritten, Written
+from fairlane.ledger.shapes import Written, joined
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -133,10 +133,10 @@ class Writer:
     async def _commit(self, verb: Verb, calls: list[Call]) -> list[Written[Any] | Exception]:
         try:
             return list(await self._durable(verb, calls))
-        except (*LOST, *CLASHES, TimeoutError) as error:
-            if not isinstance(error, asyncpg.DataError):
-                return [error] * len(calls)
+        except ValueError as error:  # asyncpg's too, for what it cannot send
             return await self._without_culprit(verb, calls, error)
+        except (*LOST, *CLASHES, TimeoutError) as error:
+            return [error] * len(calls)
         except Exception as error:  # noqa: BLE001 - one item's data: find it, write the others
             return await self._without_culprit(verb, calls, error)
 
@@ -151,11 +151,12 @@ class Writer:
             ]
         (call,) = calls
         if len(call.items) <= 1:
-            return [error]
+            unfit = isinstance(error, ValueError | asyncpg.DataError)
+            return [InvalidInput(f"cannot be stored: {error}") if unfit else error]
         half = len(call.items) // 2
         parts = call.items[:half], call.items[half:]
         halves = [(await self._commit(verb, [call._replace(items=part)]))[0] for part in parts]
-        return [_joined(halves, [len(part) for part in parts])]
+        return [joined(halves, [len(part) for part in parts])]
 
     async def _durable(self, verb: Verb, calls: list[Call]) -> list[Written[Any]]:
         """Run until the database has answered a commit, or has said why not."""
@@ -168,8 +169,8 @@ class Writer:
                 clashes += 1
                 if clashes >= TRIES:
                     raise
-            except asyncpg.DataError:
-                raise
+            except ValueError:
+                raise  # asyncpg counts what it cannot send as an error of its interface
             except LOST:
                 lost_since = lost_since or loop.time()
                 if self._closed or loop.time() - lost_since > PATIENCE:
@@ -206,18 +207,3 @@ async def _note_rest(tx: Transaction, cleared: list[int]) -> None:
     if tx.line:
         part = random.randrange(PARTS)
         await tx.execute("UPDATE line SET queued = queued + $1 WHERE part = $2", tx.line, part)
-
-
-def _joined(
-    halves: Iterable[Written[Any] | Exception], sizes: Iterable[int]
-) -> Written[Any] | Exception:
-    """One answer from two halves; what could not be written stands as its error in its place."""
-    outcomes: list[Any] = []
-    receipts: tuple[int, ...] = ()
-    for half, size in zip(halves, sizes, strict=True):
-        if isinstance(half, Exception):
-            outcomes += [Unwritten(half)] * size
-        else:
-            outcomes += half.outcomes
-            receipts += half.receipts
-    return Written(outcomes, receipts)

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from fairlane.ledger.grants import COLUMNS, granted
+from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.ledger.sqlite.context import contexts, large_inputs
 from fairlane.ledger.sqlite.history import find
 from fairlane.ledger.sqlite.rows import parts
 from fairlane.ledger.sqlite.slots import take, take_all
 from fairlane.ledger.sqlite.writer import Transaction
-from fairlane.model.job import Job
 from fairlane.model.lease import Lease
-from fairlane.model.state import Move, moved
 
 Row = tuple[Any, ...]
 
@@ -43,7 +41,7 @@ def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unco
     refused: dict[int, Unconfirmed] = {}
     hopeful: list[Confirmation] = []
     for i, item in enumerate(items):
-        refusal = _wrong_epoch_or_pools(item, epoch)
+        refusal = wrong_epoch_or_pools(item, epoch)
         if refusal is not None:
             refused[i] = refusal
         else:
@@ -91,16 +89,6 @@ def _start_one_by_one(
     return rows
 
 
-def _wrong_epoch_or_pools(item: Confirmation, epoch: str) -> Unconfirmed | None:
-    if item.epoch != epoch:
-        return Unconfirmed("another epoch")
-    if item.slots or item.pools:
-        named = sorted(slot.pool for slot in item.slots)
-        if named != sorted(item.pools):
-            return Unconfirmed("not the pools it needs", tuple(item.pools))
-    return None
-
-
 def _statement(part: Sequence[Confirmation]) -> tuple[str, list[Any]]:
     values: list[Any] = []
     for item in part:
@@ -142,22 +130,12 @@ def _loser(tx: Transaction, item: Confirmation, refusal: Unconfirmed | None) -> 
     if refusal is not None:
         return refusal
     tx.execute("DELETE FROM slots WHERE token = ?", (item.token,))
-    return Unconfirmed(_reason(item, job))
+    return Unconfirmed(reason(item, job))
 
 
 def _again(tx: Transaction, item: Confirmation) -> Lease:
     row = tx.execute(f"SELECT {COLUMNS} FROM jobs WHERE id = ?", (item.job,)).fetchone()
     return _leases(tx, [item], {item.token: row})[item.token]
-
-
-def _reason(item: Confirmation, job: Job | None) -> str:
-    if job is None:
-        return "unknown job"
-    if moved(job.state, Move.CLAIM) is None or job.rev != item.rev:
-        return f"job is {job.state} at rev {job.rev}"
-    if job.ready_at > item.now:
-        return "not ready yet"
-    return "another lane, tier or user"
 
 
 def _start_parent(tx: Transaction, parent: str, now: int) -> None:

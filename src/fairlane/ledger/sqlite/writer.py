@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from fairlane.errors import SetupError
-from fairlane.ledger.shapes import Unwritten, Written
+from fairlane.errors import InvalidInput, SetupError
+from fairlane.ledger.shapes import Written, joined
 from fairlane.ledger.sqlite.tally import Draft, Tally
 
 Item = TypeVar("Item")
@@ -140,13 +140,15 @@ class Writer:
             return self._commit(calls[:half]) + self._commit(calls[half:])
         (call,) = calls
         if len(call.items) <= 1:
+            if isinstance(error, ValueError):
+                error = InvalidInput(f"cannot be stored: {error}")
             return [Answer(call.future, error)]
         half = len(call.items) // 2
         halves = [
             self._commit([call._replace(items=part)])[0].written
             for part in (call.items[:half], call.items[half:])
         ]
-        return [Answer(call.future, _joined(halves, (half, len(call.items) - half)))]
+        return [Answer(call.future, joined(halves, (half, len(call.items) - half)))]
 
     def _transaction(self, calls: list[Call]) -> list[Answer]:
         connection = self._connection
@@ -202,21 +204,6 @@ def _run_verbs(tx: Transaction, calls: list[Call]) -> tuple[list[list[Any]], set
         if len(tx.touched) > before:
             touching.update(id(call) for call in same)
     return [outcomes[id(call)] for call in calls], touching
-
-
-def _joined(
-    halves: Iterable[Written[Any] | Exception], sizes: Iterable[int]
-) -> Written[Any] | Exception:
-    """One answer from two halves; what could not be written stands as its error in its place."""
-    outcomes: list[Any] = []
-    receipts: tuple[int, ...] = ()
-    for half, size in zip(halves, sizes, strict=True):
-        if isinstance(half, Exception):
-            outcomes += [Unwritten(half)] * size
-        else:
-            outcomes += half.outcomes
-            receipts += half.receipts
-    return Written(outcomes, receipts)
 
 
 def _deliver(answers: list[Answer]) -> None:

@@ -81,7 +81,8 @@ async def _emptied(url: str) -> None:
         await connection.execute(
             "TRUNCATE jobs, inputs, steps, attempts, events, pools, slots, outbox, idempotency, "
             "users, quotas, accounts, entries, workers, settings, audit RESTART IDENTITY; "
-            "UPDATE meta SET value = ''; UPDATE line SET queued = 0"
+            "UPDATE meta SET value = CASE name WHEN 'epoch' THEN '/0' WHEN 'turn' THEN '0/' "
+            "ELSE '' END; UPDATE line SET queued = 0"
         )
     finally:
         await connection.close()

@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from fairlane.engine.core import Core, publish
-from fairlane.engine.rebuild import publish_left_behind, rebuild
+from fairlane.engine.core import Core, publish, sync_pool
+from fairlane.engine.rebuild import keep_up, publish_left_behind
 from fairlane.engine.settle import Failed, settle
 from fairlane.index.index import Freed
 from fairlane.model.attempt import Fault, Outcome
@@ -128,8 +128,7 @@ async def reconcile(core: Core) -> int:
         suspects = [entry for entry in shown if entry.id not in in_line]
         corrected += await _drop_ghosts(core, suspects)
     for pool in core.catalog.all_pools():
-        rows = [(row.slot, row.token) for row in await core.ledger.slots(pool)]
-        corrected += await core.index.sync_slots(pool, rows, core.now())
+        corrected += await sync_pool(core, pool)
     return corrected
 
 
@@ -181,7 +180,7 @@ class Sweeper:
     async def urgent(self) -> None:
         """One round, meant to run once a second."""
         core, healthy = self._core, True
-        for step in (_rebuild_if_needed, reap, free_slots, give_up, check_held):
+        for step in (keep_up, reap, free_slots, give_up, check_held):
             healthy = await _guarded(step, core) and healthy
         if not healthy:
             core.reached_since = core.now()
@@ -211,13 +210,6 @@ class Sweeper:
             await sweep()
 
 
-async def _rebuild_if_needed(core: Core) -> int:
-    """A rebuild that failed is tried again."""
-    if not core.ready.is_set() and not core.rebuilding.locked():
-        await rebuild(core)
-    return 0
-
-
 async def _retire_all(core: Core) -> int:
     """In small transactions, and not for longer than others can wait."""
     for _ in range(50):
@@ -237,7 +229,7 @@ async def _tidy(core: Core) -> int:
     return 0
 
 
-async def _guarded(step: Callable[[Core], Awaitable[int]], core: Core) -> bool:
+async def _guarded(step: Callable[[Core], Awaitable[object]], core: Core) -> bool:
     """One step that fails must not keep the others, or the next round, from running."""
     try:
         await step(core)

@@ -37,7 +37,7 @@ class RedisIndex:
         prefix: str = "{fairlane}:",
         new_token: Callable[[], str] | None = None,
     ) -> None:
-        self.catalog, self._clock = catalog, clock
+        self.catalog, self._clock, self._settings = catalog, clock, 0
         self.new_token = new_token or Tokens().new
         self._server = Server(url, prefix)
         self._bells = Bells(self._server)
@@ -125,9 +125,11 @@ class RedisIndex:
         await self._run("dismiss", worker_id)
 
     # --- services ----------------------------------------------------------------------------
-    async def configure(self, catalog: Catalog) -> None:
-        self.catalog = catalog
-        await self._run("configure", *texts.settings(catalog))
+    async def configure(self, catalog: Catalog, settings: int) -> None:
+        """This process's own copy only names the services; what decides is kept in Redis."""
+        if settings >= self._settings:
+            self.catalog, self._settings = catalog, settings
+        await self._run("configure", settings, *texts.settings(catalog))
 
     async def answered(self, calls: Sequence[Call]) -> None:
         if calls:
@@ -177,22 +179,26 @@ class RedisIndex:
         return frozenset(await self._run("lanes", service))
 
     # --- rebuild -----------------------------------------------------------------------------
+    async def serves(self, epoch: str) -> int | None:
+        settings: int | None = await self._run("serves", epoch)
+        return settings
+
     async def begin(self, epoch: str) -> None:
-        life = await self._run("begin", epoch, *texts.settings(self.catalog))
-        await self._server.remove_lives_before(life)
+        await self._run("begin", epoch, self._settings, *texts.settings(self.catalog))
+        await self._server.remove_other_lives()
 
-    async def load(self, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[Held]) -> None:
         running = [(each.token, *named(each.entry), each.slots, each.at) for each in held]
-        await self._run("load", json([named(entry) for entry in entries]), json(running))
+        await self._run("load", epoch, json([named(entry) for entry in entries]), json(running))
 
-    async def load_slots(self, rows: Sequence[tuple[Slot, str]]) -> None:
+    async def load_slots(self, epoch: str, rows: Sequence[tuple[Slot, str]]) -> None:
         if rows:
-            await self._run("load_slots", json([(*slot, token) for slot, token in rows]))
+            await self._run("load_slots", epoch, json([(*slot, token) for slot, token in rows]))
 
-    async def load_starts(self, starts: Sequence[Start]) -> None:
+    async def load_starts(self, epoch: str, starts: Sequence[Start]) -> None:
         known = [start for start in starts if start.service in self.catalog.services]
         if known:
-            await self._run("load_starts", json(known))
+            await self._run("load_starts", epoch, json(known))
 
     async def open(self, epoch: str, now: int) -> bool:
         while (left := await self._run("open", epoch, now, LINE_UP)) > 0:

@@ -13,7 +13,17 @@ SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
 MIGRATING = 4215
 """Advisory lock: one process migrates, the others wait and find it done."""
 
-SETTINGS = {"search_path": "fairlane", "jit": "off", "application_name": "fairlane"}
+SETTINGS = {
+    "search_path": "fairlane",
+    "jit": "off",
+    "application_name": "fairlane",
+    "idle_in_transaction_session_timeout": "5s",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+}
+"""A process that stands still in the middle of a transaction, or whose machine is gone, holds up
+everybody who waits for its locks: it loses them."""
 
 
 def plain(url: str) -> str:

@@ -1,7 +1,9 @@
 -- Where the ageing clocks stand.
 -- KEYS prefix
+-- ARGV epoch text: pages of another one are ignored
 -- ARGV starts json: [service, rank, user, at, job] each
 --@include desk
+if epoch ~= state.epoch then return end
 for _, start in ipairs(starts) do
   local service, rank, user, at, job = start[1], start[2], start[3], start[4], start[5]
   desk.ensure(service)

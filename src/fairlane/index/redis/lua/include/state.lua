@@ -3,7 +3,7 @@
 local call, format, sub, match = redis.call, string.format, string.sub, string.match
 local meta = call('HMGET', prefix .. 'meta', 'epoch', 'loading', 'life')
 local state = {epoch = meta[1] or '', loading = meta[2] ~= '0'}
-local life = prefix .. (meta[3] or '0') .. ':'
+local life = prefix .. (meta[3] or '@') .. ':'
 
 -- A number as Redis wants it: all digits, no exponent.
 local function whole(number)

@@ -157,6 +157,23 @@ async def _drop_ghosts(core: Core, shown: list[Entry]) -> int:
     return len(ghosts)
 
 
+async def look_for_news(core: Core) -> int:
+    """Jobs that are watched here may be moved by other processes."""
+    watched = core.watchers.jobs() if core.ledger.shared else []
+    found = await core.ledger.jobs(watched) if watched else {}
+    looks: dict[str, object] = dict.fromkeys(watched)
+    for job in found.values():
+        looks[job.id] = (job.state, job.rev, job.seq, job.progress)
+    return core.watchers.compare(looks)
+
+
+async def forget_tiers(core: Core) -> int:
+    """Those of users may be changed by other processes."""
+    if core.ledger.shared:
+        core.tiers_of_users.clear()
+    return 0
+
+
 async def retire(core: Core) -> int:
     """Remove what has been kept long enough, a bounded number at a time. An hour at the least: the
     hourly quota counts records."""
@@ -180,7 +197,8 @@ class Sweeper:
     async def urgent(self) -> None:
         """One round, meant to run once a second."""
         core, healthy = self._core, True
-        for step in (keep_up, reap, free_slots, give_up, check_held):
+        judging = (reap, free_slots, give_up) if core.clock.steady() else ()
+        for step in (keep_up, *judging, check_held, look_for_news):
             healthy = await _guarded(step, core) and healthy
         if not healthy:
             core.reached_since = core.now()
@@ -190,6 +208,7 @@ class Sweeper:
         core = self._core
         self._rounds += 1
         if self._rounds % 5 == 0:
+            await _guarded(forget_tiers, core)
             await _guarded(announce_promotions, core)
             await _guarded(publish_left_behind, core)
         if self._rounds % 30 == 0:

@@ -46,6 +46,9 @@ from fairlane.policy.admission import Quota
 
 
 class Ledger(Protocol):
+    shared: bool
+    """Whether other processes may write to it, too."""
+
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
         """Accepted ⇒ durable, once, within every quota, also under concurrent submits. A known

@@ -11,8 +11,9 @@ from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
 from fairlane.ledger.postgres import admin, leases, money, moves, reads, stamps
+from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
-from fairlane.ledger.postgres.connect import connect, demand_durable, migrate
+from fairlane.ledger.postgres.connect import be_present, connect, demand_durable, migrate
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import LINE, submit
@@ -75,27 +76,38 @@ CONNECTIONS = 10
 
 
 class PostgresLedger:
-    def __init__(self, pool: asyncpg.Pool) -> None:
-        self._pool, self._closed = pool, False
+    shared = True
+
+    def __init__(self, pool: asyncpg.Pool, presence: asyncpg.Connection) -> None:
+        self._pool, self._presence, self._closed = pool, presence, False
         self._writer = Writer(pool)
+        self.clock = SharedClock(self._read_clock, self._set_clock)
 
     @classmethod
-    async def open(cls, url: str, *, unsafe: bool = False) -> PostgresLedger:
-        """Migrates the schema as needed. `unsafe` accepts a server that may lose jobs."""
+    async def open(cls, url: str, *, unsafe: bool = False, alone: bool = False) -> PostgresLedger:
+        """Migrates the schema as needed. `unsafe` accepts a server that may lose jobs; `alone`
+        accepts no other process on this database."""
         pool = await connect(url, most=CONNECTIONS)
         try:
             if not unsafe:
                 await demand_durable(pool)
             await migrate(pool)
+            return cls(pool, await be_present(url, alone=alone))
         except BaseException:
             pool.terminate()
             raise
-        return cls(pool)
+
+    async def started_clock(self) -> SharedClock:
+        """The time of all processes on this ledger."""
+        await self.clock.start()
+        return self.clock
 
     async def close(self) -> None:
         self._closed = True
+        await self.clock.stop()
         await self._writer.close()
         await self._pool.close()
+        await self._presence.close()
 
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
@@ -287,6 +299,12 @@ class PostgresLedger:
 
     async def check(self) -> Counts:
         return await self._read(reads.check)
+
+    async def _read_clock(self) -> tuple[int, str]:
+        return await self._read(stamps.read_clock)
+
+    async def _set_clock(self, old: str, new: str) -> bool:
+        return await self._one(stamps.set_clock, (old, new))
 
     # --- connections -------------------------------------------------------------------------
     async def _one(

@@ -35,6 +35,21 @@ async def turn(connection: Connection) -> tuple[Stamp, Turn]:
     return Stamp.parse(epoch), _parsed(text)
 
 
+async def read_clock(connection: Connection) -> tuple[int, str]:
+    """The server's wall clock in microseconds, and what processes have agreed about it."""
+    ((wall, agreed),) = await connection.fetch(
+        "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, value FROM meta "
+        "WHERE name = 'clock'"
+    )
+    return wall, agreed
+
+
+async def set_clock(tx: Transaction, items: Sequence[tuple[str, str]]) -> list[bool]:
+    """Each replaces one agreement by another, if it still stands."""
+    statement = "UPDATE meta SET value = $2 WHERE name = 'clock' AND value = $1 RETURNING true"
+    return [bool(await tx.fetchval(statement, old, new)) for old, new in items]
+
+
 async def begin_rebuild(tx: Transaction, items: Sequence[RebuildRequest]) -> list[bool]:
     """Claims under the old life are either confirmed before or refused after. One that was
     committed without an answer is recognised by its life."""

@@ -72,6 +72,8 @@ T = TypeVar("T")
 
 
 class SqliteLedger:
+    shared = False
+
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection
         self._closed = False

@@ -9,7 +9,6 @@ import asyncio
 import re
 from typing import Any
 
-import orjson
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -51,8 +50,8 @@ class Server:
             )
 
     async def run(self, verb: str, *arguments: str | int | bytes) -> Any:
-        """What the verb answers. Raises NotReady if the server is away: whether the verb was
-        executed is not known then."""
+        """What the verb answers, texts as bytes. Raises NotReady if the server is away: whether
+        the verb was executed is not known then."""
         if self._closed:
             raise SetupError("the index is closed")
         self._running += 1
@@ -82,7 +81,7 @@ class Server:
         while True:
             cursor, keys = await self._client.scan(cursor, match=pattern, count=A_PAGE)
             if keys:
-                await self.run("remove", orjson.dumps(keys))
+                await self.run("remove", *keys)
             if cursor == 0:
                 return
 
@@ -105,6 +104,5 @@ def _client(url: str, connections: int, timeout: float | None) -> Redis:
         socket_connect_timeout=ANSWER_WITHIN,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
-        decode_responses=True,
     )
     return Redis.from_pool(pool)

@@ -6,7 +6,6 @@
 -- ARGV services json: the text of each service by its name
 -- ARGV limits json: [pool, limit, window] each
 --@include reorder
---@include held
 --@include idle
 if number < tonumber(call('HGET', prefix .. 'meta', 'settings') or 0) then return end
 call('HSET', prefix .. 'meta', 'settings', number)
@@ -21,6 +20,5 @@ for _, name in ipairs(desk.all()) do
   local old, new = before_that[name], service_named(name)
   if old.fair ~= new.fair or old.affinity ~= new.affinity then reorder(old, new) end
 end
-flows.known = {}
+places.forget()
 idle.wake(nil)
-accounts.save()

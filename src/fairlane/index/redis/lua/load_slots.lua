@@ -9,3 +9,4 @@ for _, row in ipairs(rows) do
     pools.believe(row, row[4])
   end
 end
+later.run()

@@ -16,8 +16,8 @@ from fairlane.ledger.shapes import Settled
 from fairlane.model.job import NewJob
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
+from fairlane.servers import Databases, Postgres
 from tests.proxy import Proxy
-from tests.servers import Databases, Postgres
 from tests.world import catalog
 
 

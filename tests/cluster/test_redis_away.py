@@ -6,7 +6,7 @@ from fairlane.compose import cluster
 from fairlane.model.job import NewJob
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
-from tests.servers import Databases, Redis
+from fairlane.servers import Databases, Redis
 from tests.world import catalog
 
 

@@ -18,7 +18,7 @@ SENTINEL_PORT = 26379
 
 class Client:
     """`url` is `redis://`, `rediss://`, `unix://`, or for sentinels
-    `redis+sentinel://user:password@host:port,host:port/name/0`. No call is ever repeated: scripts
+    `redis+sentinel://host:port,host:port/name/0`. No call is ever repeated: scripts
     would run twice."""
 
     def __init__(self, url: str, *, connections: int, timeout: float | None) -> None:

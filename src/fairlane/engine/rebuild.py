@@ -57,7 +57,7 @@ async def join(core: Core) -> None:
 
 
 async def rebuild(core: Core) -> None:
-    """A new life, whatever the index says of itself. An index that is away is waited for a while."""
+    """A new life, whatever the index says of itself. One that is away is waited for a while."""
     until = asyncio.get_running_loop().time() + RIGHT
     async with core.rebuilding:
         core.ready.clear()

@@ -10,6 +10,7 @@ from typing import Any
 
 from fairlane.errors import FairlaneError, KeyReused
 from fairlane.ids import floor
+from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol_live
 from fairlane.ledger.postgres.transaction import QUEUE_LOCK, Transaction
 from fairlane.ledger.rows import INLINE, dumps, plan_text
 from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
@@ -63,7 +64,7 @@ KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"
 async def _insert(tx: Transaction, items: list[Submission]) -> None:
     if not items:
         return
-    await tx.execute(INSERT, *values(items))
+    await tx.execute(INSERT, *_values(items))
     long = [item for item in items if len(item.input) > INLINE]
     if long:
         await tx.execute(
@@ -71,12 +72,13 @@ async def _insert(tx: Transaction, items: list[Submission]) -> None:
             [item.id for item in long],
             [item.input for item in long],
         )
+    await enrol_live(tx, [item.id for item in items])
     waiting = [item.id for item in items if not item.cells]
     tx.touched += waiting
     tx.line += len(waiting)
 
 
-def values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
+def _values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
     """For `INSERT`, column by column."""
     return (
         [item.id for item in items],
@@ -210,7 +212,7 @@ class _Quotas:
         who = item.user if item.user is not None else item.key
         pending = await self._tx.fetchval(
             f"SELECT count(*) FROM jobs WHERE tenant = $1 AND {mine} AND finished_at IS NULL "
-            "AND cells = 0",
+            f"AND cells = 0 AND id >= ({OLDEST_LIVE})",
             item.tenant,
             who,
         )

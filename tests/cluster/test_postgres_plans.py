@@ -27,7 +27,7 @@ from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
-from tests.servers import Databases
+from fairlane.servers import Databases
 from tests.world import catalog
 
 LARGE = {"jobs", "attempts", "events", "steps", "inputs", "slots", "idempotency"}

@@ -13,7 +13,7 @@ from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
-from tests.servers import Databases
+from fairlane.servers import Databases
 from tests.world import catalog
 
 

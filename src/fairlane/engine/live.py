@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fairlane.engine.core import Core, sync_pool
+from fairlane.engine.needs import Needs
 from fairlane.errors import InvalidInput, UnknownName
 from fairlane.ledger.shapes import PoolLimit, Setting, SettingChange
 from fairlane.model.catalog import Catalog
@@ -17,6 +18,8 @@ from fairlane.model.job import Json
 from fairlane.model.service import Pool
 
 log = logging.getLogger("fairlane")
+
+PAGE = 2_000
 
 KINDS = {"services": ("limit", "rate", "paused"), "providers": ("limit", "rate")}
 
@@ -54,6 +57,9 @@ async def start(core: Core) -> None:
                 catalog = catalog_of(known.catalog)
             else:
                 catalog = with_changes(core.file, known.changes)
+                needs = Needs(catalog)
+                async for page in core.ledger.live(PAGE):
+                    needs.check(page)
             if await _hold(core, catalog, known.stamp.settings):
                 return
 

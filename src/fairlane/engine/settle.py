@@ -199,7 +199,7 @@ def _too_large(core: Core, lease: Lease, output: str) -> str | None:
 
 # --- the step failed -----------------------------------------------------------------------------
 def _failed(core: Core, report: Failed, health: Health, now: int) -> Settlement:
-    lease, service = report.lease, core.catalog.service(report.lease.service)
+    lease, service = report.lease, core.service(report.lease.service)
     not_before = max(health.closed_until.get(lease.token, 0), now + report.retry_after)
     verdict = judge(
         Tried(

@@ -31,6 +31,9 @@ PAGE = 2_000
 OUT_OF_TOUCH = 3 * SECOND
 """A round that comes this late means that the process was away."""
 
+AWAY = 4 * SECOND
+"""Time without an answer of the ledger after which others may not have reached it either."""
+
 FORGET_WORKERS = 86_400 * SECOND
 
 
@@ -41,11 +44,29 @@ async def reap(core: Core) -> int:
     while True:
         now = core.now()
         expired = await core.ledger.expired(now, now - core.reached_since, BATCH)
+        if _was_away(core):
+            return total
         if expired:
             await settle(core, [_gone(lease, now) for lease in expired])
         total += len(expired)
         if len(expired) < BATCH:
             return total
+
+
+async def stay_in_touch(core: Core) -> None:
+    """Notice how long the ledger could not be reached, for whatever reason."""
+    await core.ledger.turn()
+    _was_away(core)
+
+
+def _was_away(core: Core) -> bool:
+    """The ledger has just answered. Whether it, or this process, stood still before that."""
+    now, before = core.clock.machine(), core.touched
+    core.touched = now
+    if now - before <= AWAY:
+        return False
+    core.reached_since = core.now()
+    return True
 
 
 def _gone(lease: Lease, now: int) -> Failed:
@@ -135,13 +156,15 @@ async def reconcile(core: Core) -> int:
 
 async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:
     found = await core.ledger.jobs([job for job, _ in wrong])
+    missing: list[Entry] = []
     for job_id, shown in wrong:
         job = found.get(job_id)
         truth = core.entry(job) if job is not None and job.state is State.QUEUED else None
         if shown is not None:
             await core.index.mend(shown, truth, core.now())
         elif truth is not None:
-            await core.index.put([truth], core.now())
+            missing.append(truth)
+    await core.index.put(missing, core.now())
     return len(wrong)
 
 
@@ -197,12 +220,14 @@ class Sweeper:
 
     async def urgent(self) -> None:
         """One round, meant to run once a second."""
-        core, healthy = self._core, True
+        core, reached = self._core, True
         judging = (reap, free_slots, give_up) if core.clock.steady() else ()
-        for step in (keep_up, *judging, check_held, look_for_news):
-            healthy = await _guarded(step, core) and healthy
-        if not healthy:
+        for step in (stay_in_touch, *judging):
+            reached = await _guarded(step, core) and reached
+        if not reached:
             core.reached_since = core.now()
+        for each in (keep_up, check_held, look_for_news):
+            await _guarded(each, core)
 
     async def patient(self) -> None:
         """One round of the rest, meant to run once a second too."""

@@ -22,20 +22,21 @@ class Line:
     def __init__(self, pool: ConnectionPool, answer_within: float) -> None:
         self._pool, self._answer_within = pool, answer_within
         self._connection: AbstractConnection | None = None
-        self._connecting = asyncio.Lock()
+        self._connecting: asyncio.Task[AbstractConnection] | None = None
         self._asked: deque[asyncio.Future[Any]] = deque()
         self._reader: asyncio.Task[None] | None = None
 
     async def ask(self, *words: Word) -> Any:
         """The answer. Raises what the server says, or that it is away: whether it has done what it
         was asked is not known then. A caller that goes away leaves its answer unread."""
+        packed = pack(words)  # what cannot be sent must not wait for an answer
         connection = self._connection or await self._connected()
         answer = asyncio.get_running_loop().create_future()
         self._asked.append(answer)
         if self._reader is None:
             self._reader = asyncio.create_task(self._read(connection))
         try:
-            await connection.send_packed_command(pack(words), check_health=False)
+            await connection.send_packed_command(packed, check_health=False)
         except (exceptions.RedisError, OSError) as error:
             await self._lose(connection, error)
         return await answer
@@ -48,18 +49,24 @@ class Line:
 
     async def close(self) -> None:
         reader, connection = self._reader, self._connection
-        if reader is not None:
-            reader.cancel()
+        for task in (reader, self._connecting):
+            if task is not None:
+                task.cancel()
         if connection is not None:
             await self._lose(connection, exceptions.ConnectionError("the index is closed"))
         await self._pool.aclose()
 
     async def _connected(self) -> AbstractConnection:
-        async with self._connecting:
-            if self._connection is None:
-                found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-                self._connection = found
-            return self._connection
+        """One attempt for all who wait: if it fails, all of them hear of it."""
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._connect())
+            self._connecting.add_done_callback(_is_heard)
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> AbstractConnection:
+        found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+        self._connection = found
+        return found
 
     async def _read(self, connection: AbstractConnection) -> None:
         """As long as somebody waits for an answer."""
@@ -97,3 +104,9 @@ def _tell(answer: asyncio.Future[Any], found: Any) -> None:
         answer.set_exception(found)
     else:
         answer.set_result(found)
+
+
+def _is_heard(attempt: asyncio.Task[AbstractConnection]) -> None:
+    """Whoever wanted to know may have gone away."""
+    if not attempt.cancelled():
+        attempt.exception()

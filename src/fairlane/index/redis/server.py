@@ -83,11 +83,18 @@ class Server:
         pattern = re.sub(r"([\\*?\[\]^])", r"\\\1", self.prefix) + "@*"
         cursor = 0
         while True:
-            cursor, keys = await self._client.scan(cursor, match=pattern, count=A_PAGE)
+            try:
+                cursor, keys = await self._client.scan(cursor, match=pattern, count=A_PAGE)
+            except AWAY as error:
+                raise NotReady("the index cannot be reached") from error
             if keys:
                 await self.run("remove", *keys)
             if cursor == 0:
                 return
+
+    async def listen_anew(self) -> None:
+        """The connection that waits may lead nowhere."""
+        await self._waits.leave()
 
     async def close(self) -> None:
         """Verbs under way are waited for; nothing after them is accepted."""

@@ -43,13 +43,15 @@ class Server:
         self._running, self._closed, self._quiet = 0, False, asyncio.Event()
 
     async def check(self) -> None:
-        """Refuse a server that may throw away what it was given."""
+        """Refuse a server that may throw away what it was given, and teach it the verbs."""
         policy = (await self._client.info("memory")).get("maxmemory_policy")
         if policy not in (None, "noeviction"):
             raise SetupError(
                 f'the Redis server may evict keys: its maxmemory-policy is "{policy}"; '
                 'set it to "noeviction"'
             )
+        for script in self._scripts.values():  # run without keys, they are only remembered
+            await self._line.ask("EVAL", script.source, 0)
 
     async def run(self, verb: str, *arguments: Word) -> Any:
         """What the verb answers, texts as bytes. Raises NotReady if the server is away: whether

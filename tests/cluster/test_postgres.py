@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -12,19 +11,9 @@ import pytest
 from fairlane.compose import shared
 from fairlane.errors import LedgerTooNew, SetupError
 from fairlane.ledger.postgres import PostgresLedger
-from fairlane.ledger.shapes import Settled
 from fairlane.model.job import NewJob
-from fairlane.model.state import State
-from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Postgres
-from tests.proxy import Proxy
 from tests.world import catalog
-
-
-@pytest.fixture(scope="module")
-def durable_server() -> Iterator[Postgres]:
-    with Postgres(fsync=True) as server:
-        yield server
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg"])
@@ -82,36 +71,6 @@ async def test_nobody_can_rewrite_the_audit_or_the_credits(postgres_server: Data
             with pytest.raises(asyncpg.RaiseError, match="append-only"):
                 await connection.execute(statement)
         await connection.close()
-
-
-async def test_a_commit_whose_answer_is_lost_happens_once(durable_server: Postgres) -> None:
-    """I6: submit, claim and settle, each run again because nobody heard the server's answer."""
-    url = await durable_server.new_database()
-    async with (
-        Proxy(url) as proxy,
-        await shared(catalog(), proxy.url, sweeping=False) as engine,
-    ):
-        proxy.drop_replies(after=b"work")  # in what is sent, not in the statement
-        submit = asyncio.create_task(engine.submit(NewJob("work")))
-        await proxy.dropped()
-        proxy.go_on()
-        job = (await submit).job
-        assert await engine.count(State.QUEUED) == 1
-
-        proxy.drop_replies(after=job.encode())
-        claim = asyncio.create_task(engine.claim(Worker("w"), 1))
-        await proxy.dropped()
-        proxy.go_on()
-        (lease,) = await claim
-        assert (lease.job, lease.attempt) == (job, 1)
-
-        proxy.drop_replies(after=lease.token.encode())
-        settle = asyncio.create_task(engine.complete(lease, "done"))
-        await proxy.dropped()
-        proxy.go_on()
-        assert isinstance(await settle, Settled)
-        assert len(await engine.attempts(job)) == 1
-        assert not any(await engine.check())
 
 
 async def test_what_was_accepted_survives_the_servers_death(durable_server: Postgres) -> None:

@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from fairlane.engine.core import Core, sync_pool
 from fairlane.engine.needs import Needs
-from fairlane.errors import InvalidInput, UnknownName
+from fairlane.errors import InvalidInput, NotReady, UnknownName
 from fairlane.ledger.shapes import PoolLimit, Setting, SettingChange
 from fairlane.model.catalog import Catalog
 from fairlane.model.catalog_text import catalog_of, catalog_text
@@ -88,7 +89,8 @@ async def _hold(
     if stamp is None:
         return False
     core.adopt(catalog, stamp.settings)
-    await tell_index(core)
+    with suppress(NotReady):  # it holds; an index that is away is told by whoever keeps up
+        await tell_index(core)
     return True
 
 

@@ -4,6 +4,7 @@ guarded in the ledger, so nothing happens twice."""
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from fairlane.engine.core import Core, publish, sync_pool
@@ -14,6 +15,7 @@ from fairlane.index.index import Freed
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.entry import Entry
 from fairlane.model.lease import Lease
+from fairlane.model.service import is_user_pool
 from fairlane.model.state import State
 from fairlane.policy.admission import HOUR
 
@@ -70,11 +72,15 @@ def _was_away(core: Core) -> bool:
 
 
 def _gone(lease: Lease, now: int) -> Failed:
+    """The back-off began when the lease ended, not when somebody noticed."""
     if now >= lease.deadline:
         message = f"no result after {(lease.deadline - lease.started_at) / SECOND:g} s"
-        return Failed(lease, Fault.TIMEOUT, message, closed=False, outcome=Outcome.TIMEOUT)
-    message = f"worker {lease.worker} was not heard of again"
-    return Failed(lease, Fault.TRANSIENT, message, closed=False, outcome=Outcome.LOST)
+        fault, outcome = Fault.TIMEOUT, Outcome.TIMEOUT
+    else:
+        message = f"worker {lease.worker} was not heard of again"
+        fault, outcome = Fault.TRANSIENT, Outcome.LOST
+    ended_at = min(lease.lease_until, lease.deadline)
+    return Failed(lease, fault, message, closed=False, outcome=outcome, ended_at=ended_at)
 
 
 async def free_slots(core: Core) -> int:
@@ -149,9 +155,16 @@ async def reconcile(core: Core) -> int:
     async for shown in core.index.walk(PAGE):
         suspects = [entry for entry in shown if entry.id not in in_line]
         corrected += await _drop_ghosts(core, suspects)
-    for pool in core.catalog.all_pools():
+    for pool in [*core.catalog.all_pools(), *await _miscounted(core)]:
         corrected += await sync_pool(core, pool)
     return corrected
+
+
+async def _miscounted(core: Core) -> list[str]:
+    """Users of whose running jobs the index does not know the number."""
+    held = Counter(row.slot.pool for row in await core.ledger.slots())
+    held.subtract({use.pool: use.held for use in (await core.index.stats()).pools})
+    return sorted(pool for pool, n in held.items() if n and is_user_pool(pool))
 
 
 async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from fairlane.engine.core import Core
-from fairlane.errors import Expired, NotFound
+from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
 from fairlane.ledger.shapes import Filter
 from fairlane.model.attempt import Attempt
@@ -72,7 +73,10 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
     job = await get(core, job_id, tenant)
     sent, context = await core.ledger.payload(job_id)
     now = core.now()
-    standing = await core.index.standing(job_id, now) if job.state is State.QUEUED else None
+    standing = None
+    if job.state is State.QUEUED:
+        with suppress(NotReady):  # where it stands is not known then
+            standing = await core.index.standing(job_id, now)
     names = core.catalog.tiers.names
     return View(
         job=job,

@@ -204,8 +204,9 @@ async def _skip(tx: Transaction, request: Request, price: int) -> Skipped | Fair
         return InvalidInput("a job without a user has nobody to charge")
     account = account_of(job.tenant, job.user)
     charge = f"skip:{job.id}:{request.op}"
-    if job.band is Band.SKIP or await is_done(tx, charge):
-        return Skipped(0, await balance(tx, account), again=True)
+    done = await is_done(tx, charge)
+    if done or job.band is Band.SKIP:
+        return Skipped(price if done else 0, await balance(tx, account), again=True)
     if moved(job.state, Move.SKIP) is None:
         return WrongState(job.id, job.state, Move.SKIP)
     if job.fan_out:

@@ -159,8 +159,9 @@ def _skip(tx: Transaction, request: Request, price: int) -> Skipped | FairlaneEr
         return InvalidInput("a job without a user has nobody to charge")
     account = account_of(job.tenant, job.user)
     charge = f"skip:{job.id}:{request.op}"
-    if job.band is Band.SKIP or is_done(tx, charge):
-        return Skipped(0, balance(tx, account), again=True)
+    done = is_done(tx, charge)
+    if done or job.band is Band.SKIP:
+        return Skipped(price if done else 0, balance(tx, account), again=True)
     if moved(job.state, Move.SKIP) is None:
         return WrongState(job.id, job.state, Move.SKIP)
     if job.fan_out:

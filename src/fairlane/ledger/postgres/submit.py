@@ -12,13 +12,20 @@ from fairlane.errors import FairlaneError
 from fairlane.ids import floor
 from fairlane.ledger.postgres.keys import Keys
 from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol_live
-from fairlane.ledger.postgres.transaction import QUEUE_LOCK, Transaction
+from fairlane.ledger.postgres.transaction import (
+    AT_ONCE_A_VERB,
+    MOST_ITEMS,
+    QUEUE_LOCK,
+    Transaction,
+)
 from fairlane.ledger.rows import INLINE, dumps, plan_text
 from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome
 from fairlane.policy.admission import HOUR, Quota, Usage, admit
 
-ALMOST = 10_000
-"""How close to its limit the queue is counted exactly: more than submits in flight can bring."""
+ALMOST = 25 * AT_ONCE_A_VERB * MOST_ITEMS
+"""How close to its limit the queue is counted exactly: what the submits of 25 processes can bring
+that nobody sees yet. Beyond that, or with larger fan-outs in flight, the limit may be passed by the
+rest."""
 
 INSERT = """
 INSERT INTO jobs (id, tenant, key, username, name, plan, lane, input, model, duration, tier, level,

@@ -16,17 +16,17 @@ import asyncpg
 from fairlane.errors import InvalidInput, SetupError
 from fairlane.ledger.postgres.quick import QUICK, Beside
 from fairlane.ledger.postgres.reading import Connection
-from fairlane.ledger.postgres.transaction import Transaction, Verb
+from fairlane.ledger.postgres.transaction import (
+    AT_ONCE,
+    AT_ONCE_A_VERB,
+    MOST_ITEMS,
+    Transaction,
+    Verb,
+)
 from fairlane.ledger.shapes import Written, joined
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
-
-AT_ONCE, AT_ONCE_A_VERB = 6, 2
-"""Transactions of this process that may be open."""
-
-MOST_ITEMS = 2000
-"""Items that share one transaction, unless a single call brings more."""
 
 PARTS = 16
 TRIES, PATIENCE = 5, 1.0

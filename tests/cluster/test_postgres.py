@@ -11,8 +11,15 @@ import pytest
 from fairlane.compose import shared
 from fairlane.errors import LedgerTooNew, SetupError
 from fairlane.ledger.postgres import PostgresLedger
+from fairlane.ledger.postgres.connect import connect
+from fairlane.ledger.postgres.quick import SETTLE
+from fairlane.ledger.postgres.settle import settle
+from fairlane.ledger.postgres.writer import Writer
 from fairlane.model.job import NewJob
+from fairlane.model.lease import Lease
+from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Postgres
+from tests.ledger_items import completion
 from tests.world import catalog
 
 
@@ -96,3 +103,30 @@ async def test_what_was_accepted_survives_the_servers_death(durable_server: Post
         assert (await engine.submit(NewJob("work"))).job
         found = await engine.core.ledger.jobs(accepted)
         assert set(accepted) == set(found)
+
+
+async def test_a_write_that_takes_too_long_is_not_tried_again(postgres_server: Databases) -> None:
+    """Whoever calls hears after one timeout, not after several."""
+    url = await postgres_server.new_database()
+    async with await shared(catalog(), url, sweeping=False, unsafe=True) as engine:
+        await engine.submit(NewJob("work"))
+        (lease,) = await engine.claim(Worker("w"), 1)
+        assert await tries_of_a_settle_without_an_answer(url, lease) <= 1
+        await engine.complete(lease)
+
+
+async def tries_of_a_settle_without_an_answer(url: str, lease: Lease) -> int:
+    """How often it is sent while somebody else holds the job's row."""
+    pool, holder = await connect(url, most=1), await asyncpg.connect(url)
+    sent: list[str] = []
+    async with pool.acquire() as connection:
+        connection.add_query_logger(lambda record: sent.append(record.query))
+    try:
+        async with holder.transaction():
+            await holder.execute("SELECT 1 FROM fairlane.jobs FOR UPDATE")
+            with pytest.raises(TimeoutError):
+                await Writer(pool, longest=0.3).write(settle, [completion(lease, lease.started_at)])
+    finally:
+        await holder.close()
+        await pool.close()
+    return sent.count(SETTLE)

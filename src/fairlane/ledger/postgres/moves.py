@@ -119,7 +119,7 @@ async def _reopen(
     if job.fan_out:
         jobs = [cell for cell in cells if cell.state in (State.FAILED, State.DEAD)]
     if quota is not None:
-        quota = quota._replace(per_hour=0)
+        quota = await _own(tx, job, quota)
         refusal = admit(quota, await _usage(tx, job, quota), len(jobs))
         if refusal is not None:
             return refusal
@@ -128,6 +128,14 @@ async def _reopen(
     await _back_in_line(tx, jobs, move, request.now)
     await _mark(tx, request)
     return Reopened([each.id for each in jobs], again=False)
+
+
+async def _own(tx: Transaction, job: Job, quota: Quota) -> Quota:
+    """Of the tier, unless this user has a limit of their own. No hour is counted: the job was."""
+    pending = await tx.fetchval(
+        "SELECT pending FROM quotas WHERE tenant = $1 AND username = $2", job.tenant, job.user
+    )
+    return quota._replace(pending=quota.pending if pending is None else pending, per_hour=0)
 
 
 PENDING_OF_USER = f"""

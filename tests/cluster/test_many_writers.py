@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from fairlane.errors import FairlaneError, Refused, StaleLease, WrongState
@@ -19,8 +20,10 @@ from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
+from fairlane.policy.admission import Quota
 from fairlane.servers import Databases
 from tests import stores
+from tests.ledger_items import submission, with_cells
 from tests.world import World, catalog
 
 
@@ -38,6 +41,30 @@ async def two_worlds(settings: Catalog, path: Path) -> AsyncIterator[tuple[World
     async with one, two:
         two.clock.advance(one.clock.now() - two.clock.now())
         yield one, two
+
+
+@asynccontextmanager
+async def beside(world: World) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of somebody else to the same database."""
+    assert isinstance(stores.present, stores.PostgresAndMemory)
+    url = await stores.present.database(world.path)
+    connection = await asyncpg.connect(url, server_settings={"search_path": "fairlane"})
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def until_waiting(connection: asyncpg.Connection, number: int) -> None:
+    """Returns when so many transactions wait for a lock."""
+    while (await connection.fetchval(WAITING)) < number:
+        pass
+
+
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 
 
 async def claims(*worlds: World, n: int = 100) -> list[Lease]:
@@ -67,7 +94,7 @@ async def test_one_key_in_two_processes_is_one_job(tmp_path: Path) -> None:
             outcomes = await asyncio.gather(*(world.engine.submit(job) for world in worlds))
             assert len({outcome.job for outcome in outcomes}) == 1
             assert {type(outcome) for outcome in outcomes} == {Accepted, Replayed}
-        assert await worlds[0].engine.count(State.QUEUED) == 30
+        assert await worlds[0].engine.count(State.QUEUED) == 10
 
 
 async def test_the_last_places_of_a_quota_go_to_one_of_two_processes(tmp_path: Path) -> None:
@@ -85,6 +112,40 @@ async def test_the_last_places_of_a_quota_go_to_one_of_two_processes(tmp_path: P
             outcomes = [outcome for (outcome,) in found]
             assert sum(isinstance(outcome, Accepted) for outcome in outcomes) == 5
             assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 5
+
+
+async def test_a_submit_that_runs_beside_itself_is_accepted_by_both(tmp_path: Path) -> None:
+    """I6: both wait for the last place of their user, and need only one."""
+    async with two_worlds(catalog(), tmp_path / "ledger.db") as worlds, beside(worlds[0]) as other:
+        item = submission(worlds[0], user="ada", quota=Quota(pending=1))
+        await other.execute("SELECT pg_advisory_lock(hashtextextended($1, 7))", item.who)
+        submits = [asyncio.create_task(each.engine.core.ledger.submit([item])) for each in worlds]
+        await until_waiting(other, 2)
+        await other.execute("SELECT pg_advisory_unlock_all()")
+        for written in await asyncio.gather(*submits):
+            assert written.outcomes == [Accepted(item.id)]
+        assert await worlds[0].engine.count(State.QUEUED) == 1
+
+
+async def test_a_fan_out_that_is_submitted_beside_itself_is_accepted_by_both(
+    tmp_path: Path,
+) -> None:
+    """I6: nothing is counted, so both look for it and write it at the same moment."""
+    async with (
+        two_worlds(catalog(), tmp_path / "ledger.db") as worlds,
+        beside(worlds[0]) as other,
+        beside(worlds[0]) as watcher,
+    ):
+        item = with_cells(submission(worlds[0]), worlds[0], 2)
+        async with other.transaction():
+            await other.execute("LOCK TABLE jobs IN SHARE MODE")
+            submits = [
+                asyncio.create_task(each.engine.core.ledger.submit([item])) for each in worlds
+            ]
+            await until_waiting(watcher, 2)
+        for written in await asyncio.gather(*submits):
+            assert written.outcomes == [Accepted(item.id)]
+        assert await worlds[0].engine.count(State.QUEUED) == 1
 
 
 async def test_the_last_places_of_the_queue_are_counted_exactly(tmp_path: Path) -> None:

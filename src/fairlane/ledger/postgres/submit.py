@@ -43,10 +43,11 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
 
 
 async def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
+    quotas = await _Quotas.of(tx, items)
     known = {row[0] for row in await tx.fetch(KNOWN, [item.id for item in items])}
-    # each once: not what was run again after a lost answer, nor beside itself
+    # each once: not what was run again after a lost answer, nor beside itself, which is known only
+    # when the quotas' locks are held
     news = list({item.id: item for item in items if item.id not in known}.values())
-    quotas = await _Quotas.of(tx, news)
     keys = await Keys.of(tx, news)
     answers: dict[str, SubmitOutcome] = {}
     accepted: list[Submission] = []

@@ -30,7 +30,7 @@ Out = TypeVar("Out")
 
 PARTS = 16
 TRIES, PATIENCE = 5, 1.0
-"""Times a deadlock is answered by trying again, and seconds a lost server is waited for: whoever
+"""Times a clash is answered by trying again, and seconds a lost server is waited for: whoever
 calls hears soon that it is gone."""
 
 LONGEST = 15.0
@@ -170,7 +170,8 @@ class Writer:
         while True:
             try:
                 return await self._transaction(verb, calls)
-            except CLASHES:
+            except (*CLASHES, asyncpg.UniqueViolationError):
+                # a row that somebody else has just committed: the next look finds it
                 clashes += 1
                 if clashes >= TRIES:
                     raise

@@ -12,10 +12,10 @@ import asyncpg
 import pytest
 
 from fairlane.errors import FairlaneError, Refused, StaleLease, WrongState
-from fairlane.ledger.shapes import Accepted, Replayed, Settled
+from fairlane.ledger.shapes import Accepted, Replayed, Settled, Unconfirmed
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
-from fairlane.model.lease import Lease
+from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
@@ -23,7 +23,7 @@ from fairlane.model.worker import Worker
 from fairlane.policy.admission import Quota
 from fairlane.servers import Databases
 from tests import stores
-from tests.ledger_items import submission, with_cells
+from tests.ledger_items import confirmation, submission, with_cells
 from tests.world import World, catalog
 
 
@@ -190,6 +190,27 @@ async def test_two_indexes_never_exceed_a_limit(tmp_path: Path) -> None:
                 await two.engine.core.index.drop([lease.token], two.clock.now())
             await know_the_same(one, two)
         await one.healthy()
+
+
+async def test_claims_wait_for_the_pools_of_a_batch_in_one_order(tmp_path: Path) -> None:
+    """Two batches that name the same pools in other orders never wait for each other: who waits
+    for the first holds no other."""
+    settings = catalog(Service("apple", limit=1), Service("berry", limit=1))
+    async with World(settings, tmp_path / "ledger.db") as world, beside(world) as other:
+        jobs = [await world.submit("berry"), await world.submit("apple")]
+        berry, apple = [
+            confirmation(world, await world.job(job), [Slot(f"svc:{name}", n)])
+            for job, name, n in zip(jobs, ("berry", "apple"), (1, 2), strict=True)
+        ]
+        lock = "SELECT pg_advisory_lock(hashtextextended($1, 9))"
+        await other.execute(lock, "svc:apple")
+        claim = asyncio.create_task(world.engine.core.ledger.confirm([berry, apple]))
+        await until_waiting(other, 1)
+        assert await other.fetchval(lock.replace("pg_", "pg_try_"), "svc:berry")
+        await other.execute("SELECT pg_advisory_unlock_all()")
+        granted, refused = (await claim).outcomes
+        assert isinstance(granted, Lease)
+        assert isinstance(refused, Unconfirmed)  # above the limit
 
 
 async def test_the_last_two_cells_end_their_parent_once(tmp_path: Path) -> None:

@@ -213,6 +213,24 @@ async def test_claims_wait_for_the_pools_of_a_batch_in_one_order(tmp_path: Path)
         assert isinstance(refused, Unconfirmed)  # above the limit
 
 
+async def test_a_pool_that_has_drained_is_claimed_from_at_once(tmp_path: Path) -> None:
+    """A lowered limit makes claims count one by one, until nothing above it runs."""
+    settings = catalog(Service("work", limit=3))
+    async with World(settings, tmp_path / "ledger.db") as world, beside(world) as other:
+        await world.submit_all([NewJob("work")] * 4)
+        leases = await world.claim(3)
+        await world.engine.change("services", "work", "limit", 1)
+        await world.engine.sweep()
+        assert not await world.claim(1)
+        for lease in leases:
+            await world.engine.complete(lease)
+        await world.engine.sweep()
+        await other.execute("SELECT pg_advisory_lock(hashtextextended($1, 9))", "svc:work")
+        async with asyncio.timeout(10):  # nobody lets go
+            await world.claim_one()
+        await world.healthy()
+
+
 async def test_the_last_two_cells_end_their_parent_once(tmp_path: Path) -> None:
     """I20: settled by two processes at the same moment."""
     async with two_worlds(catalog(), tmp_path / "ledger.db") as (one, two):

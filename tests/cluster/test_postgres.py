@@ -8,15 +8,19 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from fairlane.clock import ManualClock
 from fairlane.compose import shared
+from fairlane.engine import Engine
 from fairlane.errors import LedgerTooNew, SetupError
 from fairlane.ledger.postgres import PostgresLedger
 from fairlane.ledger.postgres.connect import connect
 from fairlane.ledger.postgres.quick import SETTLE
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.writer import Writer
+from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
+from fairlane.model.service import Service
 from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Postgres
 from tests.ledger_items import completion
@@ -78,6 +82,37 @@ async def test_nobody_can_rewrite_the_audit_or_the_credits(postgres_server: Data
             with pytest.raises(asyncpg.RaiseError, match="append-only"):
                 await connection.execute(statement)
         await connection.close()
+
+
+async def still(settings: Catalog, url: str) -> Engine:
+    """One of several engines that do nothing by themselves."""
+    clock = ManualClock()
+    return await shared(settings, url, clock=clock, sweeping=False, unsafe=True, alone=False)
+
+
+@pytest.mark.parametrize("setting", ["rate", "limit"])
+async def test_a_change_whose_answer_is_lost_leaves_later_ones_as_they_are(
+    postgres_server: Databases, setting: str
+) -> None:
+    """I11: whoever runs a change again follows what others have changed since, also the same."""
+    url = await postgres_server.new_database()
+    settings = catalog(Service("work", limit=5, rate=50))
+    async with (
+        Proxy(url) as proxy,
+        await still(settings, proxy.url) as one,
+        await still(settings, url) as two,
+    ):
+        proxy.drop_replies(after=b"COMMIT")
+        change = asyncio.create_task(one.change("services", "work", "limit", 3))
+        await proxy.dropped()
+        await two.change("services", "work", setting, 7)
+        proxy.go_on()
+        await change
+        there, here = (engine.core.catalog.service("work") for engine in (two, one))
+        assert getattr(there, setting) == 7
+        assert here == there
+        assert one.core.settings == two.core.settings
+        assert len(await one.audit()) == 2
 
 
 async def test_what_was_accepted_survives_the_servers_death(durable_server: Postgres) -> None:

@@ -55,6 +55,7 @@ from fairlane.ledger.shapes import (
     Stamp,
     Submission,
     SubmitOutcome,
+    Superseded,
     Turn,
     Unconfirmed,
     Unwritten,
@@ -283,7 +284,7 @@ class PostgresLedger:
         file: str,
         over: int,
         change: SettingChange | None = None,
-    ) -> Stamp | None:
+    ) -> Stamp | Superseded | None:
         wanted = LimitsChange(pools, catalog, file, over, change)
         return await self._one(admin.set_pools, wanted)
 

@@ -24,6 +24,7 @@ from fairlane.model.service import Service
 from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Postgres
 from tests.ledger_items import completion
+from tests.proxy import Proxy
 from tests.world import catalog
 
 

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from fairlane.errors import FairlaneError, Refused, StaleLease, WrongState
+from fairlane.ledger.postgres.admin import CHANGES_LOCK
 from fairlane.ledger.shapes import Accepted, Replayed, Settled, Unconfirmed
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
@@ -228,6 +229,23 @@ async def test_a_pool_that_has_drained_is_claimed_from_at_once(tmp_path: Path) -
         await other.execute("SELECT pg_advisory_lock(hashtextextended($1, 9))", "svc:work")
         async with asyncio.timeout(10):  # nobody lets go
             await world.claim_one()
+        await world.healthy()
+
+
+async def test_a_limit_set_while_a_job_ends_leaves_no_slot_behind(tmp_path: Path) -> None:
+    """I10: the limit counts the job as running, and its ending waits for the limit."""
+    async with World(catalog(Service("work")), tmp_path / "ledger.db") as world:
+        await world.submit()
+        lease = await world.claim_one()
+        async with beside(world) as other:
+            await other.execute("SELECT pg_advisory_lock($1)", CHANGES_LOCK)
+            change = asyncio.create_task(world.engine.change("services", "work", "limit", 1))
+            await until_waiting(other, 1)  # its slots are written
+            ending = asyncio.create_task(world.engine.complete(lease))
+            await until_waiting(other, 2)
+            await other.execute("SELECT pg_advisory_unlock_all()")
+            await asyncio.gather(change, ending)
+        assert not await world.engine.core.ledger.slots()
         await world.healthy()
 
 

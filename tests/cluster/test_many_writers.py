@@ -249,6 +249,20 @@ async def test_a_limit_set_while_a_job_ends_leaves_no_slot_behind(tmp_path: Path
         await world.healthy()
 
 
+async def test_a_slot_that_no_job_holds_is_found_by_the_sweep(tmp_path: Path) -> None:
+    """I10: whatever left it behind. What runs keeps its slot."""
+    settings = catalog(Service("work", limit=3))
+    async with World(settings, tmp_path / "ledger.db") as world, beside(world) as other:
+        await world.submit()
+        lease = await world.claim_one()
+        for n, job in ((2, lease.job), (3, "gone")):
+            await other.execute("INSERT INTO slots VALUES ('svc:work', $1, $2, $2)", n, job)
+        await world.engine.sweep()
+        (slot,) = await world.engine.core.ledger.slots()
+        assert slot.token == lease.token
+        await world.healthy()
+
+
 async def test_the_last_two_cells_end_their_parent_once(tmp_path: Path) -> None:
     """I20: settled by two processes at the same moment."""
     async with two_worlds(catalog(), tmp_path / "ledger.db") as (one, two):

@@ -82,7 +82,8 @@ class Ledger(Protocol):
         the asker has been in touch with the ledger without a gap."""
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
-        """Slots kept beyond their lease whose time is over are free; the tokens that had them."""
+        """Slots kept beyond their lease whose time is over are free, and in the end also such as no
+        job holds; the tokens that had them."""
 
     # --- moves from outside ------------------------------------------------------------------
     async def cancel(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from fairlane.ids import token as new_token
 from fairlane.ledger import rows
 from fairlane.ledger.postgres.fanout import cell_ended
 from fairlane.ledger.postgres.history import JOB, find_all, write_all
@@ -100,10 +101,34 @@ async def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[
     """(now, limit): slots whose time is over are free; the tokens that were kept beyond their
     lease. A rate's slot says nothing about its lease. Pools that have drained are like others."""
     await tx.execute(DRAINED)  # first: it may wait, and holds nothing yet
-    return [
-        [token for pool, token in await tx.fetch(FREE, now, limit) if not is_rate_pool(pool)]
-        for now, limit in items
-    ]
+    return [await _free_slots(tx, now, limit) for now, limit in items]
+
+
+async def _free_slots(tx: Transaction, now: int, limit: int) -> list[str]:
+    found = await tx.fetch(FREE, now, limit)
+    left_behind = await tx.fetch(FREE_LEFT_BEHIND, new_token(), LOOKED_AT)
+    return [token for pool, token in (*found, *left_behind) if not is_rate_pool(pool)]
+
+
+LOOKED_AT = 100
+"""Slots before and behind a place by chance: a few at a time, sooner or later all."""
+
+FREE_LEFT_BEHIND = """
+WITH seen AS MATERIALIZED (
+    (SELECT pool, n, token, job, until FROM slots WHERE token > $1 ORDER BY token LIMIT $2)
+    UNION ALL
+    (SELECT pool, n, token, job, until FROM slots WHERE token < $1 ORDER BY token DESC LIMIT $2)
+), dead AS MATERIALIZED (
+    SELECT pool, n, token FROM seen WHERE until IS NULL
+        AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = seen.job AND jobs.token = seen.token)
+), held AS (
+    SELECT slots.pool, slots.n FROM slots JOIN dead ON slots.pool = dead.pool AND slots.n = dead.n
+    WHERE slots.token = dead.token AND slots.until IS NULL FOR UPDATE OF slots SKIP LOCKED
+)
+DELETE FROM slots USING held WHERE slots.pool = held.pool AND slots.n = held.n
+RETURNING slots.pool, slots.token
+"""
+"""Slots of leases that no job has. There should be none; one would be missing for ever."""
 
 
 async def revoke(tx: Transaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:

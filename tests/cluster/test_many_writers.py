@@ -95,7 +95,7 @@ async def test_one_key_in_two_processes_is_one_job(tmp_path: Path) -> None:
             outcomes = await asyncio.gather(*(world.engine.submit(job) for world in worlds))
             assert len({outcome.job for outcome in outcomes}) == 1
             assert {type(outcome) for outcome in outcomes} == {Accepted, Replayed}
-        assert await worlds[0].engine.count(State.QUEUED) == 10
+        assert await worlds[0].engine.count(State.QUEUED) == 30
 
 
 async def test_the_last_places_of_a_quota_go_to_one_of_two_processes(tmp_path: Path) -> None:

@@ -60,6 +60,31 @@ def bench(
 
 
 @app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("fairlane.toml"),
+    preset: Annotated[
+        str, typer.Option(help="What to start from: tasks, gateway, generation or regions.")
+    ] = "tasks",
+) -> None:
+    """Write settings to start from, with comments."""
+    from fairlane.cli import configure
+
+    configure.init(preset, path)
+
+
+@app.command()
+def check(
+    path: Annotated[
+        Path | None, typer.Argument(help="The file to read (default: fairlane.toml, if any).")
+    ] = None,
+) -> None:
+    """Explain the settings in plain words, or name every mistake in them."""
+    from fairlane.cli import configure
+
+    configure.check(path)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from fairlane import __version__

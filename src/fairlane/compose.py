@@ -35,17 +35,18 @@ async def shared(
     sweeping: bool = True,
     seed: int | None = None,
     unsafe: bool = False,
+    migrating: bool = True,
 ) -> Engine:
     """The ledger in PostgreSQL, the index in this process. Start it with `async with`. Needs the
     extra `cluster`."""
     from fairlane.ledger.postgres import PostgresLedger
 
-    ledger = await PostgresLedger.open(database, unsafe=unsafe)
+    ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=migrating)
     clock = clock or SystemClock()
     return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)
 
 
-async def cluster(
+async def cluster(  # noqa: PLR0913 - each has a default that fits
     catalog: Catalog,
     database: str,
     redis: str,
@@ -55,6 +56,7 @@ async def cluster(
     seed: int | None = None,
     prefix: str = "{fairlane}:",
     unsafe: bool = False,
+    migrating: bool = True,
 ) -> Engine:
     """The ledger in PostgreSQL, the index in Redis: any number of processes share the queue. Start
     it with `async with`. Needs the extra `cluster`."""
@@ -65,7 +67,7 @@ async def cluster(
     index = RedisIndex(catalog, clock, redis, prefix=prefix)
     try:
         await index.check()
-        ledger = await PostgresLedger.open(database, unsafe=unsafe)
+        ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=migrating)
     except BaseException:
         await index.close()
         raise

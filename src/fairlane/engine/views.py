@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from fairlane.engine.core import Core
-from fairlane.errors import Expired, NotFound
+from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
 from fairlane.ledger.shapes import Filter
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
-from fairlane.model.job import Band, Job, Json
+from fairlane.model.job import Band, Job, Json, NewJob
 from fairlane.model.state import State
 from fairlane.model.step import Lane
 from fairlane.policy.aging import next_promotion
@@ -43,6 +44,16 @@ class View(NamedTuple):
     next_promotion_at: int | None
 
 
+class Placement(NamedTuple):
+    """Where a job that was just accepted stands. No position: it waits for its time, is a fan-out,
+    or the index is away."""
+
+    tier: str
+    effective_tier: str
+    position: int | None
+    eta: Eta | None
+
+
 class Page(NamedTuple):
     jobs: list[Job]
     next: str | None
@@ -61,7 +72,7 @@ async def get(core: Core, job_id: str, tenant: str | None = None) -> Job:
     """The job as the ledger has it. Another tenant's looks like none."""
     job = (await core.ledger.jobs([job_id])).get(job_id)
     if job is None or tenant not in (None, job.tenant):
-        status = await core.ledger.fate(job_id) if job is None else None
+        status = await core.ledger.fate(job_id, tenant) if job is None else None
         if status is not None:
             raise Expired(job_id, status)
         raise NotFound("job", job_id)
@@ -81,10 +92,28 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
         waited=job.waited_until(now),
         position=rounded(standing.position) if standing and standing.position else None,
         effective_tier=names[standing.level] if standing else job.level,
-        eta=_eta(core, job, standing, now) if standing else None,
+        eta=_eta(core, _waiting(job), standing, now) if standing else None,
         reasons=tuple(_reasons(core, job, standing, now)) if standing else (),
         next_promotion_at=_next_promotion_at(core, job, standing, now) if standing else None,
     )
+
+
+async def placement(core: Core, job_id: str, request: NewJob, tenant: str) -> Placement:
+    """Without a look into the ledger: what a caller is told at once."""
+    now = core.now()
+    tiers = core.catalog.tiers
+    stored = core.tiers_of_users.get((tenant, request.user)) if request.user is not None else None
+    tier = request.tier or stored or tiers.default
+    standing = None
+    with suppress(NotReady):
+        standing = await core.index.standing(job_id, now)
+    if standing is None:
+        return Placement(tier, tier, None, None)
+    first = core.terms.of(request, tier).plan[0].service
+    waiting = Waiting(job_id, first, tier, request.model, max(now, request.run_at or 0))
+    position = rounded(standing.position) if standing.position else None
+    eta = _eta(core, waiting, standing, now)
+    return Placement(tier, tiers.names[standing.level], position, eta)
 
 
 async def list_jobs(core: Core, wanted: Filter, cursor: str | None, limit: int) -> Page:
@@ -111,7 +140,10 @@ async def events(core: Core, job_id: str, after: int = 0) -> AsyncIterator[Event
                 yield event
             if job is None or not job.live:
                 return
-            await bell.wait()
+            if core.ledger.shared:  # others do not ring here
+                await core.clock.wait(bell, SECOND)
+            else:
+                await bell.wait()
 
 
 async def overview(core: Core) -> Overview:
@@ -141,8 +173,22 @@ async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
 
 
 # --- when ----------------------------------------------------------------------------------------
-def _eta(core: Core, job: Job, standing: Standing, now: int) -> Eta:
-    service = core.catalog.service(job.current.service)
+class Waiting(NamedTuple):
+    """What the ETA of a job depends on."""
+
+    id: str
+    service: str
+    tier: str
+    model: str
+    ready_at: int
+
+
+def _waiting(job: Job) -> Waiting:
+    return Waiting(job.id, job.current.service, job.tier, job.model, job.ready_at)
+
+
+def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta:
+    service = core.catalog.service(job.service)
     delay = max(0, job.ready_at - now)
     ahead = Ahead(
         work=standing.work,

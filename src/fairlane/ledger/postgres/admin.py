@@ -11,7 +11,7 @@ from fairlane.ledger.accounts import MINT, account_of
 from fairlane.ledger.postgres.money import balance, transfer
 from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
-from fairlane.ledger.requests import Grant, QuotaChange, Retirement, TierChange
+from fairlane.ledger.requests import Grant, Purge, QuotaChange, Retirement, TierChange
 from fairlane.ledger.shapes import Change, PoolLimit, SettingChange
 from fairlane.model.job import Json
 from fairlane.model.step import service_of
@@ -236,15 +236,38 @@ async def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
     return [await _retire(tx, item) for item in items]
 
 
+DEAD = """
+SELECT id FROM jobs WHERE id = ANY($1::text[]) AND tenant = $2 AND state = 'dead'
+AND parent IS NULL AND cells = 0 ORDER BY id FOR UPDATE
+"""
+
+
+async def purge(tx: Transaction, items: Sequence[Purge]) -> list[int]:
+    done = []
+    for item in items:
+        found = [row[0] for row in await tx.fetch(DEAD, item.jobs, item.tenant)]
+        await _forget(tx, [(job, "dead") for job in found])
+        for job in found:
+            await _audit(tx, Change(item.now, item.actor, "purge", job, "dead", None))
+        done.append(len(found))
+    return done
+
+
+async def _forget(tx: Transaction, gone: Sequence[tuple[str, str]]) -> None:
+    """(job, how it ended)"""
+    if not gone:
+        return
+    ids = [job for job, _ in gone]
+    await tx.execute(REMEMBER, ids, [state for _, state in gone])
+    for table in ("steps", "attempts", "events", "inputs"):
+        await tx.execute(f"DELETE FROM {table} WHERE job = ANY($1::text[])", ids)
+    await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
+
+
 async def _retire(tx: Transaction, item: Retirement) -> int:
     """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
     names, stay; so does what another process is at."""
     found = await tx.fetch(OVER, item.finished_before, item.dead_before, item.limit)
-    if found:
-        ids = [row[0] for row in found]
-        await tx.execute(REMEMBER, ids, [row[1] for row in found])
-        for table in ("steps", "attempts", "events", "inputs"):
-            await tx.execute(f"DELETE FROM {table} WHERE job = ANY($1::text[])", ids)
-        await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
+    await _forget(tx, [(row[0], row[1]) for row in found])
     keys: int = await tx.fetchval(FORGET_KEYS, item.keys_before, item.limit)
     return max(len(found), keys)

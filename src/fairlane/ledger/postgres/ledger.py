@@ -10,9 +10,11 @@ import asyncpg
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
+from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.postgres import admin, leases, money, moves, reads
 from fairlane.ledger.postgres.confirm import confirm
-from fairlane.ledger.postgres.connect import connect, demand_durable, migrate
+from fairlane.ledger.postgres.connect import connect, demand_durable, demand_schema, migrate
+from fairlane.ledger.postgres.keys import PostgresKeys
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import LINE, submit
@@ -23,6 +25,7 @@ from fairlane.ledger.requests import (
     Grant,
     ProgressReport,
     Promotion,
+    Purge,
     QuotaChange,
     RenewRequest,
     ReopenRequest,
@@ -72,15 +75,20 @@ class PostgresLedger:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool, self._closed = pool, False
         self._writer = Writer(pool)
+        self.shared = True
+        self.keys: KeyBook = PostgresKeys(self._one, self._read)
 
     @classmethod
-    async def open(cls, url: str, *, unsafe: bool = False) -> PostgresLedger:
-        """Migrates the schema as needed. `unsafe` accepts a server that may lose jobs."""
+    async def open(
+        cls, url: str, *, unsafe: bool = False, migrating: bool = True
+    ) -> PostgresLedger:
+        """Migrates the schema as needed, unless told to demand it. `unsafe` accepts a server that
+        may lose jobs."""
         pool = await connect(url, most=CONNECTIONS)
         try:
             if not unsafe:
                 await demand_durable(pool)
-            await migrate(pool)
+            await (migrate(pool) if migrating else demand_schema(pool))
         except BaseException:
             pool.terminate()
             raise
@@ -190,8 +198,8 @@ class PostgresLedger:
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
         return await self._read(reads.jobs, ids)
 
-    async def fate(self, job: str) -> str | None:
-        return await self._read(reads.fate, job)
+    async def fate(self, job: str, tenant: str | None) -> str | None:
+        return await self._read(reads.fate, job, tenant)
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
         return await self._read(reads.list_jobs, wanted, after, limit)
@@ -267,6 +275,9 @@ class PostgresLedger:
     ) -> int:
         wanted = Retirement(finished_before, dead_before, keys_before, limit)
         return await self._one(admin.retire, wanted)
+
+    async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
+        return await self._one(admin.purge, Purge(tenant, dead, now, actor))
 
     async def check(self) -> Counts:
         return await self._read(reads.check)

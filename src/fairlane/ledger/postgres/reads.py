@@ -139,11 +139,9 @@ async def events(connection: Connection, job_id: str, after: int) -> list[Event]
     return [] if found is None else assemble.events(found, written, after)
 
 
-async def fate(connection: Connection, job: str) -> str | None:
-    status: str | None = await connection.fetchval(
-        "SELECT status FROM idempotency WHERE job = $1", job
-    )
-    return status
+async def fate(connection: Connection, job: str, tenant: str | None) -> str | None:
+    found = await connection.fetch("SELECT scope, status FROM idempotency WHERE job = $1", job)
+    return assemble.fate(found, tenant)
 
 
 async def count(connection: Connection, state: State) -> int:

@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
+from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.requests import (
     CancelRequest,
     Grant,
     ProgressReport,
     Promotion,
+    Purge,
     QuotaChange,
     RenewRequest,
     ReopenRequest,
@@ -51,6 +53,7 @@ from fairlane.ledger.sqlite import admin, leases, money, moves, reads
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
 from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
+from fairlane.ledger.sqlite.keys import SqliteKeys
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
 from fairlane.ledger.sqlite.writer import Transaction, Writer
@@ -75,6 +78,8 @@ class SqliteLedger:
         self._writer = Writer(connection, self._checkpoints.wrote)
         self._reading = connect(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
+        self.shared = False
+        self.keys: KeyBook = SqliteKeys(self._one, self._read)
 
     @classmethod
     async def open(
@@ -212,8 +217,8 @@ class SqliteLedger:
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
         return await self._read(reads.jobs, ids)
 
-    async def fate(self, job: str) -> str | None:
-        return await self._read(reads.fate, job)
+    async def fate(self, job: str, tenant: str | None) -> str | None:
+        return await self._read(reads.fate, job, tenant)
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
         return await self._read(reads.list_jobs, wanted, after, limit)
@@ -289,6 +294,9 @@ class SqliteLedger:
     ) -> int:
         wanted = Retirement(finished_before, dead_before, keys_before, limit)
         return await self._one(admin.retire, wanted)
+
+    async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
+        return await self._one(admin.purge, Purge(tenant, dead, now, actor))
 
     async def check(self) -> Counts:
         return await self._read(reads.check)

@@ -135,9 +135,9 @@ def events(connection: sqlite3.Connection, job_id: str, after: int) -> list[Even
     return [] if found is None else assemble.events(found, written, after)
 
 
-def fate(connection: sqlite3.Connection, job: str) -> str | None:
-    row = connection.execute("SELECT status FROM idempotency WHERE job = ?", (job,)).fetchone()
-    return None if row is None else row[0]
+def fate(connection: sqlite3.Connection, job: str, tenant: str | None) -> str | None:
+    found = connection.execute("SELECT scope, status FROM idempotency WHERE job = ?", (job,))
+    return assemble.fate(found, tenant)
 
 
 def count(connection: sqlite3.Connection, state: State) -> int:

@@ -1,0 +1,122 @@
+"""Keys in PostgreSQL, the same for every process."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fairlane.ledger.keybook import (
+    COLUMNS,
+    Addition,
+    Redemption,
+    Revocation,
+    key_of,
+    told,
+    values,
+)
+from fairlane.ledger.postgres.admin import CHANGES_LOCK, LOCK
+from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.model.key import Key
+
+Write = Callable[[Callable[..., Awaitable[list[Any]]], Any], Awaitable[Any]]
+Read = Callable[..., Awaitable[Any]]
+
+
+class PostgresKeys:
+    def __init__(self, write: Write, read: Read) -> None:
+        self._write, self._read = write, read
+
+    async def add(self, key: Key, actor: str) -> bool:
+        return bool(await self._write(_add, Addition(key, actor)))
+
+    async def revoke(self, key: str, now: int, actor: str) -> bool:
+        return bool(await self._write(_revoke, Revocation(key, now, actor)))
+
+    async def get(self, key: str) -> Key | None:
+        found: Key | None = await self._read(_get, key)
+        return found
+
+    async def all(self) -> list[Key]:
+        found: list[Key] = await self._read(_all)
+        return found
+
+    async def any(self) -> bool:
+        return bool(await self._read(_any))
+
+    async def secret(self) -> bytes:
+        return bytes.fromhex(await self._write(_secret, secrets.token_hex(32)))
+
+    async def redeem(self, ticket: str, until: int, now: int) -> bool:
+        return bool(await self._write(_redeem, Redemption(ticket, until, now)))
+
+
+AUDIT = """
+INSERT INTO audit (at, actor, action, target, before, after) VALUES ($1, $2, $3, $4, $5, $6)
+"""
+
+
+async def _add(tx: Transaction, items: Sequence[Addition]) -> list[bool]:
+    """A commit whose answer was lost is recognised: the same hash is the same key."""
+    await tx.execute(LOCK, CHANGES_LOCK)
+    done = []
+    for key, actor in items:
+        marks = ", ".join(f"${n + 1}" for n in range(len(values(key))))
+        added = await tx.fetchval(
+            f"INSERT INTO keys ({COLUMNS}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING "
+            "RETURNING 1",
+            *values(key),
+        )
+        if added:
+            await tx.execute(AUDIT, key.created_at, actor, "add key", key.id, None, told(key))
+        known = await tx.fetchval("SELECT hash FROM keys WHERE id = $1", key.id)
+        done.append(known == key.hash)
+    return done
+
+
+async def _revoke(tx: Transaction, items: Sequence[Revocation]) -> list[bool]:
+    await tx.execute(LOCK, CHANGES_LOCK)
+    done = []
+    for key, now, actor in items:
+        found = await tx.fetchrow("SELECT revoked_at FROM keys WHERE id = $1", key)
+        done.append(found is not None)
+        if found is not None and found[0] is None:
+            await tx.execute("UPDATE keys SET revoked_at = $1 WHERE id = $2", now, key)
+            await tx.execute(AUDIT, now, actor, "revoke key", key, None, None)
+    return done
+
+
+async def _get(connection: Connection, key: str) -> Key | None:
+    row = await connection.fetchrow(f"SELECT {COLUMNS} FROM keys WHERE id = $1", key)
+    return None if row is None else key_of(tuple(row))
+
+
+async def _all(connection: Connection) -> list[Key]:
+    found = await connection.fetch(f"SELECT {COLUMNS} FROM keys ORDER BY created_at, id")
+    return [key_of(tuple(row)) for row in found]
+
+
+async def _any(connection: Connection) -> bool:
+    return await connection.fetchval("SELECT 1 FROM keys LIMIT 1") is not None
+
+
+async def _secret(tx: Transaction, items: Sequence[str]) -> list[str]:
+    for item in items:
+        await tx.execute("UPDATE meta SET value = $1 WHERE name = 'secret' AND value = ''", item)
+    found: str = await tx.fetchval("SELECT value FROM meta WHERE name = 'secret'")
+    return [found] * len(items)
+
+
+async def _redeem(tx: Transaction, items: Sequence[Redemption]) -> list[bool]:
+    done = []
+    for ticket, until, now in items:
+        await tx.execute("DELETE FROM tickets WHERE until <= $1", now)
+        added = await tx.fetchval(
+            "INSERT INTO tickets (id, until) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING "
+            "RETURNING 1",
+            ticket,
+            until,
+        )
+        done.append(added is not None)
+    return done

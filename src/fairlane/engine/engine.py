@@ -229,9 +229,17 @@ class Engine:
         """The job with its position, ETA and reasons."""
         return await views.view(self.core, job, tenant)
 
+    async def standing(self, job: Job) -> views.Placement | None:
+        """Where a queued job stands now."""
+        return await views.standing(self.core, job)
+
     async def placement(self, job: str, request: NewJob, tenant: str) -> views.Placement:
         """Where a job stands that was just accepted."""
         return await views.placement(self.core, job, request, tenant)
+
+    def unplaced(self, request: NewJob, tenant: str) -> views.Placement:
+        """Only the tier of a job that was just accepted."""
+        return views.unplaced(self.core, request, tenant)
 
     async def list_jobs(
         self, wanted: Filter | None = None, cursor: str | None = None, limit: int = 50

@@ -45,8 +45,8 @@ class View(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where a job that was just accepted stands. No position: it waits for its time, is a fan-out,
-    or the index is away."""
+    """Where a job stands. No position: it waits for its time, is a fan-out, or the index is
+    away."""
 
     tier: str
     effective_tier: str
@@ -98,22 +98,45 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
     )
 
 
+async def standing(core: Core, job: Job) -> Placement | None:
+    """Where a queued job stands now, without a look into the ledger; None if nobody knows."""
+    now = core.now()
+    try:
+        found = await core.index.standing(job.id, now)
+    except NotReady:
+        return None
+    return None if found is None else _placed(core, _waiting(job), found, now)
+
+
 async def placement(core: Core, job_id: str, request: NewJob, tenant: str) -> Placement:
     """Without a look into the ledger: what a caller is told at once."""
     now = core.now()
-    tiers = core.catalog.tiers
-    stored = core.tiers_of_users.get((tenant, request.user)) if request.user is not None else None
-    tier = request.tier or stored or tiers.default
-    standing = None
+    unknown = unplaced(core, request, tenant)
+    found = None
     with suppress(NotReady):
-        standing = await core.index.standing(job_id, now)
-    if standing is None:
-        return Placement(tier, tier, None, None)
+        found = await core.index.standing(job_id, now)
+    if found is None:
+        return unknown
+    tier = unknown.tier
     first = core.terms.of(request, tier).plan[0].service
     waiting = Waiting(job_id, first, tier, request.model, max(now, request.run_at or 0))
-    position = rounded(standing.position) if standing.position else None
-    eta = _eta(core, waiting, standing, now)
-    return Placement(tier, tiers.names[standing.level], position, eta)
+    return _placed(core, waiting, found, now)
+
+
+def unplaced(core: Core, request: NewJob, tenant: str) -> Placement:
+    """Only the tier of a job that was just accepted."""
+    stored = core.tiers_of_users.get((tenant, request.user)) if request.user is not None else None
+    tier = request.tier or stored or core.catalog.tiers.default
+    return Placement(tier, tier, None, None)
+
+
+def _placed(core: Core, job: Waiting, found: Standing, now: int) -> Placement:
+    return Placement(
+        job.tier,
+        core.catalog.tiers.names[found.level],
+        rounded(found.position) if found.position else None,
+        _eta(core, job, found, now),
+    )
 
 
 async def list_jobs(core: Core, wanted: Filter, cursor: str | None, limit: int) -> Page:

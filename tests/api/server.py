@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from fairlane.api import App, create_app
+from fairlane.api.app import App, create_app
 from fairlane.api.credentials import new_key
 from fairlane.api.server import listening
 from fairlane.config.settings import Server, Settings
@@ -27,11 +27,15 @@ class Beside(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.up = asyncio.Event()
+        self.up, self.stopped = asyncio.Event(), asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        await self.on_tick(0)
         self.up.set()
+
+    async def main_loop(self) -> None:
+        await self.stopped.wait()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
@@ -76,7 +80,7 @@ async def gateway(engine: Engine, server: Server | None = None) -> AsyncIterator
         yield Gateway(app, settings.server.port)
     finally:
         app.door.drain()
-        serving.should_exit = True
+        serving.stopped.set()
         await task
 
 

@@ -56,15 +56,15 @@ async def test_the_same_key_is_answered_with_the_same_job(world: World, served: 
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
 
 
-@pytest.mark.parametrize("key", ["", "a b", "x" * 256, "ä", "a/b"])
-async def test_an_idempotency_key_of_other_letters_is_refused(served: Gateway, key: str) -> None:
+async def test_an_idempotency_key_of_other_letters_is_refused(served: Gateway) -> None:
     async with served.client() as client:
-        answer = await client.post(
-            "/api/v1/jobs",
-            json={"service": "work"},
-            headers=[("Idempotency-Key", key.encode())],  # type: ignore[arg-type]
-        )
-        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_idempotency_key")
+        for key in ("", "a b", "x" * 256, "ä", "a/b"):
+            answer = await client.post(
+                "/api/v1/jobs",
+                json={"service": "work"},
+                headers=[("Idempotency-Key", key.encode())],  # type: ignore[arg-type]
+            )
+            assert (answer.status_code, answer.json()["code"]) == (400, "invalid_idempotency_key")
 
 
 async def test_each_job_of_a_batch_has_its_own_outcome(served: Gateway) -> None:

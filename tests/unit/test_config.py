@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fairlane import presets
-from fairlane.config import BadSettings, Settings, load
 from fairlane.config.explain import explain
-from fairlane.config.read import preset_names
+from fairlane.config.problems import BadSettings
+from fairlane.config.read import load, preset_names
+from fairlane.config.settings import Settings
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Executor
 

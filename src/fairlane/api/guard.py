@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import re
 import secrets
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qs
@@ -67,10 +68,13 @@ class Guard:
         seen = _look(scope)
         request_id = _request_id(seen)
         reply = Reply(scope, send, request_id)
+        began = time.perf_counter()
         try:
             await self._admit(scope, receive, reply, seen)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends here
             await self._failed(scope, receive, reply, error)
+        if self._door.settings.server.access_log:
+            _note(reply, began)
 
     async def _admit(self, scope: Scope, receive: Receive, reply: Reply, seen: Seen) -> None:
         scope["door"], scope["bounds"] = self._door, self._door.bounds
@@ -91,7 +95,8 @@ class Guard:
     async def _failed(self, scope: Scope, receive: Receive, reply: Reply, error: Exception) -> None:
         problem = problem_of(error, self._door.engine.core.now())
         if problem.status_code >= 500:
-            log.error("%s failed: %s", reply.request_id, type(error).__name__, exc_info=error)
+            extra = {"request_id": reply.request_id, "path": scope["path"]}
+            log.error("a request failed", exc_info=error, extra=extra)
         if reply.started:
             return
         response = respond(problem, scope["path"], reply.request_id)
@@ -186,16 +191,16 @@ class Guard:
 class Reply:
     """What goes out carries the request's id, and is taken for what it says it is."""
 
-    __slots__ = ("_send", "request_id", "scope", "started")
+    __slots__ = ("_send", "request_id", "scope", "started", "status")
 
     def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
         self.scope, self._send, self.request_id = scope, send, request_id
-        self.started = False
+        self.started, self.status = False, 0
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
         if kind == "http.response.start":
-            self.started = True
+            self.started, self.status = True, message["status"]
             message["headers"] = [
                 *message.get("headers", ()),
                 (b"x-request-id", self.request_id.encode()),
@@ -203,7 +208,7 @@ class Reply:
                 (b"referrer-policy", b"no-referrer"),
             ]
         elif kind == "websocket.accept":
-            self.started = True
+            self.started, self.status = True, 101
         await self._send(message)
 
 
@@ -222,6 +227,20 @@ def _look(scope: Scope) -> Seen:
 def _request_id(seen: Seen) -> str:
     given = seen.headers.get(b"x-request-id", b"")
     return given.decode() if REQUEST_ID.match(given) else secrets.token_hex(8)
+
+
+def _note(reply: Reply, began: float) -> None:
+    """Never the query: it may hold a ticket."""
+    identity = reply.scope.get("identity")
+    extra = {
+        "request_id": reply.request_id,
+        "method": reply.scope.get("method", "WS"),
+        "path": reply.scope["path"],
+        "status": reply.status,
+        "milliseconds": round((time.perf_counter() - began) * 1000, 1),
+        "key": identity.key if identity is not None else None,
+    }
+    log.info("request", extra=extra)
 
 
 def _without_port(host: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,7 @@ Drain = Callable[[float], Awaitable[None]]
 
 
 def listening(app: App, server: Server) -> uvicorn.Config:
+    logging.getLogger("uvicorn.access").disabled = True  # the guard knows more, and tells less
     return uvicorn.Config(
         app,
         host=server.host,
@@ -47,6 +49,7 @@ def bind(server: Server) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((server.host, server.port))
+        found.listen(2048)
     except OSError as error:
         found.close()
         if error.errno == errno.EADDRINUSE:

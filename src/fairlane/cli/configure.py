@@ -9,10 +9,10 @@ from typing import Any
 
 import typer
 
-from fairlane.config import BadSettings, Settings, load
 from fairlane.config.explain import explain
-from fairlane.config.problems import suggestion
-from fairlane.config.read import preset_names, preset_text
+from fairlane.config.problems import BadSettings, suggestion
+from fairlane.config.read import load, preset_names, preset_text
+from fairlane.config.settings import Settings
 
 BAD_SETTINGS = 78
 """What sysexits.h calls EX_CONFIG."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -39,7 +39,7 @@ class App:
     def __init__(self, door: Door) -> None:
         self.door = door
         self.api = _api(door)
-        hot = install(self.api, [*GROUPS, _pages(self.api)])
+        hot = install(self.api, [*GROUPS, _pages(self.api, door.settings.catalog.tiers.names)])
         self._guard = Guard(self.api, door, hot)
         forgotten = unguarded(self.api)
         if forgotten:
@@ -92,24 +92,24 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 
 # --- the description -----------------------------------------------------------------------------
-def _pages(api: FastAPI) -> Routes:
+def _pages(api: FastAPI, tiers: Sequence[str]) -> Routes:
     routes = Routes("description")
 
     @routes.add("GET", "/openapi.json", "any", gives=dict[str, Any])
     async def openapi() -> Response:
         """This description."""
-        return show.answer(description(api))
+        return show.answer(description(api, tiers))
 
     @routes.add("GET", "/docs", "any", also={200: {"content": {"text/html": {}}}})
     async def docs() -> Response:
         """This description, for people."""
-        return HTMLResponse(pages.docs(description(api)), headers=pages.HEADERS)
+        return HTMLResponse(pages.docs(description(api, tiers)), headers=pages.HEADERS)
 
     return routes
 
 
-def description(api: FastAPI) -> dict[str, Any]:
-    """OpenAPI, with what the fast routes take."""
+def description(api: FastAPI, tiers: Sequence[str]) -> dict[str, Any]:
+    """OpenAPI, with what the fast routes take and the tiers there are."""
     if api.openapi_schema is None:
         found = get_openapi(
             title=api.title, version=api.version, summary=api.summary, routes=api.routes
@@ -117,6 +117,8 @@ def description(api: FastAPI) -> dict[str, Any]:
         schemas = found.setdefault("components", {}).setdefault("schemas", {})
         for model in (JobRequest, BatchRequest, answers.Problem):
             schemas.update(_schemas(model))
+        for model_name in ("JobRequest", "UserRequest"):
+            _name_tiers(schemas[model_name]["properties"], tiers)
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -134,6 +136,12 @@ IDEMPOTENCY = {
     "schema": {"type": "string", "pattern": r"^[A-Za-z0-9_\-:.]{1,255}$"},
     "description": "The same key and request again is answered with the first job, for 24 h.",
 }
+
+
+def _name_tiers(properties: dict[str, Any], tiers: Sequence[str]) -> None:
+    known = {"type": "string", "enum": list(tiers)}
+    optional = "anyOf" in properties["priority"]
+    properties["priority"] = {"anyOf": [known, {"type": "null"}]} if optional else known
 
 
 def _schemas(model: type[BaseModel]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.config import JsonDict
 
 from fairlane.api.times import microseconds
 from fairlane.model.job import NewJob
@@ -55,6 +56,22 @@ Time = Annotated[
 ]
 
 
+def _whole(value: Any) -> Any:
+    """2.0 is a whole number in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _only(one: str, other: str) -> JsonDict:
+    return {
+        "required": [one],
+        "properties": {one: {"type": "string"}, other: {"type": "null"}},
+    }
+
+
+Limit = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(_whole)]
+Amount = Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000), BeforeValidator(_whole)]
+
+
 class Sent(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -66,7 +83,7 @@ class JobRequest(Sent):
         extra="forbid",
         strict=True,
         json_schema_extra={
-            "oneOf": [{"required": ["feature_name"]}, {"required": ["service"]}],
+            "oneOf": [_only("feature_name", "service"), _only("service", "feature_name")],
             "examples": [
                 {
                     "user_id": "ada",
@@ -130,7 +147,7 @@ class BatchRequest(Sent):
 
 
 class SkipRequest(Sent):
-    max_price: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    max_price: Limit | None = None
 
 
 class ServiceRequest(Sent):
@@ -138,16 +155,14 @@ class ServiceRequest(Sent):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"limit": 2, "paused": False}]})
 
-    limit: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    rate: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None, description="Started a minute; 0 = any number."
-    )
+    limit: Limit | None = None
+    rate: Limit | None = Field(default=None, description="Started a minute; 0 = any number.")
     paused: bool | None = None
 
 
 class ProviderRequest(Sent):
-    limit: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    rate: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    limit: Limit | None = None
+    rate: Limit | None = None
 
 
 class UserRequest(Sent):
@@ -165,7 +180,7 @@ class CreditsRequest(Sent):
         }
     )
 
-    amount: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)]
+    amount: Amount
     operation_key: Annotated[str, Field(pattern=IDEMPOTENCY_KEY)]
     note: Text = ""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import Header, Path, Query
+from pydantic import WithJsonSchema
 from starlette.responses import Response
 
 from fairlane.api import answers, show
@@ -61,7 +62,8 @@ async def list_jobs(
     call: Here,
     user_id: User | None = None,
     status: Annotated[
-        list[str] | None, Query(description="queued, running, completed, failed, cancelled, dead.")
+        list[Annotated[str, WithJsonSchema({"type": "string", "enum": list(WORDS)})]] | None,
+        Query(description="Several may be named."),
     ] = None,
     feature_name: Name | None = None,
     tag: Text | None = None,

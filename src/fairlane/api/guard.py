@@ -6,25 +6,28 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
+from fastapi import FastAPI
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import Match
+from starlette.types import Message, Receive, Scope, Send
 
 from fairlane.api.body import too_large
 from fairlane.api.door import Door
 from fairlane.api.failures import Failures
 from fairlane.api.identity import OPEN, Identity, permit
 from fairlane.api.problems import Problem, problem_of, respond, unauthorized
-from fairlane.api.routing import Declared
+from fairlane.api.routing import Declared, GuardedSocket
 from fairlane.api.signed import read_ticket
+from fairlane.ids import Tokens
 
 log = logging.getLogger("fairlane.api")
 
+IDS = Tokens()
 REQUEST_ID = re.compile(rb"^[A-Za-z0-9_\-]{1,64}$")
 MOST_HEADERS = 16 << 10
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -51,8 +54,9 @@ class Seen(NamedTuple):
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, door: Door, hot: Mapping[tuple[str, str], Declared]) -> None:
+    def __init__(self, app: FastAPI, door: Door, hot: Mapping[tuple[str, str], Declared]) -> None:
         self._app, self._door, self._hot = app, door, hot
+        self._sockets = [route for route in app.routes if isinstance(route, GuardedSocket)]
         server = door.settings.server
         self._hosts = frozenset(server.allowed_hosts)
         if server.loopback:
@@ -83,14 +87,26 @@ class Guard:
             self._check_name(scope, seen)
             scope["identity"] = await self._identify(scope, seen)
             self._check_size(seen)
-        if scope["type"] == "http":
-            found = self._hot.get((scope["method"], scope["path"]))
-            if found is not None and found.hot is not None:
-                permit(scope, found.access)
-                response = await found.hot(scope, receive)
-                await response(scope, receive, reply.send)
+        if scope["type"] == "websocket":
+            await self._connect(scope, receive, reply)
+            return
+        found = self._hot.get((scope["method"], scope["path"]))
+        if found is None or found.hot is None:
+            await self._app(scope, receive, reply.send)
+            return
+        permit(scope, found.access)
+        response = await found.hot(scope, receive)
+        await response(scope, receive, reply.send)
+
+    async def _connect(self, scope: Scope, receive: Receive, reply: Reply) -> None:
+        """Straight to the listener: what stays open for hours carries as little as possible."""
+        for route in self._sockets:
+            match, more = route.matches(scope)
+            if match is Match.FULL:
+                scope.update(more)
+                await route.handle(scope, receive, reply.send)
                 return
-        await self._app(scope, receive, reply.send)
+        raise Problem(404, "not_found", "nobody talks here")
 
     async def _failed(self, scope: Scope, receive: Receive, reply: Reply, error: Exception) -> None:
         problem = problem_of(error, self._door.engine.core.now())
@@ -226,7 +242,7 @@ def _look(scope: Scope) -> Seen:
 
 def _request_id(seen: Seen) -> str:
     given = seen.headers.get(b"x-request-id", b"")
-    return given.decode() if REQUEST_ID.match(given) else secrets.token_hex(8)
+    return given.decode() if REQUEST_ID.match(given) else IDS.new()
 
 
 def _note(reply: Reply, began: float) -> None:

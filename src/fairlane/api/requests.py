@@ -104,14 +104,14 @@ class JobRequest(Sent):
     duration: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
         default=0, description="Seconds of work asked for."
     )
-    regions: Annotated[list[Name], Field(max_length=20)] = []
+    regions: Annotated[list[Name], Field(max_length=20)] = Field(default_factory=list)
     matrix: dict[Name, Annotated[list[Text], Field(min_length=1, max_length=1000)]] | None = Field(
         default=None, description="One execution for every combination.", max_length=8
     )
     run_at: Time | None = Field(default=None, description="Not before this time.")
     max_wait_seconds: Seconds = Field(default=0, description="Longest wait for one step; 0 = any.")
     callback_url: Address | None = Field(default=None, description="Where the final state is sent.")
-    tags: Annotated[list[Text], Field(max_length=20)] = []
+    tags: Annotated[list[Text], Field(max_length=20)] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _names_one_thing(self) -> JobRequest:

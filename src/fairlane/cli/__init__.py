@@ -52,11 +52,14 @@ def bench(
     runs: Annotated[int, typer.Option(min=1, help="Runs a figure; the median counts.")] = 3,
     jobs: Annotated[int, typer.Option(min=100, help="Jobs a run.")] = 50_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="Measure the API instead, in a server of its own.")
+    ] = False,
 ) -> None:
     """Measure this machine: submits, drain, latency, claim cost, memory. Durable commits on."""
     from fairlane.cli.bench import run
 
-    run(short, runs, jobs, as_json)
+    run(short, runs, jobs, as_json, http=http)
 
 
 @app.command()

@@ -6,7 +6,7 @@ import os
 import platform
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
 
@@ -22,20 +22,35 @@ from fairlane.cli.measure import Figure
 LIMITED = 1_000
 
 
-def run(short: bool, runs: int, jobs: int, as_json: bool) -> None:
+def run(short: bool, runs: int, jobs: int, as_json: bool, *, http: bool) -> None:
     if short:
         runs, jobs = 1, 3_000
     console = Console(stderr=True)
     figures = []
-    for figure in _figures(runs, jobs, short=short):
+
+    def tell(figure: Figure) -> None:
         console.print(f"  {figure.what}, {figure.settings}: {figure.median:,.1f} {figure.unit}")
         figures.append(figure)
+
+    if http:
+        jobs = min(jobs, 10_000)
+        uvloop.run(_tell_http(runs, jobs, tell, short=short))
+    else:
+        for figure in _figures(runs, jobs, short=short):
+            tell(figure)
     if as_json:
         sys.stdout.write(
             orjson.dumps(_report(figures, runs, jobs), option=orjson.OPT_INDENT_2).decode() + "\n"
         )
     else:
         _print_table(figures, runs, jobs)
+
+
+async def _tell_http(runs: int, jobs: int, tell: Callable[[Figure], None], *, short: bool) -> None:
+    from fairlane.cli import bench_http
+
+    async for figure in bench_http.figures(runs, jobs, short=short):
+        tell(figure)
 
 
 def _figures(runs: int, jobs: int, *, short: bool) -> Iterator[Figure]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import socket
 from collections.abc import AsyncIterator
@@ -24,6 +25,8 @@ from fairlane.errors import FairlaneError, SetupError
 from fairlane.model.key import Key, Role
 
 ADMIN_KEY = "FAIRLANE_ADMIN_KEY"
+MOST_FILES = 65_536
+"""Every listener is a connection, and every connection a file."""
 
 
 class Unsafe(SetupError):
@@ -34,6 +37,8 @@ class Unsafe(SetupError):
 
 def run(settings: Settings) -> None:
     """Until a signal comes. What is wrong is said in one line."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
     try:
         found = bind(settings.server)
         uvloop.run(serve(settings, found))

@@ -4,6 +4,7 @@ gap."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated, Any
@@ -26,6 +27,7 @@ from fairlane.errors import Expired, NotFound
 from fairlane.model.event import Event
 from fairlane.model.job import Progress
 
+log = logging.getLogger("fairlane.api")
 routes = Routes("events")
 
 SSE = "text/event-stream"
@@ -132,21 +134,28 @@ async def listen(socket: WebSocket) -> None:
     telling = asyncio.create_task(
         _tell(socket, door, identity, job_id, int(after) if after.isdecimal() else 0)
     )
-    hearing = asyncio.create_task(_hear(socket))
     try:
-        await asyncio.wait({telling, hearing}, return_when=asyncio.FIRST_COMPLETED)
+        await _hear(socket)
     finally:
-        for task in (telling, hearing):
-            task.cancel()
-        await asyncio.gather(telling, hearing, return_exceptions=True)
-    if not hearing.done() or hearing.cancelled():
-        code = telling.result() if not telling.cancelled() else GOING_AWAY
-        with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
-            await socket.close(code)
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
 
 
-async def _tell(socket: WebSocket, door: Door, identity: Identity, job_id: str, after: int) -> int:
-    """Everything there is to tell; the code to close with."""
+async def _tell(socket: WebSocket, door: Door, identity: Identity, job_id: str, after: int) -> None:
+    """Everything there is to tell, and then why it ends. Who listens answers that by leaving."""
+    with suppress(RuntimeError, WebSocketDisconnect):  # gone already
+        try:
+            code = await _tell_all(socket, door, identity, job_id, after)
+        except Exception:
+            log.exception("a listener could not be told more")
+            code = GOING_AWAY
+        await socket.close(code)
+
+
+async def _tell_all(
+    socket: WebSocket, door: Door, identity: Identity, job_id: str, after: int
+) -> int:
+    """The code to close with."""
     async for news in door.feed.stream(job_id, after):
         if isinstance(news, Quiet):
             if not await door.keyring.still(identity):

@@ -74,7 +74,7 @@ def _region(region: str, stats: Stats, catalog: Catalog, lines: dict[str, Any]) 
     lanes = [(Lane.parse(name), waiting) for name, waiting in stats.lanes.items()]
     names = {service.name for service in here}
     pools = {f"svc:{name}@{region}" for name in names}
-    ages = [lines[name]["oldest_age_seconds"] or 0 for name in names]
+    ages = [lines[name]["oldest_age_seconds"] for name in names]
     closed = any(_health(f"{name}@{region}", stats) == "closed" for name in names)
     return {
         "waiting": sum(
@@ -86,7 +86,7 @@ def _region(region: str, stats: Stats, catalog: Catalog, lines: dict[str, Any]) 
         "running": sum(pool.held for pool in stats.pools if pool.pool in pools),
         "limit": sum(service.regions[region].limit for service in here),
         "health": "closed" if closed else "open",
-        "oldest_age_seconds": max(ages) or None,
+        "oldest_age_seconds": max((age for age in ages if age is not None), default=None),
     }
 
 

@@ -16,7 +16,7 @@ from fairlane.clock import ManualClock
 from fairlane.compose import cluster, embedded, shared
 from fairlane.engine import Engine
 from fairlane.model.catalog import Catalog
-from tests.servers import Databases, Keys
+from fairlane.servers import Databases, Keys
 
 MOST_DATABASES = 8
 
@@ -65,7 +65,9 @@ class PostgresAndMemory:
         connection: type[sqlite3.Connection],
     ) -> Engine:
         url = await self.database(path)
-        return await shared(settings, url, clock=clock, sweeping=False, seed=seed, unsafe=True)
+        return await shared(
+            settings, url, clock=clock, sweeping=False, seed=seed, unsafe=True, alone=False
+        )
 
     async def database(self, path: Path) -> str:
         """The one of this path. What has not been used for longest is emptied and used again."""
@@ -85,7 +87,9 @@ async def _emptied(url: str) -> None:
             "TRUNCATE jobs, inputs, steps, attempts, events, pools, slots, outbox, idempotency, "
             "users, quotas, accounts, entries, workers, settings, audit, keys, tickets "
             "RESTART IDENTITY; "
-            "UPDATE meta SET value = ''; UPDATE line SET queued = 0"
+            "UPDATE meta SET value = CASE name WHEN 'epoch' THEN '/0' WHEN 'turn' THEN '0/' "
+            "WHEN 'clock' THEN '0/0/0' "
+            "ELSE '' END; UPDATE line SET queued = 0"
         )
     finally:
         await connection.close()

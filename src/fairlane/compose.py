@@ -84,13 +84,14 @@ async def shared(
     seed: int | None = None,
     unsafe: bool = False,
     migrating: bool = True,
+    alone: bool = True,
 ) -> Engine:
-    """The ledger in PostgreSQL, the index in this process. Start it with `async with`. Needs the
-    extra `cluster`."""
+    """The ledger in PostgreSQL, the index in this process, which must be the only one. Start it
+    with `async with`. Needs the extra `cluster`."""
     from fairlane.ledger.postgres import PostgresLedger
 
-    ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=migrating)
-    clock = clock or SystemClock()
+    ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=migrating, alone=alone)
+    clock = clock or await ledger.started_clock()
     return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)
 
 
@@ -111,12 +112,16 @@ async def cluster(  # noqa: PLR0913 - each has a default that fits
     from fairlane.index.redis import RedisIndex
     from fairlane.ledger.postgres import PostgresLedger
 
-    clock = clock or SystemClock()
-    index = RedisIndex(catalog, clock, redis, prefix=prefix)
+    ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=migrating)
     try:
-        await index.check()
-        ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=migrating)
+        clock = clock or await ledger.started_clock()
+        index = RedisIndex(catalog, clock, redis, prefix=prefix)
+        try:
+            await index.check()
+        except BaseException:
+            await index.close()
+            raise
     except BaseException:
-        await index.close()
+        await ledger.close()
         raise
     return Engine(ledger, index, catalog, clock, sweeping=sweeping, seed=seed)

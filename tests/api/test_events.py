@@ -153,13 +153,15 @@ async def writer(world: World, number: int) -> None:
 async def test_another_process_is_heard_too(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody rings here for what happens there: a ledger that is shared is looked at."""
+    """Nobody rings here for what happens there: the sweeps look at a ledger that is shared."""
     job = await world.submit()
     async with connect(f"ws://127.0.0.1:{served.port}/ws/{job}") as socket:
         assert json.loads(await socket.recv())["seq"] == 1
         if world.engine.core.ledger.shared:
             monkeypatch.setattr(world.engine.core.watchers, "tell", lambda _: None)
         await world.engine.cancel(job)
+        monkeypatch.undo()
+        await world.engine.sweep()
         told = [each["type"] async for each in heard(socket) if "seq" in each]
         assert told == ["JOB_CANCELLED"]
 

@@ -22,7 +22,7 @@ from websockets.asyncio.client import connect
 
 from fairlane.cli import app
 from fairlane.ledger.sqlite.connect import Ownership
-from tests.servers import Databases
+from fairlane.servers import Databases
 
 FOREIGN = ("FAIRLANE_", "DATABASE_URL", "REDIS_URL", "PRIORITY_API_URL", "PROMOTE_")
 EVERYWHERE = ".".join("0000")

@@ -19,8 +19,8 @@ from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
+from fairlane.servers import Databases
 from tests import stores
-from tests.servers import Databases
 from tests.world import World, catalog
 
 
@@ -55,7 +55,7 @@ async def know_the_same(one: World, two: World) -> None:
     await one.engine.core.index.begin(one.engine.core.epoch)
     async for page in one.engine.core.ledger.live(1000):
         queued = [one.engine.core.entry(job) for job in page if job.state is State.QUEUED]
-        await one.engine.core.index.load(queued, [])
+        await one.engine.core.index.load(one.engine.core.epoch, queued, [])
     await one.engine.core.index.open(one.engine.core.epoch, one.clock.now())
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger("fairlane.api")
 
 PERIOD = 1.0
 AT_ONCE = 500
-"""Jobs that one look into the ledger is about, and positions asked for a second."""
+"""Positions asked for a second."""
 
 CHECKED_EVERY = 15.0
 
@@ -46,7 +46,6 @@ class Topic:
 
     job: Job | None = None
     bells: set[asyncio.Event] = field(default_factory=set)
-    rev: tuple[int, int] = (0, 0)
     standing: Standing | None = None
 
     def ring(self) -> None:
@@ -126,26 +125,11 @@ class Feed:
                 log.exception("a round of news failed, trying again")
 
     async def _round(self) -> None:
-        """Other processes do not ring here, and positions change without an event."""
+        """Positions change without an event. A bounded number a second: with more listeners each
+        hears less often."""
         names = list(self._topics)
         if not names:
             return
-        if self._engine.core.ledger.shared:
-            for start in range(0, len(names), AT_ONCE):
-                found = await self._engine.core.ledger.jobs(names[start : start + AT_ONCE])
-                for job in found.values():
-                    self._compare(job)
-        await self._positions(names)
-
-    def _compare(self, job: Job) -> None:
-        topic = self._topics.get(job.id)
-        rev = (job.seq, job.progress.at if job.progress is not None else 0)
-        if topic is not None and topic.rev != rev:
-            topic.rev = rev
-            topic.ring()
-
-    async def _positions(self, names: list[str]) -> None:
-        """A bounded number a second; with more listeners each hears less often."""
         begin = self._rounds * AT_ONCE % len(names)
         self._rounds += 1
         for name in islice(names, begin, begin + AT_ONCE):

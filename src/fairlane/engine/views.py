@@ -163,10 +163,7 @@ async def events(core: Core, job_id: str, after: int = 0) -> AsyncIterator[Event
                 yield event
             if job is None or not job.live:
                 return
-            if core.ledger.shared:  # others do not ring here
-                await core.clock.wait(bell, SECOND)
-            else:
-                await bell.wait()
+            await bell.wait()
 
 
 async def overview(core: Core) -> Overview:

@@ -111,7 +111,7 @@ async def ready(door: Door) -> Response:
     if well:
         try:
             async with asyncio.timeout(PATIENCE):
-                await core.ledger.epoch()
+                await core.ledger.keys.any()
         except Exception:  # noqa: BLE001 - whatever it is, it is not ready
             well = False
     return PlainTextResponse("ok" if well else "not ready", 200 if well else 503)

@@ -57,6 +57,9 @@ async def starts(connection: Connection, since: int, ranks: dict[str, int]) -> l
     return assemble.starts(await connection.fetch(STARTS, since), ranks)
 
 
+BAD = frozenset({State.FAILED, State.DEAD})
+"""Only these have an error, and they can be found by it."""
+
 TAGGED = "EXISTS (SELECT 1 FROM json_array_elements(tags::json) WHERE value::text = {})"
 
 
@@ -85,6 +88,8 @@ async def list_jobs(
         where.append("parent IS NULL")
     if wanted.states:
         where.append(f"state IN ({', '.join(repr(str(State(each))) for each in wanted.states)})")
+        if BAD.issuperset(wanted.states):
+            where.append("error_code IS NOT NULL")
     if wanted.tag is not None:
         need(TAGGED, rows.dumps(wanted.tag))
     condition = " AND ".join(where)
@@ -142,6 +147,13 @@ async def events(connection: Connection, job_id: str, after: int) -> list[Event]
 async def fate(connection: Connection, job: str, tenant: str | None) -> str | None:
     found = await connection.fetch("SELECT scope, status FROM idempotency WHERE job = $1", job)
     return assemble.fate(found, tenant)
+
+
+async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
+    found: str | None = await connection.fetchval(
+        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
+    )
+    return found
 
 
 async def count(connection: Connection, state: State) -> int:

@@ -140,6 +140,13 @@ def fate(connection: sqlite3.Connection, job: str, tenant: str | None) -> str | 
     return assemble.fate(found, tenant)
 
 
+def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
+    row = connection.execute(
+        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
 def count(connection: sqlite3.Connection, state: State) -> int:
     live = "AND finished_at IS NULL" if state in LIVE_STATES else ""
     (found,) = connection.execute(

@@ -1,38 +1,62 @@
---@include flows
+--@include ranking
 --@include order
 -- The candidates that one queue puts up.
 local queues = {}
 local KINDS = {[SKIP] = KIND_SKIP, [FRONT] = KIND_FRONT}
 
-local function candidate(queue, flow, head, at_level, kind)
+local function candidate(queue, flow, at_level, at_order, kind)
   return {
-    level = at_level, order = flows.order(flow, head), score = head.score,
-    since = flows.since(flow, head), flow = flow.name, rank = queue.rank, kind = kind, head = head,
+    level = at_level, order = at_order, score = flow.head.score, since = flows.since(flow),
+    flow = flow.name, rank = queue.rank, kind = kind, of = flow,
   }
 end
 
--- {aged or nil, other or nil}
-function queues.candidates(queue, now)
-  local flow, head = flows.first(life .. 'fair:' .. queue.key, flows.order)
-  if not flow then return {} end
-  local rank = queue.rank
-  if queue.band ~= TIER then return {other = candidate(queue, flow, head, 0, KINDS[queue.band])} end
-  local found = {other = candidate(queue, flow, head, rank, KIND_FRESH)}
-  local patience = tiers().patience[rank + 1]
-  if patience == 0 then return found end
-  if flow.fair then flow, head = flows.first(life .. 'aged:' .. queue.key, flows.since) end
-  local since = flows.since(flow, head)
-  local reached = level(rank, now - since)
-  if reached < rank or now - since >= patience then
-    found.aged = candidate(queue, flow, head, reached, KIND_AGED)
-    found.aged.order = since
+local function fair_ranking(queue)
+  if not queue.fair then queue.fair = rankings.get(life .. 'fair:' .. queue.key, flows.order) end
+  return queue.fair
+end
+
+-- The first in fair order, or nil.
+function queues.first(queue)
+  local flow, at_order = rankings.first(fair_ranking(queue))
+  if not flow then return nil end
+  local kind = KINDS[queue.band]
+  if kind then return candidate(queue, flow, 0, at_order, kind) end
+  return candidate(queue, flow, queue.rank, at_order, KIND_FRESH)
+end
+
+-- The ranking by age. Where nobody has an account it is the fair one.
+local function age_ranking(queue)
+  if not queue.by_user then return fair_ranking(queue) end
+  if not queue.aged then queue.aged = rankings.get(life .. 'aged:' .. queue.key, flows.since) end
+  return queue.aged
+end
+
+-- Whether anybody may have aged: nobody is older than the first of the ranking says.
+local function may_have_aged(queue, now)
+  if queue.may_age == nil then
+    local patience, steps = tiers().patience[queue.rank + 1], tiers().thresholds[queue.rank + 1]
+    local soonest = steps[1] and math.min(patience, steps[1][2]) or patience
+    local key = life .. (queue.by_user and 'aged:' or 'fair:') .. queue.key
+    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+    queue.may_age = patience > 0 and first ~= nil and now - tonumber(first) >= soonest
   end
-  return found
+  return queue.may_age
+end
+
+-- The first by age, if it has aged, or nil.
+function queues.aged(queue, now)
+  if queue.band ~= TIER or not may_have_aged(queue, now) then return nil end
+  local flow, since = rankings.first(age_ranking(queue))
+  if not flow then return nil end
+  local reached = level(queue.rank, now - since)
+  if reached == queue.rank and now - since < tiers().patience[queue.rank + 1] then return nil end
+  return candidate(queue, flow, reached, since, KIND_AGED)
 end
 
 -- The first in fair order of those that need this model.
 function queues.warm(queue, model)
-  local flow, head = flows.first(life .. 'warm:' .. queue.key .. '|' .. model, flows.order)
-  if not flow then return nil end
-  return candidate(queue, flow, head, queue.rank, KINDS[queue.band] or KIND_FRESH)
+  local flow, at_order = rankings.first(
+    rankings.get(life .. 'warm:' .. queue.key .. '|' .. model, flows.order))
+  return flow and candidate(queue, flow, queue.rank, at_order, KINDS[queue.band] or KIND_FRESH)
 end

@@ -1,29 +1,38 @@
 --@include queue
 --@include affinity
 --@include held
+--@include waiting
+--@include pools
+--@include gates
 --@include idle
 -- One claim: the next jobs for one worker. The candidates of every service are kept between picks
 -- and looked at again only where a pick has touched them.
 local round = {}
 local HOLD_AFTER, HOLD_FOR = 4, 30000000
+local NO_SLOTS = {}
 
 local function admits(service, region, now)
   if service.paused then return false end
-  return not gates.any() or gates.admits(service.name, region, now)
+  return not round.is_gated or gates.admits(service.name, region, now)
 end
 
-function round.begin(worker, loaded, now)
-  round.worker, round.loaded, round.now, round.views = worker, loaded, now, {}
+function round.begin(worker, loaded, most, now)
+  round.worker, round.loaded, round.now, round.views, round.all = worker, loaded, now, {}, {}
+  round.granted, round.is_gated = {}, gates.any() -- granted: id, text, slots in turn
+  round.gone, round.number = later.list('HDEL', life .. 'jobs'), next_number(most) - most
   for _, name in ipairs(desk.all()) do
     local service = service_named(name)
     if admits(service, worker.region, now) then
       local served = {}
       for _, queue in ipairs(desk.queues(name)) do
+        queue.by_user = service.fair and queue.band == TIER
         if serves(worker, queue) then served[#served + 1] = queue end
       end
       if #served > 0 then
-        local view = {service = service, queues = served, pools = {}, candidates = {}}
+        table.sort(served, function(a, b) return a.rank < b.rank end)
+        local view = {service = service, queues = served, pools = {}, firsts = {}, aged = {}}
         view.credits = order.credits(name)
+        view.had = view.credits
         for _, pool_name in ipairs(pool_names(service, worker.region)) do
           local pool = pools.get(pool_name)
           if pool then
@@ -31,33 +40,39 @@ function round.begin(worker, loaded, now)
             view.pools[#view.pools + 1] = pool
           end
         end
-        round.views[#round.views + 1] = view
+        round.views[#round.views + 1], round.all[#round.all + 1] = view, view
       end
     end
   end
 end
 
 local function has_room(view, reserved)
-  for _, pool in ipairs(view.pools) do
-    local kept = hold.covers(reserved, pool.name) and 1 or 0
-    if pool.limit - pool.held <= kept then return false end
+  local used = view.pools
+  for i = 1, #used do
+    local kept = reserved and hold.covers(reserved, used[i].name) and 1 or 0
+    if used[i].limit - used[i].held <= kept then return false end
   end
   return true
 end
 
+local function put_up(found, candidate)
+  local known = found[candidate.kind]
+  if not known or order.less(candidate, known) then found[candidate.kind] = candidate end
+end
+
+-- The best candidate of each kind. Queues stand with the best tier first, so that of a worse tier than
+-- the best fresh candidate's only the aged are looked at.
 local function heads_of(view)
   if view.heads then return view.heads end
-  local found = {}
-  for i, queue in ipairs(view.queues) do
-    local two = view.candidates[i]
-    if not two then
-      two = queues.candidates(queue, round.now)
-      view.candidates[i] = two
+  local found, firsts, aged, served = {}, view.firsts, view.aged, view.queues
+  for i = 1, #served do
+    local queue, fresh = served[i], found[KIND_FRESH]
+    if not fresh or queue.rank <= fresh.level then
+      if firsts[i] == nil then firsts[i] = queues.first(queue) or false end
+      if firsts[i] then put_up(found, firsts[i]) end
     end
-    for _, each in pairs(two) do
-      local known = found[each.kind]
-      if not known or order.less(each, known) then found[each.kind] = each end
-    end
+    if aged[i] == nil then aged[i] = queues.aged(queue, round.now) or false end
+    if aged[i] then put_up(found, aged[i]) end
   end
   view.heads = found
   return found
@@ -67,7 +82,7 @@ end
 local function is_held_for(view, reserved)
   if not reserved or not has_room(view, nil) then return false end
   local aged = heads_of(view)[KIND_AGED]
-  return aged ~= nil and aged.head.id == reserved.job
+  return aged ~= nil and aged.of.head.id == reserved.job
 end
 
 local function consider_hold(view)
@@ -75,10 +90,10 @@ local function consider_hold(view)
   if not aged then return end
   if round.now - aged.since < HOLD_AFTER * tiers().patience[aged.rank + 1] then return end
   local reserved = hold.current(round.now)
-  if not reserved or aged.since < reserved.since or aged.head.id == reserved.job then
+  if not reserved or aged.since < reserved.since or aged.of.head.id == reserved.job then
     local names = {}
     for _, pool in ipairs(view.pools) do names[#names + 1] = pool.name end
-    hold.set({since = aged.since, job = aged.head.id, names = names, ends = round.now + HOLD_FOR})
+    hold.set({since = aged.since, job = aged.of.head.id, names = names, ends = round.now + HOLD_FOR})
   end
 end
 
@@ -117,16 +132,25 @@ local function best_warm(model)
   return best
 end
 
+-- The entry of who is first in this flow.
+local function head_entry(flow)
+  local head = flow.head
+  if not head.entry then
+    head.entry = read_entry(head.id, head.text or call('HGET', life .. 'jobs', head.id))
+  end
+  return head.entry
+end
+
 local function with_affinity(best)
   local model, service, up = round.loaded.model, best.view.service, best.candidate
   if model == '' or up.kind == KIND_SKIP or not service.keeps_models then return best end
-  local entry = waiting_entry(up.head.id)
-  if entry.model == model then return best end
+  local entry = head_entry(up.of)
+  if entry.spec.model == model then return best end
   local warm = best_warm(model)
   if not warm then return best end
   local pick = {
-    rank = entry.rank, patience = tiers().patience[entry.rank + 1], age = round.now - up.since,
-    load = load_time(service.name, entry.model), service_time = entry.cost,
+    rank = entry.spec.rank, patience = tiers().patience[entry.spec.rank + 1], age = round.now - up.since,
+    load = load_time(service.name, entry.spec.model), service_time = entry.cost,
     single_slot = service.limit == 1,
   }
   if stays(service, round.loaded, pick, warm.candidate.rank, round.now) then return warm end
@@ -137,10 +161,13 @@ end
 -- A user's counter and clock are shared by all lanes of a service and tier.
 local function touched(view, queue_key, rank)
   view.heads = nil
-  for i, each in ipairs(view.queues) do
-    if each.key == queue_key or each.rank == rank then view.candidates[i] = false end
+  local served = view.queues
+  for i = 1, #served do
+    if served[i].rank == rank or served[i].key == queue_key then
+      view.firsts[i], view.aged[i] = nil, nil
+    end
   end
-  if gates.any() and not admits(view.service, round.worker.region, round.now) then
+  if round.is_gated and not admits(view.service, round.worker.region, round.now) then
     for i, each in ipairs(round.views) do
       if each == view then table.remove(round.views, i) break end
     end
@@ -155,39 +182,65 @@ local function loaded_after(loaded, model, now)
   return {model = model, since = now, streak = 1}
 end
 
-local function grant(best, flow, token)
-  local view, now, head = best.view, round.now, best.candidate.head
-  local entry, slots = waiting_entry(head.id), {}
-  call('HDEL', life .. 'jobs', head.id)
-  for _, pool in ipairs(view.pools) do slots[#slots + 1] = pools.take(pool, token, now) end
-  if flow.cap > 0 then
-    slots[#slots + 1] = pools.take(pools.of_user(flow.user, flow.cap), token, now)
+local function take_slots(view, flow, token)
+  local cap = flow.place.cap
+  if cap == 0 and #view.pools == 0 then return NO_SLOTS end
+  local slots = {}
+  for _, pool in ipairs(view.pools) do slots[#slots + 1] = pools.take(pool, token, round.now) end
+  if cap > 0 then
+    slots[#slots + 1] = pools.take(pools.of_user(flow.user, cap), token, round.now)
   end
-  if #slots > 0 then pools.note(token, slots) end
-  view.credits = order.granted(view.credits, best.candidate.kind, view.service.shares, best.jumped)
-  order.save_credits(view.service.name, view.credits)
-  desk.start(flow, head, entry, best.candidate.kind == KIND_FRESH, now)
-  held.file(token, entry.id, entry.text, slots, now, entry.rev)
-  if gates.any() then gates.let_through(view.service.name, round.worker.region, token) end
-  local reserved = hold.get()
-  if reserved and reserved.job == entry.id then hold.set(false) end
-  round.loaded = loaded_after(round.loaded, entry.model, now)
-  touched(view, flow.queue, entry.rank)
-  return {token, entry.id, entry.text, slots}
+  return slots
 end
 
--- Hand out the best job there is now, under this token.
+local function grant(best, flow, token)
+  local view, now, entry = best.view, round.now, head_entry(flow)
+  local slots = take_slots(view, flow, token)
+  local packed, gone = pools.packed(slots), round.gone
+  if packed ~= '' then
+    local list = later.list('HSET', life .. 'tokens')
+    list[#list + 1], list[#list + 2] = token, packed
+  end
+  gone[#gone + 1] = entry.id
+  view.credits = order.granted(view.credits, best.candidate.kind, view.service.shares, best.jumped)
+  desk.start(flow, entry, best.candidate.kind == KIND_FRESH, now)
+  round.number = round.number + 1
+  held.file(token, entry, packed, now, round.number, now)
+  if round.is_gated then gates.let_through(view.service.name, round.worker.region, token) end
+  local reserved = hold.get()
+  if reserved and reserved.job == entry.id then hold.set(false) end
+  round.loaded = loaded_after(round.loaded, entry.spec.model, now)
+  touched(view, flow.place.queue, entry.spec.rank)
+  local granted = round.granted
+  granted[#granted + 1], granted[#granted + 2], granted[#granted + 3] = entry.id, entry.text, slots
+end
+
+-- Hand out the best job there is now, under this token. Whether there was one.
 function round.next(token)
   while true do
     local best = best_choice()
-    if not best then return nil end
+    if not best then return false end
     best = with_affinity(best)
-    local flow = flows.named(best.candidate.flow)
-    local own = flow.cap > 0 and pools.of_user(flow.user, flow.cap)
-    if not own or own.limit - own.held > 0 then return grant(best, flow, token) end
+    local flow = best.candidate.of
+    local cap = flow.place.cap
+    local own = cap > 0 and pools.of_user(flow.user, cap)
+    if not own or own.limit - own.held > 0 then
+      grant(best, flow, token)
+      return true
+    end
     local reserved = hold.get()
-    if reserved and reserved.job == best.candidate.head.id then hold.set(false) end
-    flows.park(flow, best.candidate.head)
-    touched(best.view, flow.queue, flow.rank)
+    if reserved and reserved.job == flow.head.id then hold.set(false) end
+    flows.park(flow)
+    touched(best.view, flow.place.queue, flow.place.rank)
   end
+end
+
+-- Write what was handed out.
+function round.save()
+  for _, view in ipairs(round.all) do
+    if view.credits ~= view.had then order.save_credits(view.service.name, view.credits) end
+  end
+  rankings.save()
+  pools.save()
+  flows.save()
 end

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from fairlane.cli.measure import NAMES, PAYLOAD, USERS
+from fairlane.bench.measure import NAMES, PAYLOAD, USERS
 
 CONNECTIONS = 50
 HOST = "127.0.0.1"
@@ -253,6 +253,6 @@ def _speed(jobs: int, took: float, taken: list[float]) -> Speed:
     return Speed(jobs / took, p50 * 1000, p99 * 1000)
 
 
-def _demand(well: bool, body: bytes) -> None:
+def _demand(well: object, body: bytes) -> None:
     if not well:
         raise RuntimeError(f"not the answer that was expected: {body[:300]!r}")

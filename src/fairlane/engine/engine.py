@@ -229,6 +229,18 @@ class Engine:
         """The job with its position, ETA and reasons."""
         return await views.view(self.core, job, tenant)
 
+    async def standing(self, job: Job) -> views.Placement | None:
+        """Where a queued job stands now."""
+        return await views.standing(self.core, job)
+
+    async def placement(self, job: str, request: NewJob, tenant: str) -> views.Placement:
+        """Where a job stands that was just accepted."""
+        return await views.placement(self.core, job, request, tenant)
+
+    def unplaced(self, request: NewJob, tenant: str) -> views.Placement:
+        """Only the tier of a job that was just accepted."""
+        return views.unplaced(self.core, request, tenant)
+
     async def list_jobs(
         self, wanted: Filter | None = None, cursor: str | None = None, limit: int = 50
     ) -> views.Page:
@@ -255,9 +267,11 @@ class Engine:
         return await self.core.ledger.check()
 
     # --- administration ----------------------------------------------------------------------
-    async def set_tier(self, user: str, tier: str, tenant: str = "default") -> None:
+    async def set_tier(
+        self, user: str, tier: str, tenant: str = "default", actor: str = "local"
+    ) -> None:
         self.core.catalog.tiers.rank(tier)
-        await self.core.ledger.set_tier(tenant, user, tier, self.core.now(), "local")
+        await self.core.ledger.set_tier(tenant, user, tier, self.core.now(), actor)
         self.core.tiers_of_users.pop((tenant, user), None)
 
     async def set_quota(
@@ -267,12 +281,13 @@ class Engine:
         pending: int | None = None,
         per_hour: int | None = None,
         tenant: str = "default",
+        actor: str = "local",
     ) -> None:
         """Limits of this user's own; None = their tier's."""
         if min(pending or 0, per_hour or 0) < 0:
             raise InvalidInput("a quota cannot be below 0")
         now = self.core.now()
-        await self.core.ledger.set_quota(tenant, user, pending, per_hour, now, "local")
+        await self.core.ledger.set_quota(tenant, user, pending, per_hour, now, actor)
 
     async def audit(self, limit: int = 100) -> list[Change]:
         """The latest administrative changes, newest first."""
@@ -288,9 +303,15 @@ class Engine:
     async def balance(self, user: str, tenant: str = "default") -> int:
         return await self.core.ledger.balance(tenant, user)
 
-    async def change(self, kind: str, name: str, setting: str, value: Json) -> None:
+    async def change(
+        self, kind: str, name: str, setting: str, value: Json, actor: str = "local"
+    ) -> None:
         """A live setting: `change("services", "image_gen", "limit", 2)`."""
-        await live.change(self.core, kind, name, setting, value, "local")
+        await live.change(self.core, kind, name, setting, value, actor)
+
+    async def purge(self, dead: Sequence[str], tenant: str, actor: str = "local") -> int:
+        """These dead letters are gone; how many there were."""
+        return await self.core.ledger.purge(tenant, dead, self.core.now(), actor)
 
     async def count(self, state: State) -> int:
         return await self.core.ledger.count(state)

@@ -241,7 +241,8 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
 
 
 def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:
-    """(scope, key, hash of the request): compared as canonical JSON."""
-    body = orjson.dumps(request._asdict(), option=orjson.OPT_SORT_KEYS)
+    """(scope, key, hash of the request): compared as canonical JSON. A request that is sent again
+    has a trace of its own."""
+    body = orjson.dumps(request._replace(trace=None)._asdict(), option=orjson.OPT_SORT_KEYS)
     scope = f"{caller.tenant}/{caller.key}"
     return scope, request.idempotency_key or "", hashlib.sha256(body).hexdigest()

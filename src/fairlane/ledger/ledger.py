@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from fairlane.errors import FairlaneError
+from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.shapes import (
     Change,
     Confirmation,
@@ -48,6 +49,8 @@ from fairlane.policy.admission import Quota
 class Ledger(Protocol):
     shared: bool
     """Whether other processes may write to it, too."""
+
+    keys: KeyBook
 
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
@@ -141,8 +144,9 @@ class Ledger(Protocol):
     # --- reads -------------------------------------------------------------------------------
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]: ...
 
-    async def fate(self, job: str) -> str | None:
-        """How a job ended whose record is gone, while its idempotency key is kept."""
+    async def fate(self, job: str, tenant: str | None) -> str | None:
+        """How a job of this tenant (None = any) ended whose record is gone, while its idempotency
+        key is kept."""
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
         """Newest first, below the id `after`."""
@@ -215,6 +219,9 @@ class Ledger(Protocol):
     ) -> int:
         """Finished jobs, dead letters and keys older than that are gone, at most `limit` of each;
         nothing live, unpublished or needed by a live parent."""
+
+    async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
+        """Those of these jobs that are this tenant's dead letters are gone; how many."""
 
     async def check(self) -> Counts: ...
 

@@ -10,10 +10,18 @@ import asyncpg
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
+from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.postgres import admin, leases, money, moves, reads, retention, rolls, stamps
 from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
-from fairlane.ledger.postgres.connect import be_present, connect, demand_durable, migrate
+from fairlane.ledger.postgres.connect import (
+    be_present,
+    connect,
+    demand_durable,
+    demand_schema,
+    migrate,
+)
+from fairlane.ledger.postgres.keys import PostgresKeys
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import submit
@@ -26,6 +34,7 @@ from fairlane.ledger.requests import (
     LimitsChange,
     ProgressReport,
     Promotion,
+    Purge,
     QuotaChange,
     RebuildRequest,
     RenewRequest,
@@ -84,17 +93,20 @@ class PostgresLedger:
     def __init__(self, pool: asyncpg.Pool, presence: asyncpg.Connection) -> None:
         self._pool, self._presence, self._closed = pool, presence, False
         self._writer = Writer(pool)
+        self.keys: KeyBook = PostgresKeys(self._one, self._read)
         self.clock = SharedClock(self._read_clock, self._set_clock)
 
     @classmethod
-    async def open(cls, url: str, *, unsafe: bool = False, alone: bool = False) -> PostgresLedger:
-        """Migrates the schema as needed. `unsafe` accepts a server that may lose jobs; `alone`
-        accepts no other process on this database."""
+    async def open(
+        cls, url: str, *, unsafe: bool = False, alone: bool = False, migrating: bool = True
+    ) -> PostgresLedger:
+        """Migrates the schema as needed, unless told to demand it. `unsafe` accepts a server that
+        may lose jobs; `alone` accepts no other process on this database."""
         pool = await connect(url, most=CONNECTIONS)
         try:
             if not unsafe:
                 await demand_durable(pool)
-            await migrate(pool)
+            await (migrate(pool) if migrating else demand_schema(pool))
             return cls(pool, await be_present(url, alone=alone))
         except BaseException:
             pool.terminate()
@@ -217,8 +229,8 @@ class PostgresLedger:
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
         return await self._read(reads.jobs, ids)
 
-    async def fate(self, job: str) -> str | None:
-        return await self._read(reads.fate, job)
+    async def fate(self, job: str, tenant: str | None) -> str | None:
+        return await self._read(reads.fate, job, tenant)
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
         return await self._read(reads.list_jobs, wanted, after, limit)
@@ -243,7 +255,7 @@ class PostgresLedger:
 
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:
-        return await self._read(_tier_of, tenant, user)
+        return await self._read(reads.tier_of, tenant, user)
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
         await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
@@ -306,6 +318,9 @@ class PostgresLedger:
                 break
         return await self._one(retention.retire, wanted)
 
+    async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
+        return await self._one(retention.purge, Purge(tenant, dead, now, actor))
+
     async def check(self) -> Counts:
         return await self._read(reads.check)
 
@@ -336,10 +351,3 @@ async def _outbox(connection: Connection, limit: int) -> list[tuple[int, list[st
 async def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
     await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", list(items))
     return [None] * len(items)
-
-
-async def _tier_of(connection: Connection, tenant: str, user: str) -> str | None:
-    found: str | None = await connection.fetchval(
-        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
-    )
-    return found

@@ -162,11 +162,16 @@ async def events(connection: Connection, job_id: str, after: int) -> list[Event]
     return [] if found is None else assemble.events(found, written, after)
 
 
-async def fate(connection: Connection, job: str) -> str | None:
-    status: str | None = await connection.fetchval(
-        "SELECT status FROM idempotency WHERE job = $1", job
+async def fate(connection: Connection, job: str, tenant: str | None) -> str | None:
+    found = await connection.fetch("SELECT scope, status FROM idempotency WHERE job = $1", job)
+    return assemble.fate(found, tenant)
+
+
+async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
+    found: str | None = await connection.fetchval(
+        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
     )
-    return status
+    return found
 
 
 async def count(connection: Connection, state: State) -> int:

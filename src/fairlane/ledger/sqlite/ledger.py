@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
+from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.requests import (
     CancelRequest,
     Grant,
     LimitsChange,
     ProgressReport,
     Promotion,
+    Purge,
     QuotaChange,
     RebuildRequest,
     RenewRequest,
@@ -56,6 +58,7 @@ from fairlane.ledger.sqlite import admin, leases, money, moves, reads
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
 from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
+from fairlane.ledger.sqlite.keys import SqliteKeys
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
 from fairlane.ledger.sqlite.writer import Transaction, Writer
@@ -82,6 +85,7 @@ class SqliteLedger:
         self._writer = Writer(connection, self._checkpoints.wrote)
         self._reading = connect(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
+        self.keys: KeyBook = SqliteKeys(self._one, self._read)
 
     @classmethod
     async def open(
@@ -223,8 +227,8 @@ class SqliteLedger:
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
         return await self._read(reads.jobs, ids)
 
-    async def fate(self, job: str) -> str | None:
-        return await self._read(reads.fate, job)
+    async def fate(self, job: str, tenant: str | None) -> str | None:
+        return await self._read(reads.fate, job, tenant)
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
         return await self._read(reads.list_jobs, wanted, after, limit)
@@ -249,7 +253,7 @@ class SqliteLedger:
 
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:
-        return await self._read(_tier_of, tenant, user)
+        return await self._read(reads.tier_of, tenant, user)
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
         await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
@@ -309,6 +313,9 @@ class SqliteLedger:
         wanted = Retirement(finished_before, dead_before, keys_before, limit)
         return await self._one(admin.retire, wanted)
 
+    async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
+        return await self._one(admin.purge, Purge(tenant, dead, now, actor))
+
     async def check(self) -> Counts:
         return await self._read(reads.check)
 
@@ -340,10 +347,3 @@ def _outbox(connection: sqlite3.Connection, limit: int) -> list[tuple[int, list[
 def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
     tx.executemany("DELETE FROM outbox WHERE seq = ?", [(item,) for item in items])
     return [None] * len(items)
-
-
-def _tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
-    row = connection.execute(
-        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
-    ).fetchone()
-    return None if row is None else row[0]

@@ -135,8 +135,15 @@ def events(connection: sqlite3.Connection, job_id: str, after: int) -> list[Even
     return [] if found is None else assemble.events(found, written, after)
 
 
-def fate(connection: sqlite3.Connection, job: str) -> str | None:
-    row = connection.execute("SELECT status FROM idempotency WHERE job = ?", (job,)).fetchone()
+def fate(connection: sqlite3.Connection, job: str, tenant: str | None) -> str | None:
+    found = connection.execute("SELECT scope, status FROM idempotency WHERE job = ?", (job,))
+    return assemble.fate(found, tenant)
+
+
+def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
+    row = connection.execute(
+        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
+    ).fetchone()
     return None if row is None else row[0]
 
 

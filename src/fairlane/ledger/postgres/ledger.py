@@ -11,7 +11,17 @@ from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
 from fairlane.ledger.keybook import KeyBook
-from fairlane.ledger.postgres import admin, leases, money, moves, reads, retention, rolls, stamps
+from fairlane.ledger.postgres import (
+    admin,
+    leases,
+    money,
+    moves,
+    outbox,
+    reads,
+    retention,
+    rolls,
+    stamps,
+)
 from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
 from fairlane.ledger.postgres.connect import (
@@ -22,7 +32,7 @@ from fairlane.ledger.postgres.connect import (
     migrate,
 )
 from fairlane.ledger.postgres.keys import PostgresKeys
-from fairlane.ledger.postgres.reading import Connection, snapshot
+from fairlane.ledger.postgres.reading import snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import submit
 from fairlane.ledger.postgres.transaction import Transaction
@@ -219,10 +229,10 @@ class PostgresLedger:
         return await self._read(reads.starts, since, ranks)
 
     async def outbox(self, limit: int) -> list[tuple[int, list[str]]]:
-        return await self._read(_outbox, limit)
+        return await self._read(outbox.rows, limit)
 
     async def clear_outbox(self, seqs: Sequence[int]) -> None:
-        await self._writer.write(_clear_outbox, seqs)
+        await self._writer.write(outbox.clear, seqs)
         self._writer.forget(seqs)
 
     # --- reads -------------------------------------------------------------------------------
@@ -341,13 +351,3 @@ class PostgresLedger:
             raise SetupError("the ledger is closed")
         async with self._pool.acquire() as connection:
             return await query(connection, *args)
-
-
-async def _outbox(connection: Connection, limit: int) -> list[tuple[int, list[str]]]:
-    found = await connection.fetch("SELECT seq, jobs FROM outbox ORDER BY seq LIMIT $1", limit)
-    return [(seq, jobs) for seq, jobs in found]
-
-
-async def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
-    await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", list(items))
-    return [None] * len(items)

@@ -57,6 +57,11 @@ class Proxy:
         self._refusing = True
         self.cut()
 
+    def lead_to(self, server_url: str) -> None:
+        """Every connection breaks; new ones are to that server."""
+        self._server_url = urlsplit(server_url)
+        self.cut()
+
     def go_on(self) -> None:
         """All is well again. Connections that lost a reply break: the next would answer nothing
         that was asked."""

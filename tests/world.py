@@ -43,8 +43,9 @@ class World:
         settings: Catalog,
         path: Path,
         connection: type[sqlite3.Connection] = sqlite3.Connection,
+        where: stores.Stores | None = None,
     ) -> None:
-        self.settings, self.path, self.connection = settings, path, connection
+        self.settings, self.path, self.connection, self._where = settings, path, connection, where
         self.clock = ManualClock()
         self.starts = 0
         self.engine: Engine
@@ -58,7 +59,8 @@ class World:
 
     async def start(self) -> None:
         self.starts += 1  # each life makes ids of its own, also without time in between
-        engine = await stores.present.open(
+        where = self._where or stores.present
+        engine = await where.open(
             self.settings, self.path, self.clock, self.starts, self.connection
         )
         self.engine = await engine.__aenter__()

@@ -24,6 +24,10 @@ class Clock(Protocol):
     def steady(self) -> bool:
         """Whether the time can be trusted to judge others by."""
 
+    def machine(self) -> int:
+        """The machine's own time, by which one sees that something took long. Stands still where
+        time is only moved."""
+
     async def sleep(self, duration: int) -> None:
         """Returns when `duration` microseconds of this clock have passed."""
 
@@ -45,6 +49,9 @@ class SystemClock:
 
     def steady(self) -> bool:
         return True
+
+    def machine(self) -> int:
+        return time.monotonic_ns() // 1000
 
     async def sleep(self, duration: int) -> None:
         await asyncio.sleep(duration / SECOND)
@@ -71,6 +78,9 @@ class ManualClock:
 
     def steady(self) -> bool:
         return True
+
+    def machine(self) -> int:
+        return 0
 
     async def sleep(self, duration: int) -> None:
         if duration <= 0:

@@ -8,19 +8,23 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from fairlane.errors import FairlaneError, Refused, StaleLease, WrongState
-from fairlane.ledger.shapes import Accepted, Replayed, Settled
+from fairlane.ledger.postgres.admin import CHANGES_LOCK
+from fairlane.ledger.shapes import Accepted, Replayed, Settled, Unconfirmed
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
-from fairlane.model.lease import Lease
+from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
+from fairlane.policy.admission import Quota
 from fairlane.servers import Databases
 from tests import stores
+from tests.ledger_items import confirmation, submission, with_cells
 from tests.world import World, catalog
 
 
@@ -38,6 +42,30 @@ async def two_worlds(settings: Catalog, path: Path) -> AsyncIterator[tuple[World
     async with one, two:
         two.clock.advance(one.clock.now() - two.clock.now())
         yield one, two
+
+
+@asynccontextmanager
+async def beside(world: World) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of somebody else to the same database."""
+    assert isinstance(stores.present, stores.PostgresAndMemory)
+    url = await stores.present.database(world.path)
+    connection = await asyncpg.connect(url, server_settings={"search_path": "fairlane"})
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def until_waiting(connection: asyncpg.Connection, number: int) -> None:
+    """Returns when so many transactions wait for a lock."""
+    while (await connection.fetchval(WAITING)) < number:
+        pass
+
+
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 
 
 async def claims(*worlds: World, n: int = 100) -> list[Lease]:
@@ -67,7 +95,7 @@ async def test_one_key_in_two_processes_is_one_job(tmp_path: Path) -> None:
             outcomes = await asyncio.gather(*(world.engine.submit(job) for world in worlds))
             assert len({outcome.job for outcome in outcomes}) == 1
             assert {type(outcome) for outcome in outcomes} == {Accepted, Replayed}
-        assert await worlds[0].engine.count(State.QUEUED) == 30
+        assert await worlds[0].engine.count(State.QUEUED) == 10
 
 
 async def test_the_last_places_of_a_quota_go_to_one_of_two_processes(tmp_path: Path) -> None:
@@ -85,6 +113,40 @@ async def test_the_last_places_of_a_quota_go_to_one_of_two_processes(tmp_path: P
             outcomes = [outcome for (outcome,) in found]
             assert sum(isinstance(outcome, Accepted) for outcome in outcomes) == 5
             assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 5
+
+
+async def test_a_submit_that_runs_beside_itself_is_accepted_by_both(tmp_path: Path) -> None:
+    """I6: both wait for the last place of their user, and need only one."""
+    async with two_worlds(catalog(), tmp_path / "ledger.db") as worlds, beside(worlds[0]) as other:
+        item = submission(worlds[0], user="ada", quota=Quota(pending=1))
+        await other.execute("SELECT pg_advisory_lock(hashtextextended($1, 7))", item.who)
+        submits = [asyncio.create_task(each.engine.core.ledger.submit([item])) for each in worlds]
+        await until_waiting(other, 2)
+        await other.execute("SELECT pg_advisory_unlock_all()")
+        for written in await asyncio.gather(*submits):
+            assert written.outcomes == [Accepted(item.id)]
+        assert await worlds[0].engine.count(State.QUEUED) == 1
+
+
+async def test_a_fan_out_that_is_submitted_beside_itself_is_accepted_by_both(
+    tmp_path: Path,
+) -> None:
+    """I6: nothing is counted, so both look for it and write it at the same moment."""
+    async with (
+        two_worlds(catalog(), tmp_path / "ledger.db") as worlds,
+        beside(worlds[0]) as other,
+        beside(worlds[0]) as watcher,
+    ):
+        item = with_cells(submission(worlds[0]), worlds[0], 2)
+        async with other.transaction():
+            await other.execute("LOCK TABLE jobs IN SHARE MODE")
+            submits = [
+                asyncio.create_task(each.engine.core.ledger.submit([item])) for each in worlds
+            ]
+            await until_waiting(watcher, 2)
+        for written in await asyncio.gather(*submits):
+            assert written.outcomes == [Accepted(item.id)]
+        assert await worlds[0].engine.count(State.QUEUED) == 1
 
 
 async def test_the_last_places_of_the_queue_are_counted_exactly(tmp_path: Path) -> None:
@@ -129,6 +191,62 @@ async def test_two_indexes_never_exceed_a_limit(tmp_path: Path) -> None:
                 await two.engine.core.index.drop([lease.token], two.clock.now())
             await know_the_same(one, two)
         await one.healthy()
+
+
+async def test_claims_wait_for_the_pools_of_a_batch_in_one_order(tmp_path: Path) -> None:
+    """Two batches that name the same pools in other orders never wait for each other: who waits
+    for the first holds no other."""
+    settings = catalog(Service("apple", limit=1), Service("berry", limit=1))
+    async with World(settings, tmp_path / "ledger.db") as world, beside(world) as other:
+        jobs = [await world.submit("berry"), await world.submit("apple")]
+        berry, apple = [
+            confirmation(world, await world.job(job), [Slot(f"svc:{name}", n)])
+            for job, name, n in zip(jobs, ("berry", "apple"), (1, 2), strict=True)
+        ]
+        lock = "SELECT pg_advisory_lock(hashtextextended($1, 9))"
+        await other.execute(lock, "svc:apple")
+        claim = asyncio.create_task(world.engine.core.ledger.confirm([berry, apple]))
+        await until_waiting(other, 1)
+        assert await other.fetchval(lock.replace("pg_", "pg_try_"), "svc:berry")
+        await other.execute("SELECT pg_advisory_unlock_all()")
+        granted, refused = (await claim).outcomes
+        assert isinstance(granted, Lease)
+        assert isinstance(refused, Unconfirmed)  # above the limit
+
+
+async def test_a_pool_that_has_drained_is_claimed_from_at_once(tmp_path: Path) -> None:
+    """A lowered limit makes claims count one by one, until nothing above it runs."""
+    settings = catalog(Service("work", limit=3))
+    async with World(settings, tmp_path / "ledger.db") as world, beside(world) as other:
+        await world.submit_all([NewJob("work")] * 4)
+        leases = await world.claim(3)
+        await world.engine.change("services", "work", "limit", 1)
+        await world.engine.sweep()
+        assert not await world.claim(1)
+        for lease in leases:
+            await world.engine.complete(lease)
+        await world.engine.sweep()
+        await other.execute("SELECT pg_advisory_lock(hashtextextended($1, 9))", "svc:work")
+        async with asyncio.timeout(10):  # nobody lets go
+            await world.claim_one()
+        await world.healthy()
+
+
+async def test_a_limit_set_while_a_job_ends_leaves_no_slot_behind(tmp_path: Path) -> None:
+    """I10: the limit counts the job as running, and its ending waits for the limit."""
+    async with World(catalog(Service("work")), tmp_path / "ledger.db") as world:
+        await world.submit()
+        lease = await world.claim_one()
+        async with beside(world) as other:
+            await other.execute("SELECT pg_advisory_lock($1)", CHANGES_LOCK)
+            change = asyncio.create_task(world.engine.change("services", "work", "limit", 1))
+            await until_waiting(other, 1)  # its slots are written
+            ending = asyncio.create_task(world.engine.complete(lease))
+            await until_waiting(other, 2)
+            await other.execute("SELECT pg_advisory_unlock_all()")
+            await asyncio.gather(change, ending)
+        assert not await world.engine.core.ledger.slots()
+        await world.healthy()
 
 
 async def test_the_last_two_cells_end_their_parent_once(tmp_path: Path) -> None:

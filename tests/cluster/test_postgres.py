@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from fairlane.clock import ManualClock
 from fairlane.compose import shared
+from fairlane.engine import Engine
 from fairlane.errors import LedgerTooNew, SetupError
 from fairlane.ledger.postgres import PostgresLedger
-from fairlane.ledger.shapes import Settled
+from fairlane.ledger.postgres.connect import connect
+from fairlane.ledger.postgres.quick import SETTLE
+from fairlane.ledger.postgres.settle import settle
+from fairlane.ledger.postgres.writer import Writer
+from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
-from fairlane.model.state import State
+from fairlane.model.lease import Lease
+from fairlane.model.service import Service
 from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Postgres
+from tests.ledger_items import completion
 from tests.proxy import Proxy
 from tests.world import catalog
-
-
-@pytest.fixture(scope="module")
-def durable_server() -> Iterator[Postgres]:
-    with Postgres(fsync=True) as server:
-        yield server
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg"])
@@ -84,34 +85,35 @@ async def test_nobody_can_rewrite_the_audit_or_the_credits(postgres_server: Data
         await connection.close()
 
 
-async def test_a_commit_whose_answer_is_lost_happens_once(durable_server: Postgres) -> None:
-    """I6: submit, claim and settle, each run again because nobody heard the server's answer."""
-    url = await durable_server.new_database()
+async def still(settings: Catalog, url: str) -> Engine:
+    """One of several engines that do nothing by themselves."""
+    clock = ManualClock()
+    return await shared(settings, url, clock=clock, sweeping=False, unsafe=True, alone=False)
+
+
+@pytest.mark.parametrize("setting", ["rate", "limit"])
+async def test_a_change_whose_answer_is_lost_leaves_later_ones_as_they_are(
+    postgres_server: Databases, setting: str
+) -> None:
+    """I11: whoever runs a change again follows what others have changed since, also the same."""
+    url = await postgres_server.new_database()
+    settings = catalog(Service("work", limit=5, rate=50))
     async with (
         Proxy(url) as proxy,
-        await shared(catalog(), proxy.url, sweeping=False) as engine,
+        await still(settings, proxy.url) as one,
+        await still(settings, url) as two,
     ):
-        proxy.drop_replies(after=b"work")  # in what is sent, not in the statement
-        submit = asyncio.create_task(engine.submit(NewJob("work")))
+        proxy.drop_replies(after=b"COMMIT")
+        change = asyncio.create_task(one.change("services", "work", "limit", 3))
         await proxy.dropped()
+        await two.change("services", "work", setting, 7)
         proxy.go_on()
-        job = (await submit).job
-        assert await engine.count(State.QUEUED) == 1
-
-        proxy.drop_replies(after=job.encode())
-        claim = asyncio.create_task(engine.claim(Worker("w"), 1))
-        await proxy.dropped()
-        proxy.go_on()
-        (lease,) = await claim
-        assert (lease.job, lease.attempt) == (job, 1)
-
-        proxy.drop_replies(after=lease.token.encode())
-        settle = asyncio.create_task(engine.complete(lease, "done"))
-        await proxy.dropped()
-        proxy.go_on()
-        assert isinstance(await settle, Settled)
-        assert len(await engine.attempts(job)) == 1
-        assert not any(await engine.check())
+        await change
+        there, here = (engine.core.catalog.service("work") for engine in (two, one))
+        assert getattr(there, setting) == 7
+        assert here == there
+        assert one.core.settings == two.core.settings
+        assert len(await one.audit()) == 2
 
 
 async def test_what_was_accepted_survives_the_servers_death(durable_server: Postgres) -> None:
@@ -137,3 +139,30 @@ async def test_what_was_accepted_survives_the_servers_death(durable_server: Post
         assert (await engine.submit(NewJob("work"))).job
         found = await engine.core.ledger.jobs(accepted)
         assert set(accepted) == set(found)
+
+
+async def test_a_write_that_takes_too_long_is_not_tried_again(postgres_server: Databases) -> None:
+    """Whoever calls hears after one timeout, not after several."""
+    url = await postgres_server.new_database()
+    async with await shared(catalog(), url, sweeping=False, unsafe=True) as engine:
+        await engine.submit(NewJob("work"))
+        (lease,) = await engine.claim(Worker("w"), 1)
+        assert await tries_of_a_settle_without_an_answer(url, lease) <= 1
+        await engine.complete(lease)
+
+
+async def tries_of_a_settle_without_an_answer(url: str, lease: Lease) -> int:
+    """How often it is sent while somebody else holds the job's row."""
+    pool, holder = await connect(url, most=1), await asyncpg.connect(url)
+    sent: list[str] = []
+    async with pool.acquire() as connection:
+        connection.add_query_logger(lambda record: sent.append(record.query))
+    try:
+        async with holder.transaction():
+            await holder.execute("SELECT 1 FROM fairlane.jobs FOR UPDATE")
+            with pytest.raises(TimeoutError):
+                await Writer(pool, longest=0.3).write(settle, [completion(lease, lease.started_at)])
+    finally:
+        await holder.close()
+        await pool.close()
+    return sent.count(SETTLE)

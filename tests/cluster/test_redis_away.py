@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fairlane.compose import cluster
+from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
@@ -48,6 +49,39 @@ async def test_an_index_that_was_wiped_is_rebuilt_from_the_ledger(
             await engine.rebuild()
             leases = await engine.claim(Worker("w"), 10)
             assert [lease.job for lease in leases] == jobs
+
+
+async def test_every_move_and_every_report_counts_while_redis_is_away(
+    postgres_server: Databases,
+) -> None:
+    """I26: whoever cancels, skips, replays, reports a failure of any kind or changes a limit hears
+    that it was done; the index learns it when it is back."""
+    database = await postgres_server.new_database()
+    with Redis() as redis:
+        queue = await cluster(catalog(), database, redis.url, sweeping=False, unsafe=True)
+        async with queue as engine:
+            await engine.add_credits("ann", 1000, "gift")
+            request = NewJob("work", user="ann")
+            jobs = [(await engine.submit(request)).job for _ in range(len(Fault) + 3)]
+            leases = await engine.claim(Worker("w"), len(Fault) + 1)
+            await engine.fail(leases[0], Fault.INVALID_INPUT)
+            redis.kill()
+            for lease, fault in zip(leases[1:], Fault, strict=True):
+                await engine.fail(lease, fault)
+            await engine.replay(leases[0].job)
+            await engine.cancel(jobs[-2])
+            await engine.skip(jobs[-1])
+            await engine.change("services", "work", "limit", 1)
+            seen = await engine.view(jobs[-1])
+            assert (seen.job.state, seen.position) == (State.QUEUED, None)
+            redis.start()
+            await engine.sweep()
+            (first,) = await engine.claim(Worker("w"), 5)
+            assert first.job == jobs[-1], "the one that has paid, and no more than the limit"
+            await engine.complete(first)
+            (second,) = await engine.claim(Worker("w"), 5)
+            assert second.job == leases[0].job
+            assert not any(await engine.check())
 
 
 async def test_a_replica_that_lags_behind_takes_over_through_sentinels(

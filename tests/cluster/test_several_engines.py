@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import compose
-from fairlane.errors import LedgerInUse
+from fairlane.errors import LedgerInUse, SetupError
 from fairlane.model.catalog import Catalog
 from fairlane.model.event import Event
 from fairlane.model.job import NewJob
@@ -149,6 +149,17 @@ async def test_the_last_start_with_another_file_decides_for_all(
             known = one.engine.core.catalog.services
             assert (known["work"].limit, known["other"].limit) == (5, 3)
     assert "other settings" in caplog.text
+
+
+async def test_a_file_without_a_service_that_jobs_need_is_refused(tmp_path: Path) -> None:
+    """Those who are there go on: what one process does not know does not become the rule."""
+    both = catalog(Service("work"), Service("other"))
+    async with worlds(tmp_path / "ledger.db", both) as (one,):
+        job = await one.submit("other")
+        with pytest.raises(SetupError, match="other"):
+            await World(LIMITED, tmp_path / "ledger.db").__aenter__()
+        await one.engine.sweep()
+        assert [lease.job for lease in await one.claim()] == [job]
 
 
 async def test_a_listener_hears_of_what_another_process_does(tmp_path: Path) -> None:

@@ -43,6 +43,24 @@ async def test_a_users_own_quota_goes_before_the_tiers(tmp_path: Path) -> None:
         assert caught.value.limit == 2
 
 
+async def test_a_users_own_quota_holds_for_resumed_jobs_too(tmp_path: Path) -> None:
+    """I13: tighter or wider than the tier's."""
+    tiers = type(TIERS)([replace(tier, pending=2) for tier in TIERS.all])
+    settings = catalog(Service("work", max_wait=60), tiers=tiers)
+    async with World(settings, tmp_path / "ledger.db") as world:
+        failed = [await world.submit(user="ada") for _ in range(2)]
+        await world.pass_time(61)
+        await world.engine.set_quota("ada", pending=1)
+        await world.submit(user="ada")
+        with pytest.raises(Refused) as caught:
+            await world.engine.resume(failed[0])
+        assert (caught.value.code, caught.value.limit) == ("too_many_pending", 1)
+        await world.engine.set_quota("ada", pending=3)
+        for job in failed:
+            await world.engine.resume(job)
+        await world.healthy()
+
+
 async def test_every_change_is_kept_with_before_and_after(tmp_path: Path) -> None:
     async with World(catalog(Service("work", limit=1)), tmp_path / "ledger.db") as world:
         await world.engine.set_tier("ada", "low")

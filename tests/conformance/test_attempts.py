@@ -265,6 +265,23 @@ async def test_work_of_a_vanished_worker_is_claimable_within_its_lease_and_three
         assert (await world.claim_one()).job == job
 
 
+async def test_the_back_off_of_a_vanished_worker_begins_when_its_lease_ends(tmp_path: Path) -> None:
+    """I4: not when somebody notices: two seconds after the lease the job can start, if it was taken
+    back by then."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        await world.pass_time(20)
+        for late in (0, 0.9, 60):
+            job = await world.submit()
+            lease = await world.claim_one()
+            await world.pass_time(15 + late)
+            found = await world.job(job)
+            assert found.state is State.QUEUED
+            assert max(world.clock.now(), lease.lease_until + 1_600_000) <= found.ready_at
+            assert found.ready_at <= max(world.clock.now(), lease.lease_until + 2 * SECOND)
+            await world.pass_time(2)
+            await world.engine.complete(await world.claim_one())
+
+
 async def test_a_timeout_grows_by_half_up_to_four_times(tmp_path: Path) -> None:
     """I18: 100, 150, 225, 337.5, 400, 400 s: bounded growth, only after a timeout."""
     async with World(catalog(work(max_attempts=8)), tmp_path / "ledger.db") as world:

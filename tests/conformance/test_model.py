@@ -385,13 +385,16 @@ class Queue(RuleBasedStateMachine):
         ready_at = await self.retry_time(lease, fault, settled.state)
         self.model.failed(lease, fault, Outcome.FAILED, ready_at, closed=closed)
 
-    async def retry_time(self, lease: Lease, fault: Fault, state: State) -> int | None:
+    async def retry_time(
+        self, lease: Lease, fault: Fault, state: State, ended_at: int | None = None
+    ) -> int | None:
         if state is not State.QUEUED:
             return None
         ready_at = (await self.world.job(lease.job)).ready_at
-        assert ready_at >= self.now + delay(lease.attempt, 999), "back again too soon"
+        soonest, latest = [(ended_at or self.now) + delay(lease.attempt, n) for n in (999, 0)]
+        assert ready_at >= max(self.now, soonest), "back again too soon"
         if fault is not Fault.UNAVAILABLE:
-            assert ready_at <= self.now + delay(lease.attempt, 0), "back again too late"
+            assert ready_at <= max(self.now, latest), "back again too late"
         return ready_at
 
     @precondition(something_runs)
@@ -630,7 +633,7 @@ class Queue(RuleBasedStateMachine):
         out_of_time = self.now >= lease.deadline
         fault = Fault.TIMEOUT if out_of_time else Fault.TRANSIENT
         (state,) = self.model.after_failure(job, fault)
-        ready_at = await self.retry_time(lease, fault, state)
+        ready_at = await self.retry_time(lease, fault, state, job.lease_until)
         outcome = Outcome.TIMEOUT if out_of_time else Outcome.LOST
         self.model.failed(lease, fault, outcome, ready_at, closed=False)
 

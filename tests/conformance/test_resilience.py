@@ -247,6 +247,19 @@ async def test_an_idle_worker_does_not_spin_after_a_rates_minute(tmp_path: Path)
         assert picks.look_again_at > core.now()
 
 
+async def test_an_idle_worker_does_not_oversleep_a_job_that_comes_later(tmp_path: Path) -> None:
+    """I4: a retry, or a delayed job, that is put in line while workers sleep starts at its time and
+    not when one of them would have looked again."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        waiting = asyncio.create_task(world.engine.claim(Worker("w"), 1, wait=60))
+        await until_idle(world, 1)
+        job = await world.submit(run_at=world.clock.now() + 2 * SECOND)
+        await until_idle(world, 1)
+        world.clock.advance(2 * SECOND)
+        (lease,) = await asyncio.wait_for(waiting, 10)
+        assert (lease.job, lease.started_at) == (job, world.clock.now())
+
+
 async def until_idle(world: World, waiting: int) -> None:
     """Let the polls come to rest."""
     for _ in range(1000):

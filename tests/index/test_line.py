@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.connection import AbstractConnection
 
 from fairlane.index.redis.line import Line, Word
 from fairlane.index.redis.together import MOST, Together
@@ -48,6 +49,35 @@ async def test_a_lost_connection_is_heard_by_all_and_made_anew(line: Line) -> No
     answers = await asyncio.gather(*[line.ask(*each) for each in questions], return_exceptions=True)
     assert isinstance(answers[1], exceptions.ConnectionError)
     assert await line.ask("ECHO", "again") == b"again"
+
+
+async def test_what_cannot_be_sent_takes_nobody_elses_answer(line: Line) -> None:
+    answers = await asyncio.gather(
+        line.ask("ECHO", "first"),
+        line.ask("ECHO", "\ud800"),
+        line.ask("ECHO", "last"),
+        return_exceptions=True,
+    )
+    assert [answers[0], answers[2]] == [b"first", b"last"]
+    assert isinstance(answers[1], Exception)
+
+
+async def test_a_server_that_takes_no_connection_is_tried_once_for_all_who_wait() -> None:
+    pool = Refusing(max_connections=1)
+    line = Line(pool, 5)
+    answers = await asyncio.gather(*[line.ask("PING") for _ in range(10)], return_exceptions=True)
+    assert all(isinstance(answer, exceptions.ConnectionError) for answer in answers)
+    assert pool.attempts == 1
+    await line.close()
+
+
+class Refusing(BlockingConnectionPool):
+    attempts = 0
+
+    async def get_connection(self, *_: object, **__: object) -> AbstractConnection:
+        self.attempts += 1
+        await asyncio.sleep(0)
+        raise exceptions.ConnectionError("nobody is there")
 
 
 # --- calls made together -----------------------------------------------------------------------

@@ -223,7 +223,7 @@ async def test_a_server_that_is_away_is_not_ready_and_then_it_is(tmp_path: Path)
 
 def permissions() -> list[str]:
     """What the documentation allows the index to do."""
-    page = (Path(__file__).parents[2] / "docs/decisions/0006-redis.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/decisions/0007-redis.md").read_text("utf-8")
     words = page.partition("ACL SETUSER fairlane ")[2].partition("```")[0].split()
     return [word for word in words if not word.startswith(">")]
 

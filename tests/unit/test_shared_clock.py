@@ -33,14 +33,19 @@ class Process:
     """Its wall clock can be set, and its machine can stand still."""
 
     def __init__(self, database: Database, wall: int) -> None:
-        self._database, self.ahead, self.behind = database, wall, 0
-        self.clock = SharedClock(database.read, database.write, self._monotonic, self._wall)
+        self._database, self.ahead, self.behind, self.slept = database, wall, 0, 0
+        self.clock = SharedClock(
+            database.read, database.write, self._monotonic, self._wall, self._boot
+        )
 
     def _monotonic(self) -> int:
         return (77 * SECOND + self._database.passed - self.behind) * 1000
 
     def _wall(self) -> int:
         return (START + self._database.passed - self.behind + self.ahead) * 1000
+
+    def _boot(self) -> int:
+        return self._monotonic() + self.slept * 1000
 
     async def start(self) -> Process:
         await self.clock.start()
@@ -91,6 +96,18 @@ async def test_time_goes_on_when_the_databases_clock_is_set() -> None:
             assert process.clock.steady()
 
 
+async def test_a_clock_that_database_and_process_share_may_be_set() -> None:
+    """I31: both stand on one machine, whose time is set, and set back."""
+    for jump in (HOUR, -HOUR):
+        database = Database()
+        process = await database.process().start()
+        await pass_time(database, 20 * SECOND, process)
+        for ahead in (jump, 0):
+            database.ahead = process.ahead = ahead
+            await pass_time(database, 20 * SECOND, process)
+            assert abs(process.error()) < SECOND // 10
+
+
 async def test_who_starts_while_the_databases_clock_is_wrong_judges_nobody_yet() -> None:
     """I31: until the others have said how late it is."""
     database = Database()
@@ -111,7 +128,7 @@ async def test_a_machine_that_stood_still_takes_the_time_over() -> None:
     asleep = await database.process().start()
     await pass_time(database, 20 * SECOND, *here, asleep)
     database.passed += 60 * SECOND
-    asleep.behind, asleep.ahead = 60 * SECOND, 60 * SECOND  # its wall clock is right again
+    asleep.behind, asleep.slept = 60 * SECOND, 60 * SECOND
     await pass_time(database, 30 * SECOND, *here, asleep)
     for process in (*here, asleep):
         assert abs(process.error()) < SECOND

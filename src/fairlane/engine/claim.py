@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fairlane.engine.core import Core, sync_pool
+from fairlane.engine.live import tell_index
 from fairlane.engine.rebuild import keep_up
 from fairlane.errors import NotReady
 from fairlane.ids import token
@@ -27,6 +28,7 @@ what is wrong is being put right."""
 confirmation = maker(Confirmation)
 
 PAUSED = "its service is paused"
+OTHER_POOLS = "not the pools it needs"
 
 TRIES = 3
 """Rounds of proposals that were all refused before a claim comes back empty-handed."""
@@ -155,7 +157,10 @@ async def heal(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> N
         await core.index.mend(proposal.entry, truth, now)
     for pool in sorted({pool for _, refusal in refused for pool in refusal.pools}):
         await sync_pool(core, pool)
-    if any(refusal.reason in ("another epoch", PAUSED) for _, refusal in refused):
+    reasons = {refusal.reason for _, refusal in refused}
+    if OTHER_POOLS in reasons:
+        await tell_index(core)
+    if {"another epoch", PAUSED} & reasons:
         await _keep_up(core)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fairlane.clock import Clock
 from fairlane.engine.terms import TermsBook
 from fairlane.engine.watch import Watchers
+from fairlane.errors import UnknownName
 from fairlane.ids import Ids
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
@@ -17,12 +18,16 @@ from fairlane.ledger.shapes import Stamp
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band, Job, fair_user
+from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_COST, Average
 from fairlane.policy.eta import Calibration
 
 SLOT_READS = 3
+
+AT_ONCE = 1_000
+"""Jobs told to the index in one call: others are served in between."""
 
 
 @dataclass(slots=True)
@@ -46,6 +51,7 @@ class Core:
     calibrations: dict[tuple[str, str], Calibration] = field(default_factory=dict)
     predictions: dict[str, tuple[int, int]] = field(default_factory=dict)
     reached_since: int = 0
+    touched: int = 0
     draining: set[str] = field(default_factory=set)
     rebuilding: asyncio.Lock = field(default_factory=asyncio.Lock)
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -66,6 +72,13 @@ class Core:
     def stamp(self) -> str:
         """What a confirmation of this process has to agree with in the ledger."""
         return str(Stamp(self.epoch, self.settings))
+
+    def service(self, name: str) -> Service:
+        """What is configured for it; plain rules for one that no longer is."""
+        try:
+            return self.catalog.service(name)
+        except UnknownName:
+            return Service(name)
 
     def now(self) -> int:
         return self.clock.now()
@@ -92,6 +105,11 @@ class Core:
 async def publish(core: Core, jobs: Sequence[str]) -> None:
     """Tell the index what the ledger says about these jobs now. Any number of times, in any
     order: nothing old comes back."""
+    for start in range(0, len(jobs), AT_ONCE):
+        await _publish(core, jobs[start : start + AT_ONCE])
+
+
+async def _publish(core: Core, jobs: Sequence[str]) -> None:
     found = await core.ledger.jobs(jobs)
     queued = [job for job in found.values() if job.state is State.QUEUED and not job.fan_out]
     gone = [(job.id, job.rev) for job in found.values() if job.state is not State.QUEUED]

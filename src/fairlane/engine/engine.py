@@ -73,6 +73,7 @@ class Engine:
         """Ready when it returns: limits written, index built from the ledger."""
         core = self.core
         core.reached_since = core.now()
+        core.touched = core.clock.machine()
         try:
             await live.start(core)
             await join(core)

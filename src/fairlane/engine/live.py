@@ -6,17 +6,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from fairlane.engine.core import Core, sync_pool
-from fairlane.errors import InvalidInput, UnknownName
-from fairlane.ledger.shapes import PoolLimit, Setting, SettingChange
+from fairlane.engine.needs import Needs
+from fairlane.errors import InvalidInput, NotReady, UnknownName
+from fairlane.ledger.shapes import PoolLimit, Setting, SettingChange, Stamp, Superseded
 from fairlane.model.catalog import Catalog
 from fairlane.model.catalog_text import catalog_of, catalog_text
 from fairlane.model.job import Json
 from fairlane.model.service import Pool
 
 log = logging.getLogger("fairlane")
+
+PAGE = 2_000
 
 KINDS = {"services": ("limit", "rate", "paused"), "providers": ("limit", "rate")}
 
@@ -39,9 +43,12 @@ async def _change(core: Core, path: str, value: Json, in_file: Json, actor: str)
         while True:
             catalog = changed(core.catalog, path, value)
             change = SettingChange(path, value, in_file, core.now(), actor)
-            if await _hold(core, catalog, core.settings, change):
+            outcome = await _hold(core, catalog, core.settings, change)
+            if isinstance(outcome, Stamp):
                 return
             await _follow(core)
+            if isinstance(outcome, Superseded):
+                return  # it was made, and is part of what was made after it, or was undone
 
 
 async def start(core: Core) -> None:
@@ -54,7 +61,10 @@ async def start(core: Core) -> None:
                 catalog = catalog_of(known.catalog)
             else:
                 catalog = with_changes(core.file, known.changes)
-            if await _hold(core, catalog, known.stamp.settings):
+                needs = Needs(catalog)
+                async for page in core.ledger.live(PAGE):
+                    needs.check(page)
+            if await _hold(core, catalog, known.stamp.settings) is not None:
                 return
 
 
@@ -74,16 +84,16 @@ async def _follow(core: Core) -> None:
 
 async def _hold(
     core: Core, catalog: Catalog, over: int, change: SettingChange | None = None
-) -> bool:
-    """These settings hold from now on, in the ledger and then in the index. False if others have
-    been written meanwhile."""
+) -> Stamp | Superseded | None:
+    """These settings hold from now on, in the ledger and then in the index; unless others have been
+    written meanwhile, over what was there (None) or over this change (Superseded)."""
     texts = catalog_text(catalog), catalog_text(core.file)
-    stamp = await core.ledger.set_pools(_limits(catalog), *texts, over, change)
-    if stamp is None:
-        return False
-    core.adopt(catalog, stamp.settings)
-    await tell_index(core)
-    return True
+    outcome = await core.ledger.set_pools(_limits(catalog), *texts, over, change)
+    if isinstance(outcome, Stamp):
+        core.adopt(catalog, outcome.settings)
+        with suppress(NotReady):  # it holds; an index that is away is told by whoever keeps up
+            await tell_index(core)
+    return outcome
 
 
 async def tell_index(core: Core) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from fairlane.engine.core import Core, publish
 from fairlane.engine.views import get, view
-from fairlane.errors import FairlaneError, InvalidInput
+from fairlane.errors import FairlaneError, InvalidInput, NotReady
 from fairlane.ids import token
 from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Request, Skipped
@@ -28,11 +29,12 @@ async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> No
     (ended,) = written.outcomes
     if isinstance(ended, FairlaneError):
         raise ended
-    await core.index.take([(each.job, each.rev) for each in ended])
     freed = [Freed(each.token, None, each.kept) for each in ended if each.token is not None]
-    if freed:
-        await core.index.free(freed, core.now())
-    core.ledger.published(written.receipts)
+    with suppress(NotReady):  # an index that is away learns it from the outbox, and by looking
+        await core.index.take([(each.job, each.rev) for each in ended])
+        if freed:
+            await core.index.free(freed, core.now())
+        core.ledger.published(written.receipts)
     core.watchers.tell(each.job for each in ended)
     await _tell_parent(core, job)
 
@@ -44,8 +46,9 @@ async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str |
     (reopened,) = written.outcomes
     if isinstance(reopened, FairlaneError):
         raise reopened
-    await publish(core, reopened.jobs)
-    core.ledger.published(written.receipts)
+    with suppress(NotReady):
+        await publish(core, reopened.jobs)
+        core.ledger.published(written.receipts)
     core.watchers.tell([job, *reopened.jobs])
     await _tell_parent(core, job)
     return reopened.jobs
@@ -69,8 +72,9 @@ async def skip(
     (skipped,) = written.outcomes
     if isinstance(skipped, FairlaneError):
         raise skipped
-    await publish(core, [job])
-    core.ledger.published(written.receipts)
+    with suppress(NotReady):
+        await publish(core, [job])
+        core.ledger.published(written.receipts)
     core.watchers.tell([job])
     return skipped
 

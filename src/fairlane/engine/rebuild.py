@@ -7,13 +7,13 @@ from contextlib import suppress
 
 from fairlane.engine import live
 from fairlane.engine.core import Core, publish
+from fairlane.engine.needs import Needs
 from fairlane.errors import NotReady, UnknownName
 from fairlane.ids import token
 from fairlane.index.index import Held
 from fairlane.ledger.shapes import Stamp, Turn
 from fairlane.model.job import Job
 from fairlane.model.state import State
-from fairlane.model.step import Plan
 from fairlane.policy.aging import HOLD_AFTER
 
 PAGE = 2_000
@@ -119,20 +119,17 @@ async def _load(core: Core, life: str) -> None:
     ranks = {name: rank for rank, name in enumerate(tiers.names)}
     starts = await core.ledger.starts(core.now() - longest, ranks)
     await core.index.load_starts(life, starts)
-    slots = await core.ledger.slots()
-    await core.index.load_slots(life, [(row.slot, row.token) for row in slots])
-    checked: set[tuple[Plan, int]] = set()
+    needs = Needs(core.catalog)
     async for page in core.ledger.live(PAGE):
-        for job in page:
-            if (job.plan, job.step) not in checked:
-                checked.add((job.plan, job.step))
-                for step in job.plan[job.step :]:
-                    core.catalog.service(step.service)
+        needs.check(page)
         await core.index.load(
             life,
             [core.entry(job) for job in page if job.state is State.QUEUED],
             [held(core, job) for job in page if job.token is not None],
         )
+    # Read last: whoever holds a slot now was running then, so somebody looks after it.
+    slots = await core.ledger.slots()
+    await core.index.load_slots(life, [(row.slot, row.token) for row in slots])
 
 
 def held(core: Core, job: Job) -> Held:

@@ -42,7 +42,7 @@ class Done(NamedTuple):
 
 class Failed(NamedTuple):
     """The step failed. `closed` False = the call may still be running at the service; `retry_after`
-    (µs) is what an unavailable service asked for."""
+    (µs) is what an unavailable service asked for; `ended_at` is when it was over, if not now."""
 
     lease: Lease
     fault: Fault
@@ -50,6 +50,7 @@ class Failed(NamedTuple):
     retry_after: int = 0
     closed: bool = True
     outcome: Outcome = Outcome.FAILED
+    ended_at: int = 0
 
 
 class GivenBack(NamedTuple):
@@ -199,7 +200,7 @@ def _too_large(core: Core, lease: Lease, output: str) -> str | None:
 
 # --- the step failed -----------------------------------------------------------------------------
 def _failed(core: Core, report: Failed, health: Health, now: int) -> Settlement:
-    lease, service = report.lease, core.catalog.service(report.lease.service)
+    lease, service = report.lease, core.service(report.lease.service)
     not_before = max(health.closed_until.get(lease.token, 0), now + report.retry_after)
     verdict = judge(
         Tried(
@@ -247,25 +248,33 @@ async def _service_health(core: Core, reports: Sequence[Report], now: int) -> He
         job = present.get(lease.job)
         if report.fault is Fault.UNAVAILABLE and (job is None or job.token != lease.token):
             continue  # it will be told that it is stale; what it saw is of another time
-        call = Call(lease.service, lease.region, lease.token)
-        if report.fault is Fault.UNAVAILABLE:
-            failure = await core.index.unavailable(call, lease.job, now, report.retry_after)
-            health.closed_until[lease.token] = failure.gate.closed_until
-            health.free.update(failure.forgiven)
-            forgiven.update(failure.forgiven)
-            if failure.free:
-                health.free.add(lease.job)
-        elif report.fault not in (Fault.TIMEOUT, Fault.TRANSIENT):
-            await core.index.answered([call])
+        with suppress(NotReady):  # who is sick is not known then; the result counts all the same
+            forgiven.update(await _tell_health(core, report, health, now))
     settled_now = {report.lease.job for report in reports}
     if forgiven - settled_now:
         await core.ledger.forgive(sorted(forgiven - settled_now))
     return health
 
 
+async def _tell_health(core: Core, report: Failed, health: Health, now: int) -> tuple[str, ...]:
+    """Whom the index forgives their last attempt."""
+    lease = report.lease
+    call = Call(lease.service, lease.region, lease.token)
+    if report.fault is Fault.UNAVAILABLE:
+        failure = await core.index.unavailable(call, lease.job, now, report.retry_after)
+        health.closed_until[lease.token] = failure.gate.closed_until
+        health.free.update(failure.forgiven)
+        if failure.free:
+            health.free.add(lease.job)
+        return failure.forgiven
+    if report.fault not in (Fault.TIMEOUT, Fault.TRANSIENT):
+        await core.index.answered([call])
+    return ()
+
+
 def _retry(report: Failed, verdict: Retry, service: Service, start: int, now: int) -> Settlement:
     lease = report.lease
-    ready_at = start + verdict.delay
+    ready_at = max(now, (report.ended_at or start) + verdict.delay)
     lane = lease.at.lane
     if service.failover and lease.region is not None:
         lane, moved = _elsewhere(service, lane, lease.region)

@@ -4,6 +4,7 @@ guarded in the ledger, so nothing happens twice."""
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from fairlane.engine.core import Core, publish, sync_pool
@@ -14,6 +15,7 @@ from fairlane.index.index import Freed
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.entry import Entry
 from fairlane.model.lease import Lease
+from fairlane.model.service import is_user_pool
 from fairlane.model.state import State
 from fairlane.policy.admission import HOUR
 
@@ -31,6 +33,9 @@ PAGE = 2_000
 OUT_OF_TOUCH = 3 * SECOND
 """A round that comes this late means that the process was away."""
 
+AWAY = 4 * SECOND
+"""Time without an answer of the ledger after which others may not have reached it either."""
+
 FORGET_WORKERS = 86_400 * SECOND
 
 
@@ -41,6 +46,8 @@ async def reap(core: Core) -> int:
     while True:
         now = core.now()
         expired = await core.ledger.expired(now, now - core.reached_since, BATCH)
+        if _was_away(core):
+            return total
         if expired:
             await settle(core, [_gone(lease, now) for lease in expired])
         total += len(expired)
@@ -48,12 +55,32 @@ async def reap(core: Core) -> int:
             return total
 
 
+async def stay_in_touch(core: Core) -> None:
+    """Notice how long the ledger could not be reached, for whatever reason."""
+    await core.ledger.turn()
+    _was_away(core)
+
+
+def _was_away(core: Core) -> bool:
+    """The ledger has just answered. Whether it, or this process, stood still before that."""
+    now, before = core.clock.machine(), core.touched
+    core.touched = now
+    if now - before <= AWAY:
+        return False
+    core.reached_since = core.now()
+    return True
+
+
 def _gone(lease: Lease, now: int) -> Failed:
+    """The back-off began when the lease ended, not when somebody noticed."""
     if now >= lease.deadline:
         message = f"no result after {(lease.deadline - lease.started_at) / SECOND:g} s"
-        return Failed(lease, Fault.TIMEOUT, message, closed=False, outcome=Outcome.TIMEOUT)
-    message = f"worker {lease.worker} was not heard of again"
-    return Failed(lease, Fault.TRANSIENT, message, closed=False, outcome=Outcome.LOST)
+        fault, outcome = Fault.TIMEOUT, Outcome.TIMEOUT
+    else:
+        message = f"worker {lease.worker} was not heard of again"
+        fault, outcome = Fault.TRANSIENT, Outcome.LOST
+    ended_at = min(lease.lease_until, lease.deadline)
+    return Failed(lease, fault, message, closed=False, outcome=outcome, ended_at=ended_at)
 
 
 async def free_slots(core: Core) -> int:
@@ -128,20 +155,29 @@ async def reconcile(core: Core) -> int:
     async for shown in core.index.walk(PAGE):
         suspects = [entry for entry in shown if entry.id not in in_line]
         corrected += await _drop_ghosts(core, suspects)
-    for pool in core.catalog.all_pools():
+    for pool in [*core.catalog.all_pools(), *await _miscounted(core)]:
         corrected += await sync_pool(core, pool)
     return corrected
 
 
+async def _miscounted(core: Core) -> list[str]:
+    """Users of whose running jobs the index does not know the number."""
+    held = Counter(row.slot.pool for row in await core.ledger.slots())
+    held.subtract({use.pool: use.held for use in (await core.index.stats()).pools})
+    return sorted(pool for pool, n in held.items() if n and is_user_pool(pool))
+
+
 async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:
     found = await core.ledger.jobs([job for job, _ in wrong])
+    missing: list[Entry] = []
     for job_id, shown in wrong:
         job = found.get(job_id)
         truth = core.entry(job) if job is not None and job.state is State.QUEUED else None
         if shown is not None:
             await core.index.mend(shown, truth, core.now())
         elif truth is not None:
-            await core.index.put([truth], core.now())
+            missing.append(truth)
+    await core.index.put(missing, core.now())
     return len(wrong)
 
 
@@ -197,12 +233,14 @@ class Sweeper:
 
     async def urgent(self) -> None:
         """One round, meant to run once a second."""
-        core, healthy = self._core, True
+        core, reached = self._core, True
         judging = (reap, free_slots, give_up) if core.clock.steady() else ()
-        for step in (keep_up, *judging, check_held, look_for_news):
-            healthy = await _guarded(step, core) and healthy
-        if not healthy:
+        for step in (stay_in_touch, *judging):
+            reached = await _guarded(step, core) and reached
+        if not reached:
             core.reached_since = core.now()
+        for each in (keep_up, check_held, look_for_news):
+            await _guarded(each, core)
 
     async def patient(self) -> None:
         """One round of the rest, meant to run once a second too."""

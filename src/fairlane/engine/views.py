@@ -83,7 +83,10 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
     job = await get(core, job_id, tenant)
     sent, context = await core.ledger.payload(job_id)
     now = core.now()
-    standing = await core.index.standing(job_id, now) if job.state is State.QUEUED else None
+    standing = None
+    if job.state is State.QUEUED:
+        with suppress(NotReady):  # where it stands is not known then
+            standing = await core.index.standing(job_id, now)
     names = core.catalog.tiers.names
     return View(
         job=job,

@@ -99,7 +99,7 @@ class Index(Protocol):
     # --- what waits --------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
         """Each is in line at its place, or waits for its time, unless the index knows the same or
-        a newer rev. Wakes workers that can run it."""
+        a newer rev. Wakes workers that can run it now or soon."""
 
     async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
         """These (job, rev) are not in line, unless the index knows a newer rev. Held entries are

@@ -31,6 +31,7 @@ from fairlane.ledger.shapes import (
     Stamp,
     Submission,
     SubmitOutcome,
+    Superseded,
     Turn,
     Unconfirmed,
     Unwritten,
@@ -200,11 +201,11 @@ class Ledger(Protocol):
         file: str,
         over: int,
         change: SettingChange | None = None,
-    ) -> Stamp | None:
+    ) -> Stamp | Superseded | None:
         """This catalog, made from this file, holds from now on: exactly these pools are limited,
         and claims under older settings are refused. Running jobs that hold no slot of a pool that
         counts them take one, also above the limit. None if the settings are not those of number
-        `over`."""
+        `over`; Superseded if this change was made before, and others since."""
 
     async def settings(self) -> Settings: ...
 

@@ -241,6 +241,12 @@ class Stamp(NamedTuple):
         return f"{self.life}/{self.settings}"
 
 
+class Superseded(NamedTuple):
+    """A change was made before, and others after it: the settings in force are not its own."""
+
+    stamp: Stamp
+
+
 class Turn(NamedTuple):
     """Rebuilds of the index: a number that every sign of life of a rebuilder raises, and whether
     one is at it."""

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from fairlane.servers.process import Server, ServerFailed, ask, send
 
+MEMORY = Path("/dev/shm")  # noqa: S108 - folders in it have random names
 NOBODY = "65534"
 AS_NOBODY = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}")
 
@@ -59,14 +60,16 @@ class Databases:
 class Postgres(Server, Databases):
     """A private PostgreSQL, on a TCP port and on a Unix socket in its folder.
 
-    `fsync=False` is for throw-away data: such a server says nothing of durability or speed.
+    `fsync=False` is for throw-away data: such a server says nothing of durability or speed. With
+    `in_memory` its files are in the kernel's memory, where such a system has it: they outlive every
+    process, and fsync takes no time.
     """
 
     _at_our_death = signal.SIGQUIT  # the one way out that takes busy children along
 
-    def __init__(self, *, fsync: bool) -> None:
+    def __init__(self, *, fsync: bool, in_memory: bool = False) -> None:
         self._programs = _postgres_programs()
-        Server.__init__(self)
+        Server.__init__(self, place=memory() if in_memory else None)
         Databases.__init__(self, f"postgresql://postgres@127.0.0.1:{self.port}/postgres")
         self.fsync = fsync
         self._data = self.folder / "data"
@@ -205,6 +208,11 @@ class Sentinel(Server):
 
     def _answers(self) -> bool:
         return ask(self.port, b"PING\r\n").startswith(b"+PONG")
+
+
+def memory() -> Path | None:
+    """A folder that the kernel keeps in its memory: a dying process loses nothing in it."""
+    return MEMORY if os.access(MEMORY, os.W_OK) else None
 
 
 def _wheel(package: str, pattern: str) -> list[Path]:

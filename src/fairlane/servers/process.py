@@ -47,9 +47,10 @@ class Server(ABC):
 
     _at_our_death = signal.SIGKILL
 
-    def __init__(self) -> None:
+    def __init__(self, *, place: Path | None = None) -> None:
+        """`place` is where its folder is made, if not where all temporary ones are."""
         self.port = _free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="fairlane-server-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="fairlane-server-", dir=place))
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -61,7 +61,7 @@ class MemoryIndex:
                 continue
             self._remove(entry.id)
             self._add(entry, now)
-            if idle and entry.ready_at <= now:
+            if idle and entry.ready_at < now + LOOK_AGAIN:  # who is too early looks in time
                 tier = self.catalog.tiers.names[entry.rank]
                 self.idle.wake_for(Lane.parse(entry.lane), tier, entry.model)
 

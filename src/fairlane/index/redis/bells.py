@@ -54,9 +54,11 @@ class Bells:
     async def _listen(self) -> None:
         while True:
             try:
-                await self._server.blocking.set(self._key("alive"), "1", px=ALIVE_FOR)
-                rung = await self._server.blocking.blpop([self._key("bell")], timeout=LISTEN_FOR)
-            except (RedisError, OSError):
+                async with asyncio.timeout(2 * LISTEN_FOR):
+                    await self._server.blocking.set(self._key("alive"), "1", px=ALIVE_FOR)
+                    rung = await self._server.blocking.blpop([self._key("bell")], LISTEN_FOR)
+            except (RedisError, OSError, TimeoutError):
+                await self._server.listen_anew()
                 await asyncio.sleep(REST)
                 continue
             if rung is not None:

@@ -12,7 +12,9 @@ from redis.backoff import NoBackoff
 
 from fairlane.errors import SetupError
 
-CONNECT_WITHIN = 30.0
+CONNECT_WITHIN = 2.0
+"""Seconds after which a server that does not take a connection counts as away."""
+
 SENTINEL_PORT = 26379
 
 

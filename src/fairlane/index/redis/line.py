@@ -1,5 +1,8 @@
 """One connection on which many ask at once: a question is sent without waiting for the answers to
-those before it, and answers come in the order of the questions."""
+those before it, and answers come in the order of the questions.
+
+Whoever asks while nobody reads does so, for all, until the own answer is there; then a task goes on
+if others still wait."""
 
 from __future__ import annotations
 
@@ -22,23 +25,25 @@ class Line:
     def __init__(self, pool: ConnectionPool, answer_within: float) -> None:
         self._pool, self._answer_within = pool, answer_within
         self._connection: AbstractConnection | None = None
-        self._connecting = asyncio.Lock()
+        self._connecting: asyncio.Task[AbstractConnection] | None = None
         self._asked: deque[asyncio.Future[Any]] = deque()
+        self._is_read = False
         self._reader: asyncio.Task[None] | None = None
 
     async def ask(self, *words: Word) -> Any:
         """The answer. Raises what the server says, or that it is away: whether it has done what it
         was asked is not known then. A caller that goes away leaves its answer unread."""
-        connection = self._connection or await self._connected()
+        packed = pack(words)  # what cannot be sent must not wait for an answer
+        connection = await self._connected()
         answer = asyncio.get_running_loop().create_future()
         self._asked.append(answer)
-        if self._reader is None:
-            self._reader = asyncio.create_task(self._read(connection))
         try:
-            await connection.send_packed_command(pack(words), check_health=False)
-        except (exceptions.RedisError, OSError) as error:
-            await self._lose(connection, error)
-        return await answer
+            await self._send(connection, packed)
+            if not self._is_read and not answer.done():
+                await self._read_until(answer, connection)
+            return await answer
+        finally:
+            answer.cancel()  # if it is not there yet, nobody wants it any more
 
     async def leave(self) -> None:
         """The next question goes to whichever server is found then."""
@@ -47,47 +52,90 @@ class Line:
             await self._lose(self._connection, away)
 
     async def close(self) -> None:
-        reader, connection = self._reader, self._connection
-        if reader is not None:
-            reader.cancel()
-        if connection is not None:
-            await self._lose(connection, exceptions.ConnectionError("the index is closed"))
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            await self._lose(self._connection, exceptions.ConnectionError("the index is closed"))
+        if self._reader is not None:
+            await asyncio.wait([self._reader])
         await self._pool.aclose()
 
     async def _connected(self) -> AbstractConnection:
-        async with self._connecting:
-            if self._connection is None:
-                found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-                self._connection = found
-            return self._connection
+        connection = self._connection
+        if connection is not None and (self._asked or await _is_alive(connection)):
+            return connection
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._connect(connection))
+            self._connecting.add_done_callback(_is_heard)
+        return await asyncio.shield(self._connecting)
 
-    async def _read(self, connection: AbstractConnection) -> None:
-        """As long as somebody waits for an answer."""
+    async def _connect(self, dead: AbstractConnection | None) -> AbstractConnection:
+        """One attempt for all who wait: if it fails, all of them hear of it."""
+        if self._connection is not None and self._connection is dead:
+            await self._lose(dead, exceptions.ConnectionError("closed by the server"))
+        if self._connection is None:
+            found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+            self._connection = found
+        return self._connection
+
+    async def _send(self, connection: AbstractConnection, packed: bytes) -> None:
         try:
-            while self._asked:
-                try:
-                    async with asyncio.timeout(self._answer_within):
-                        found = await connection.read_response(timeout=math.inf)
-                except exceptions.ResponseError as refusal:
-                    _tell(self._asked.popleft(), refusal)
-                else:
-                    _tell(self._asked.popleft(), found)
+            await connection.send_packed_command(packed, check_health=False)
+        except (exceptions.RedisError, OSError) as error:
+            await self._lose(connection, error)
+
+    async def _read_until(
+        self, answer: asyncio.Future[Any] | None, connection: AbstractConnection
+    ) -> None:
+        """Tell everybody their answers until this one is there, or all if it is None."""
+        self._is_read = True
+        try:
+            while self._connection is connection and self._asked:
+                if answer is not None and answer.done():
+                    break
+                async with asyncio.timeout(self._answer_within):
+                    await self._read_one(connection)
         except (exceptions.RedisError, OSError, TimeoutError) as error:
             await self._lose(connection, error)
         finally:
-            if self._reader is asyncio.current_task():
-                self._reader = None
+            if self._connection is connection:
+                self._is_read = bool(self._asked)
+                if self._asked:
+                    self._reader = asyncio.create_task(self._read_until(None, connection))
+
+    async def _read_one(self, connection: AbstractConnection) -> None:
+        try:
+            found = await connection.read_response(timeout=math.inf, disconnect_on_error=False)
+        except exceptions.ResponseError as refusal:
+            found = refusal
+        if self._connection is connection:
+            _tell(self._asked.popleft(), found)
 
     async def _lose(self, connection: AbstractConnection, error: Exception) -> None:
         """Nobody will be answered on this connection any more."""
-        if self._connection is connection:
-            self._connection = self._reader = None
-            asked, self._asked = self._asked, deque()
-            away = exceptions.ConnectionError(str(error))
-            for answer in asked:
-                _tell(answer, away)
-            await connection.disconnect(nowait=True)
-            await self._pool.release(connection)
+        if self._connection is not connection:
+            return
+        asked, self._asked = self._asked, deque()
+        self._connection, self._is_read = None, False
+        away = exceptions.ConnectionError(str(error))
+        for answer in asked:
+            _tell(answer, away)
+        await connection.disconnect(nowait=True)
+        await self._pool.release(connection)
+
+
+async def _is_alive(connection: AbstractConnection) -> bool:
+    """Whether the server has not closed a connection on which nobody waits."""
+    try:
+        return not await connection.can_read()
+    except (exceptions.RedisError, OSError):
+        return False
+
+
+def _is_heard(attempt: asyncio.Task[AbstractConnection]) -> None:
+    """Whoever wanted to know may have gone away."""
+    if not attempt.cancelled():
+        attempt.exception()
 
 
 def _tell(answer: asyncio.Future[Any], found: Any) -> None:

@@ -185,9 +185,12 @@ class RedisIndex:
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:
         settings: int | None = await self._run("serves", epoch)
+        if settings is not None:
+            self._server.life = epoch
         return settings
 
     async def begin(self, epoch: str) -> None:
+        self._server.life = epoch
         await self._run("begin", epoch, self._settings, *texts.settings(self.catalog))
         await self._server.remove_other_lives()
 

@@ -15,6 +15,9 @@ from typing import NamedTuple
 FOLDER = Path(__file__).parent / "lua"
 INCLUDE = re.compile(r"^--@include (\w+)$")
 ARGUMENT = re.compile(r"^-- (KEYS|ARGV) (\w+)(?: (text|number|json|rest))?(?::.*)?$")
+TEACHING = "if not KEYS[1] then return end"
+"""Run without keys, a script does nothing: the server remembers it."""
+
 READERS = {
     "text": "ARGV[{0}]",
     "number": "tonumber(ARGV[{0}])",
@@ -49,7 +52,7 @@ def load(name: str, folder: Path = FOLDER) -> Script:
         for number, found in enumerate(arguments, start=1)
     ]
     lines = [line for line in _expanded(text, folder, set()) if not line.lstrip().startswith("--")]
-    source = "\n".join([*named, *_in_use(_with_values(lines))])
+    source = "\n".join([TEACHING, *named, *_in_use(_with_values(lines))])
     sha = hashlib.sha1(source.encode()).hexdigest()  # noqa: S324 - the server's name for a script
     return Script(name, source, sha, tuple(found[2] for found in arguments))
 

@@ -6,6 +6,7 @@ harmless when a caller repeats it."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from typing import Any
 
@@ -15,6 +16,8 @@ from fairlane.errors import NotReady, SetupError
 from fairlane.index.redis import scripts
 from fairlane.index.redis.connect import Client
 from fairlane.index.redis.line import Line, Word
+
+log = logging.getLogger("fairlane")
 
 CONNECTIONS = 2
 ANSWER_WITHIN = 30.0
@@ -30,10 +33,19 @@ AWAY = (
 )
 """Nobody can say what the index knows. A server that has become a replica is left, too."""
 
+SCRIPT = "user_script"
+"""What the server calls a script that failed in the middle. The scripts get on with whatever they
+have written themselves: somebody else has, or has removed something."""
+
+SOONEST, LATEST = 1.0, 60.0
+"""Seconds between two lives that are condemned: twice as many each time, unless the last one lasted
+ten times as long."""
+
 
 class Server:
     def __init__(self, url: str, prefix: str) -> None:
-        self.prefix = prefix
+        self.prefix, self.life = prefix, ""
+        self._condemned, self._condemned_at, self._pause = "", float("-inf"), SOONEST
         self._pages = Client(url, connections=CONNECTIONS, timeout=ANSWER_WITHIN)
         self._waits = Client(url, connections=1, timeout=None)
         self._calls = Client(url, connections=1, timeout=None)
@@ -43,17 +55,19 @@ class Server:
         self._running, self._closed, self._quiet = 0, False, asyncio.Event()
 
     async def check(self) -> None:
-        """Refuse a server that may throw away what it was given."""
+        """Refuse a server that may throw away what it was given, and teach it the verbs."""
         policy = (await self._client.info("memory")).get("maxmemory_policy")
         if policy not in (None, "noeviction"):
             raise SetupError(
                 f'the Redis server may evict keys: its maxmemory-policy is "{policy}"; '
                 'set it to "noeviction"'
             )
+        for script in self._scripts.values():  # run without keys, they are only remembered
+            await self._line.ask("EVAL", script.source, 0)
 
     async def run(self, verb: str, *arguments: Word) -> Any:
-        """What the verb answers, texts as bytes. Raises NotReady if the server is away: whether
-        the verb was executed is not known then."""
+        """What the verb answers, texts as bytes. Raises NotReady if the server is away, or the
+        index damaged: whether the verb was executed is not known then."""
         if self._closed:
             raise SetupError("the index is closed")
         self._running += 1
@@ -65,6 +79,11 @@ class Server:
                 await self._pages.leave()
                 await self._waits.leave()
             raise NotReady("the index cannot be reached") from error
+        except exceptions.ResponseError as error:
+            if SCRIPT not in str(error):
+                raise
+            await self._condemn(verb, error)
+            raise NotReady("the index is damaged, it will be built anew") from error
         finally:
             self._running -= 1
             if not self._running:
@@ -77,17 +96,36 @@ class Server:
         except exceptions.NoScriptError:  # nothing was executed
             return await self._line.ask("EVAL", script.source, 1, self.prefix, *arguments)
 
+    async def _condemn(self, verb: str, error: Exception) -> None:
+        """End the life that this process knows, so that it is built anew; but not for ever again,
+        if that does not help."""
+        now = asyncio.get_running_loop().time()
+        lasted = now - self._condemned_at
+        if self.life in ("", self._condemned) or lasted < self._pause:
+            return
+        log.error("the index is damaged and will be built anew: %s failed: %s", verb, error)
+        self._pause = SOONEST if lasted > 10 * self._pause else min(LATEST, 2 * self._pause)
+        self._condemned, self._condemned_at = self.life, now
+        await self._run("condemn", "" if verb == "begin" else self.life)
+
     async def remove_other_lives(self) -> None:
         """Remove what rebuilds have left behind. Which life is the present one is asked anew with
         every page: another one may have begun meanwhile."""
         pattern = re.sub(r"([\\*?\[\]^])", r"\\\1", self.prefix) + "@*"
         cursor = 0
         while True:
-            cursor, keys = await self._client.scan(cursor, match=pattern, count=A_PAGE)
+            try:
+                cursor, keys = await self._client.scan(cursor, match=pattern, count=A_PAGE)
+            except AWAY as error:
+                raise NotReady("the index cannot be reached") from error
             if keys:
                 await self.run("remove", *keys)
             if cursor == 0:
                 return
+
+    async def listen_anew(self) -> None:
+        """The connection that waits may lead nowhere."""
+        await self._waits.leave()
 
     async def close(self) -> None:
         """Verbs under way are waited for; nothing after them is accepted."""

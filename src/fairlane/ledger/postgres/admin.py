@@ -14,7 +14,7 @@ from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.rolls import IS_LEASED
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
 from fairlane.ledger.requests import Grant, LimitsChange, QuotaChange, TierChange
-from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, Stamp
+from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, Stamp, Superseded
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
 
@@ -95,18 +95,20 @@ async def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | Fairlane
 
 
 # --- limits and settings -------------------------------------------------------------------------
-async def set_pools(tx: Transaction, items: Sequence[LimitsChange]) -> list[Stamp | None]:
+async def set_pools(
+    tx: Transaction, items: Sequence[LimitsChange]
+) -> list[Stamp | Superseded | None]:
     """Claims wait meanwhile: limits never change between their check and their insert."""
     await tx.execute(LOCK, SETTINGS_LOCK)
     return [await _set_pools(tx, item) for item in items]
 
 
-async def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | None:
+async def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | Superseded | None:
     """Exactly these pools are limited from now on, and the change that made it so is kept. A change
     that was committed without an answer is not made again."""
     was = await stamps.stamp(tx)
     if item.change is not None and await _is_made(tx, item.change):
-        return was
+        return was if await stamps.meta(tx, "catalog") == item.catalog else Superseded(was)
     if was.settings != item.over:
         return None
     names = [pool.name for pool in item.pools]
@@ -121,9 +123,17 @@ async def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | None:
     return now
 
 
+IS_MADE = """
+SELECT true FROM (SELECT at, actor, action, target, after FROM audit ORDER BY seq DESC LIMIT 1000) a
+WHERE action = 'set' AND at = $1 AND actor = $2 AND target = $3 AND after = $4 LIMIT 1
+"""
+
+
 async def _is_made(tx: Transaction, change: SettingChange) -> bool:
-    row = await tx.fetchrow("SELECT value, changed_at FROM settings WHERE name = $1", change.name)
-    return row is not None and tuple(row) == (rows.dumps(change.value), change.now)
+    """Also if it was changed again since: the audit knows."""
+    value = rows.dumps(change.value)
+    found = await tx.fetchval(IS_MADE, change.now, change.actor, change.name, value)
+    return found is not None
 
 
 async def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:

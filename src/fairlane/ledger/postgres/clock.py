@@ -29,7 +29,14 @@ SLEW = 20
 """Small differences are made up for by a twentieth of the time that passes."""
 
 SPEAK_AGAIN = 3_600 * SECOND
-"""A process that has corrected everybody's time follows the others for an hour."""
+"""A process that has corrected everybody's time follows the others for an hour, except back to what
+the database says."""
+
+
+def _since_boot() -> int:
+    """Goes on while the machine sleeps, and is never set. Where there is none: the wall clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.time_ns() if clock is None else time.clock_gettime_ns(clock)
 
 
 class Agreed(NamedTuple):
@@ -49,8 +56,8 @@ class Agreed(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """All clocks at one moment, in microseconds: how far the database's and this machine's wall
-    clocks are ahead of the monotonic one, and what was agreed."""
+    """All clocks at one moment, in microseconds: how far the database's wall clock, and the one
+    that goes on while this machine sleeps, are ahead of the monotonic one; and what was agreed."""
 
     database: int
     own: int
@@ -72,10 +79,11 @@ class SharedClock(SystemClock):
         write: Write,
         monotonic: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], int] = time.time_ns,
+        boot: Callable[[], int] = _since_boot,
     ) -> None:
         super().__init__()
         self._read, self._write = read, write
-        self._monotonic, self._wall = monotonic, wall
+        self._monotonic, self._wall, self._boot = monotonic, wall, boot
         self._from = self._to = self._since = 0
         self._last: Reading | None = None
         self._doubt: int | None = None
@@ -141,12 +149,12 @@ class SharedClock(SystemClock):
 
     async def _decide(self, reading: Reading, last: Reading, gap: int) -> None:
         """Two readings say the same: somebody's clock was set. It was the database's if that is the
-        one that moved against this machine's, which have stayed together."""
+        one that moved, and this machine has not slept."""
         moved = abs(reading.database - last.database) > JUMP // 2
-        own_moved = abs(reading.own - last.own) > JUMP // 2
-        mono = self._mono()
-        if moved and not own_moved and mono - self._spoke > SPEAK_AGAIN:
-            agreed = reading.agreed
+        slept = abs(reading.own - last.own) > JUMP // 2
+        mono, agreed = self._mono(), reading.agreed
+        undone = abs(agreed.correction - gap) < abs(agreed.correction)
+        if moved and not slept and (undone or mono - self._spoke > SPEAK_AGAIN):
             corrected = Agreed(agreed.correction - gap, agreed.number + 1, agreed.seen)
             if not await self._write(str(agreed), str(corrected)):
                 return
@@ -170,7 +178,7 @@ class SharedClock(SystemClock):
         wall, text = await self._read()
         after = self._mono()
         middle = (before + after) // 2
-        own = self._wall() // 1000 - self._mono()
+        own = self._boot() // 1000 - self._mono()
         return Reading(wall - middle, own, Agreed.parse(text), after - before)
 
     def _mono(self) -> int:

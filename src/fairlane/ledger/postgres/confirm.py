@@ -10,7 +10,7 @@ from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pool
 from fairlane.ledger.postgres.context import contexts, large_inputs
 from fairlane.ledger.postgres.history import find
 from fairlane.ledger.postgres.rolls import LEASED, enrol
-from fairlane.ledger.postgres.slots import take, take_all
+from fairlane.ledger.postgres.slots import hold, take, take_all
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Reader, Row, Transaction
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.model.lease import Lease
@@ -116,6 +116,7 @@ async def _start_one_by_one(
     tx: Transaction, items: Sequence[Confirmation], refused: dict[int, Unconfirmed]
 ) -> dict[str, Row]:
     rows: dict[str, Row] = {}
+    await hold(tx, [item for i, item in enumerate(items) if i not in refused])
     for i, item in enumerate(items):
         if i in refused:
             continue

@@ -89,9 +89,17 @@ RETURNING slots.pool, slots.token
 """
 
 
+DRAINED = """
+UPDATE pools SET drain = 0 WHERE drain > size
+    AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = pools.name AND slots.n > pools.size)
+"""
+"""Only a change of limits makes slots above one, and writes the pool's row anew."""
+
+
 async def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
     """(now, limit): slots whose time is over are free; the tokens that were kept beyond their
-    lease. A rate's slot says nothing about its lease."""
+    lease. A rate's slot says nothing about its lease. Pools that have drained are like others."""
+    await tx.execute(DRAINED)  # first: it may wait, and holds nothing yet
     return [
         [token for pool, token in await tx.fetch(FREE, now, limit) if not is_rate_pool(pool)]
         for now, limit in items

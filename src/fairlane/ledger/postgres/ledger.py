@@ -74,6 +74,7 @@ from fairlane.ledger.shapes import (
     Stamp,
     Submission,
     SubmitOutcome,
+    Superseded,
     Turn,
     Unconfirmed,
     Unwritten,
@@ -305,7 +306,7 @@ class PostgresLedger:
         file: str,
         over: int,
         change: SettingChange | None = None,
-    ) -> Stamp | None:
+    ) -> Stamp | Superseded | None:
         wanted = LimitsChange(pools, catalog, file, over, change)
         return await self._one(admin.set_pools, wanted)
 

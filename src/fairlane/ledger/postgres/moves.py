@@ -119,7 +119,7 @@ async def _reopen(
     if job.fan_out:
         jobs = [cell for cell in cells if cell.state in (State.FAILED, State.DEAD)]
     if quota is not None:
-        quota = quota._replace(per_hour=0)
+        quota = await _own(tx, job, quota)
         refusal = admit(quota, await _usage(tx, job, quota), len(jobs))
         if refusal is not None:
             return refusal
@@ -128,6 +128,14 @@ async def _reopen(
     await _back_in_line(tx, jobs, move, request.now)
     await _mark(tx, request)
     return Reopened([each.id for each in jobs], again=False)
+
+
+async def _own(tx: Transaction, job: Job, quota: Quota) -> Quota:
+    """Of the tier, unless this user has a limit of their own. No hour is counted: the job was."""
+    pending = await tx.fetchval(
+        "SELECT pending FROM quotas WHERE tenant = $1 AND username = $2", job.tenant, job.user
+    )
+    return quota._replace(pending=quota.pending if pending is None else pending, per_hour=0)
 
 
 PENDING_OF_USER = f"""
@@ -204,8 +212,9 @@ async def _skip(tx: Transaction, request: Request, price: int) -> Skipped | Fair
         return InvalidInput("a job without a user has nobody to charge")
     account = account_of(job.tenant, job.user)
     charge = f"skip:{job.id}:{request.op}"
-    if job.band is Band.SKIP or await is_done(tx, charge):
-        return Skipped(0, await balance(tx, account), again=True)
+    done = await is_done(tx, charge)
+    if done or job.band is Band.SKIP:
+        return Skipped(price if done else 0, await balance(tx, account), again=True)
     if moved(job.state, Move.SKIP) is None:
         return WrongState(job.id, job.state, Move.SKIP)
     if job.fan_out:

@@ -250,11 +250,10 @@ RESULTS = f"""(
     ORDER BY id COLLATE "C"
 ) v"""
 SETTLE = f"""
-WITH done AS ({COMPLETE.format(results=RESULTS)}), freed AS (
-    DELETE FROM slots
-    WHERE token = ANY({unpacked("$6::text")}) AND pool NOT LIKE 'rate:%'
+WITH done AS ({COMPLETE.format(results=RESULTS)}), freed AS MATERIALIZED (
+    SELECT free_slots({unpacked("$6::text")}, count(*)) AS ended FROM done -- when all are done
 ), counted AS (
-    UPDATE line SET running = running - (SELECT count(*) FROM done) WHERE part = $7
+    UPDATE line SET running = running - (SELECT ended FROM freed) WHERE part = $7
 ), cleared AS (
     DELETE FROM outbox WHERE seq = ANY($8::bigint[])
 ), listed AS (

@@ -75,8 +75,17 @@ async def _within_limits(tx: Transaction, wanted: Wanted) -> bool:
     return all(most <= own[pool] for pool, most in highest)
 
 
+HOLD = "SELECT pg_advisory_xact_lock(hashtextextended(pool, 9)) FROM unnest($1::text[]) pool"
+
+
+async def hold(tx: Transaction, items: Iterable[Confirmation]) -> None:
+    """Whoever counts a pool that drains counts alone. All pools at once, in one order for all, so
+    that nobody waits in a circle."""
+    await tx.execute(HOLD, sorted({slot.pool for item in items for slot in item.slots}))
+
+
 async def take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
-    """All slots or none, one proposal at a time."""
+    """All slots or none, one proposal at a time, with its pools held."""
     if not item.slots or await _runs_already(tx, item):
         return None
     wrong = [
@@ -107,8 +116,6 @@ def _until(pool: str, now: int) -> int | None:
 
 
 async def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bool:
-    """Whoever counts a pool that drains counts alone."""
-    await tx.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 9))", pool)
     known = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool)
     size = known if known is not None else cap if is_user_pool(pool) else 0
     if not 0 < n <= size:

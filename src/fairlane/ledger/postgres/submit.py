@@ -12,13 +12,20 @@ from fairlane.errors import FairlaneError
 from fairlane.ids import floor
 from fairlane.ledger.postgres.idempotency import Keys
 from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol_live
-from fairlane.ledger.postgres.transaction import QUEUE_LOCK, Transaction
+from fairlane.ledger.postgres.transaction import (
+    AT_ONCE_A_VERB,
+    MOST_ITEMS,
+    QUEUE_LOCK,
+    Transaction,
+)
 from fairlane.ledger.rows import INLINE, dumps, plan_text
 from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome
 from fairlane.policy.admission import HOUR, Quota, Usage, admit
 
-ALMOST = 10_000
-"""How close to its limit the queue is counted exactly: more than submits in flight can bring."""
+ALMOST = 25 * AT_ONCE_A_VERB * MOST_ITEMS
+"""How close to its limit the queue is counted exactly: what the submits of 25 processes can bring
+that nobody sees yet. Beyond that, or with larger fan-outs in flight, the limit may be passed by the
+rest."""
 
 INSERT = """
 INSERT INTO jobs (id, tenant, key, username, name, plan, lane, input, model, duration, tier, level,
@@ -36,10 +43,11 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
 
 
 async def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
+    quotas = await _Quotas.of(tx, items)
     known = {row[0] for row in await tx.fetch(KNOWN, [item.id for item in items])}
-    # each once: not what was run again after a lost answer, nor beside itself
+    # each once: not what was run again after a lost answer, nor beside itself, which is known only
+    # when the quotas' locks are held
     news = list({item.id: item for item in items if item.id not in known}.values())
-    quotas = await _Quotas.of(tx, news)
     keys = await Keys.of(tx, news)
     answers: dict[str, SubmitOutcome] = {}
     accepted: list[Submission] = []

@@ -44,6 +44,12 @@ Reader = Transaction | Connection
 Verb = Callable[[Transaction, Sequence[Any]], Awaitable[list[Any]]]
 """Writes each item, in order, and returns as many outcomes."""
 
+AT_ONCE, AT_ONCE_A_VERB = 6, 2
+"""Transactions of a process that may be open."""
+
+MOST_ITEMS = 2000
+"""Items that share one transaction, unless a single call brings more."""
+
 SETTINGS_LOCK = 4217
 """Advisory lock: claims share it; limits and the epoch change only without them."""
 

@@ -16,22 +16,25 @@ import asyncpg
 from fairlane.errors import InvalidInput, SetupError
 from fairlane.ledger.postgres.quick import QUICK, Beside
 from fairlane.ledger.postgres.reading import Connection
-from fairlane.ledger.postgres.transaction import Transaction, Verb
+from fairlane.ledger.postgres.transaction import (
+    AT_ONCE,
+    AT_ONCE_A_VERB,
+    MOST_ITEMS,
+    Transaction,
+    Verb,
+)
 from fairlane.ledger.shapes import Written, joined
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 
-AT_ONCE, AT_ONCE_A_VERB = 6, 2
-"""Transactions of this process that may be open."""
-
-MOST_ITEMS = 2000
-"""Items that share one transaction, unless a single call brings more."""
-
 PARTS = 16
 TRIES, PATIENCE = 5, 1.0
-"""Times a deadlock is answered by trying again, and seconds a lost server is waited for: whoever
+"""Times a clash is answered by trying again, and seconds a lost server is waited for: whoever
 calls hears soon that it is gone."""
+
+LONGEST = 15.0
+"""Seconds a hot verb may take: more than it takes the server to miss a process that holds locks."""
 
 LOST = (
     OSError,
@@ -50,8 +53,8 @@ class Call(NamedTuple):
 
 
 class Writer:
-    def __init__(self, pool: asyncpg.Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: asyncpg.Pool, longest: float = LONGEST) -> None:
+        self._pool, self._longest = pool, longest
         self._waiting: dict[Verb, list[Call]] = {}
         self._open: dict[Verb, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -167,12 +170,15 @@ class Writer:
         while True:
             try:
                 return await self._transaction(verb, calls)
-            except CLASHES:
+            except (*CLASHES, asyncpg.UniqueViolationError):
+                # a row that somebody else has just committed: the next look finds it
                 clashes += 1
                 if clashes >= TRIES:
                     raise
             except ValueError:
                 raise  # asyncpg counts what it cannot send as an error of its interface
+            except TimeoutError:
+                raise  # an OSError, but whoever calls has waited long enough
             except LOST:
                 lost_since = lost_since or loop.time()
                 if self._closed or loop.time() - lost_since > PATIENCE:
@@ -182,8 +188,9 @@ class Writer:
     async def _transaction(self, verb: Verb, calls: list[Call]) -> list[Written[Any]]:
         items = [item for call in calls for item in call.items]
         cleared, self._published = self._published, []
+        longest = self._longest if verb in QUICK else None
         try:
-            async with self._pool.acquire() as connection:
+            async with asyncio.timeout(longest), self._pool.acquire() as connection:
                 outcomes, receipts = await _write(connection, verb, items, cleared)
         except BaseException:
             self._published += cleared

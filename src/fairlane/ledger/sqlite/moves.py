@@ -110,7 +110,7 @@ def _reopen(
     jobs = [job] if not job.fan_out else _unfinished_cells(tx, job)
     if quota is not None:
         usage = Usage(pending=tx.tally.pending(_who(job)), waiting=tx.tally.queued)
-        refusal = admit(quota._replace(per_hour=0), usage, len(jobs))
+        refusal = admit(_own(tx, job, quota), usage, len(jobs))
         if refusal is not None:
             return refusal
     if job.parent is not None and _parent_cancelled(tx, job.parent):
@@ -119,6 +119,15 @@ def _reopen(
         _back_in_line(tx, each, move, request.now)
     _mark(tx, request)
     return Reopened([each.id for each in jobs], again=False)
+
+
+def _own(tx: Transaction, job: Job, quota: Quota) -> Quota:
+    """Of the tier, unless this user has a limit of their own. No hour is counted: the job was."""
+    row = tx.execute(
+        "SELECT pending FROM quotas WHERE tenant = ? AND user = ?", (job.tenant, job.user)
+    ).fetchone()
+    pending = row[0] if row is not None and row[0] is not None else quota.pending
+    return quota._replace(pending=pending, per_hour=0)
 
 
 def _unfinished_cells(tx: Transaction, job: Job) -> list[Job]:
@@ -159,8 +168,9 @@ def _skip(tx: Transaction, request: Request, price: int) -> Skipped | FairlaneEr
         return InvalidInput("a job without a user has nobody to charge")
     account = account_of(job.tenant, job.user)
     charge = f"skip:{job.id}:{request.op}"
-    if job.band is Band.SKIP or is_done(tx, charge):
-        return Skipped(0, balance(tx, account), again=True)
+    done = is_done(tx, charge)
+    if done or job.band is Band.SKIP:
+        return Skipped(price if done else 0, balance(tx, account), again=True)
     if moved(job.state, Move.SKIP) is None:
         return WrongState(job.id, job.state, Move.SKIP)
     if job.fan_out:

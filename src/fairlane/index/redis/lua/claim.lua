@@ -9,8 +9,6 @@
 -- ARGV epoch text
 -- ARGV tokens rest
 --@include round
-local LOOK_AGAIN = 5000000
-
 local function soonest(a, b)
   if not a or (b and b < a) then return b end
   return a

@@ -1,7 +1,27 @@
--- What the index knows of these jobs: {rev under which it is held or -1, text or false} each.
+-- What the index knows of these jobs: {rev under which it is held or -1, text or false} each. Fails if
+-- a claim could not find one that waits: then the index is damaged.
 -- KEYS prefix
 -- ARGV jobs rest: ids
---@include state
+--@include waiting
+local function is_at(key, entry, score)
+  local found = call('ZSCORE', key, entry.id)
+  return found and tonumber(found) == score
+end
+
+local function stands(entry)
+  if is_at(life .. 'delays', entry, entry.ready_at) then return true end
+  local flow = flows.of(entry)
+  if flow.is_found == nil then
+    flow.is_found = desk.has(flow.place) and flows.is_ranked(flow)
+  end
+  return flow.is_found and is_at(flow.line, entry, entry.score)
+end
+
 local texts, revs, found = values_of(life .. 'jobs', jobs), values_of(life .. 'held_revs', jobs), {}
-for i, text in ipairs(texts) do found[i] = {tonumber(revs[i] or -1), text} end
+for i, text in ipairs(texts) do
+  if text and not state.loading and not stands(read_entry(jobs[i], text)) then
+    error('job ' .. jobs[i] .. ' does not stand in its line')
+  end
+  found[i] = {tonumber(revs[i] or -1), text}
+end
 return found

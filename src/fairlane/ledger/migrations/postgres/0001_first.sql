@@ -191,6 +191,14 @@ BEGIN
     RETURN (SELECT value FROM meta WHERE name = 'epoch');
 END $$;
 
+-- Frees what these tokens hold, and hands `ended` through. A limit that is set just now gives slots to
+-- what runs, and an ending waits for it: with the look in here, it sees them.
+CREATE FUNCTION free_slots(tokens text[], ended bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM slots WHERE token = ANY(tokens) AND pool NOT LIKE 'rate:%';
+    RETURN ended;
+END $$;
+
 -- How many jobs are in line and how many run, in parts, so that transactions do not queue for one
 -- row.
 CREATE TABLE line (

@@ -25,6 +25,12 @@ function desk.queues(service)
   return found
 end
 
+-- Whether a claim would look at this place.
+function desk.has(place)
+  return call('ZSCORE', life .. 'desks', place.service)
+    and call('HEXISTS', life .. 'queues:' .. place.service, place.queue) == 1
+end
+
 local function lift(account, book)
   local virtual = accounts.virtual(book)
   if account.counter > virtual then return end

@@ -271,6 +271,16 @@ function flows.all(queue)
   return found
 end
 
+-- Whether its head is where claims look for it, or it is parked for a reason and will be unparked.
+function flows.is_ranked(flow)
+  local head, queue, user = flows.look(flow), flow.place.queue, flow.user
+  if flow.parked then
+    return call('SISMEMBER', life .. 'capped:' .. user, flow.name) == 1
+      and call('EXISTS', life .. 'slots:user:' .. user) == 1
+  end
+  return head and call('ZSCORE', life .. 'fair:' .. queue, member(flow, head))
+end
+
 -- --- parking: flows whose user has as many jobs running as allowed -------------------------------
 function flows.is_parked(flow)
   if flow.parked == nil then

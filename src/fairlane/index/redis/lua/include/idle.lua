@@ -6,6 +6,7 @@ local idle = {known = {}, processes = {}, lanes = {}, last = '-inf', page = 4}
 local BELL_KEPT = 60000 -- milliseconds that a bell rings for a process that does not listen
 local ALIVE_FOR = 15000 -- milliseconds after which a silent process counts as gone
 local MOST_READ = 1000 -- at once
+local LOOK_AGAIN = 5000000 -- microseconds after which an idle worker looks by itself
 
 local function set_of(list)
   if list == cjson.null or list == nil then return nil end
@@ -110,12 +111,13 @@ local function best_for(entry, lane)
   return longest
 end
 
--- One worker for each job that is ready.
+-- One worker for each job that is ready, or will be before an idle worker looks again by itself: who
+-- is woken too early looks in time.
 function idle.wake_for(entries, now)
   local lanes = {}
   for _, entry in ipairs(entries) do
     if not idle.at(1) then return end
-    if entry.ready_at <= now then
+    if entry.ready_at < now + LOOK_AGAIN then
       lanes[entry.spec.lane] = lanes[entry.spec.lane] or read_lane(entry.spec.lane)
       local i = best_for(entry, lanes[entry.spec.lane])
       if i then idle.ring(i) end

@@ -127,7 +127,7 @@ def test_a_file_becomes_settings(tmp_path: Path) -> None:
     assert endpoint.url_in(None) == "http://image-gen:9000"
     assert endpoint.url_in("US") == "https://us.example"
     assert endpoint.headers == {"Authorization": "Bearer s3cret"}
-    assert endpoint.retry_on == (500,)
+    assert endpoint.retry_on == {500}
     assert settings.catalog.providers["modal"].rate == 600
     low = settings.catalog.tiers["low"]
     assert (low.pending, low.max_running_per_user, low.timeout) == (4, 1, 900)

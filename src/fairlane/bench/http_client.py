@@ -213,8 +213,8 @@ async def paced_submits(port: int, rate: float, seconds: float) -> Speed:
     return _speed(jobs, took, taken)
 
 
-async def idle_sockets(served: Served, number: int) -> Sockets:
-    """So many listen to a waiting job each, and nothing happens."""
+async def idle_sockets(served: Served, number: int, seconds: float = 3) -> Sockets:
+    """So many listen to a waiting job each for so long, and nothing happens."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 2 * number:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * number), hard))
@@ -227,7 +227,7 @@ async def idle_sockets(served: Served, number: int) -> Sockets:
     jobs = [each["job"]["job_id"] for each in orjson.loads(body)["results"]]
     before = served.megabytes()
     writers = [await _listen(served.port, each) for each in jobs]
-    await asyncio.sleep(3)  # positions have been told, and told again
+    await asyncio.sleep(seconds)  # positions have been told, and told again
     after = served.megabytes()
     for writer in writers:
         writer.close()

@@ -65,8 +65,9 @@ async def serve(settings: Settings, found: socket.socket) -> None:
 
 @asynccontextmanager
 async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain | None]:
-    """The one place where a dispatcher joins: while the block runs, services are called; what it
-    yields ends that within a grace time."""
+    """The one place where a dispatcher joins (`settings.endpoints`), and whatever else works beside
+    the API: it runs while the block does, and what is yielded ends it within a grace time. There is
+    none yet: steps are run by who claims them."""
     del engine, settings
     yield None
 

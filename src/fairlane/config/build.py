@@ -258,7 +258,7 @@ def _endpoint(place: str, table: ServiceTable, secrets: Secrets) -> Endpoint:
         regions={name: region.url for name, region in table.regions.items() if region.url},
         headers=secrets.headers(f"{place}.headers", table.headers),
         max_response=table.max_response,
-        retry_on=tuple(table.retry_on),
+        retry_on=frozenset(table.retry_on),
     )
 
 

@@ -27,7 +27,7 @@ def main(further: list[str]) -> int:
     with ExitStack() as stack:
         beside = [
             _start(stack, *CLUSTER, *slower),
-            _start(stack, *CLUSTER, "tests/index", "tests/cluster", *others),
+            _start(stack, *CLUSTER, "tests/index", "tests/cluster", "tests/dispatch", *others),
         ]
         codes = [subprocess.call([*PYTEST, *ALONE])]
         for process, said in beside:

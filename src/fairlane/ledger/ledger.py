@@ -64,6 +64,10 @@ class Ledger(Protocol):
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
         """Every (job, token) that still holds lasts until then; the others are named."""
 
+    async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+        """The tokens of those (job, token) that nobody has ended: not settled, not cancelled, not
+        taken back."""
+
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         """Kept if the token holds (None); otherwise the state the job is in."""
 

@@ -113,6 +113,9 @@ class PostgresLedger:
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
         return await self._one(leases.renew, RenewRequest(tokens, until, now))
 
+    async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+        return await self._read(reads.holding, leases)
+
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         return await self._one(leases.progress, ProgressReport(job, token, progress))
 

@@ -25,6 +25,17 @@ async def jobs(connection: Connection, ids: Sequence[str]) -> dict[str, Job]:
 LIVE = f"SELECT {JOB} FROM jobs WHERE finished_at IS NULL AND cells = 0"
 
 
+HOLDING = """
+SELECT jobs.token FROM unnest($1::text[], $2::text[]) v (job, token)
+JOIN jobs ON jobs.id = v.job AND jobs.token = v.token
+"""
+
+
+async def holding(connection: Connection, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+    jobs, tokens = [job for job, _ in leases], [token for _, token in leases]
+    return frozenset(row[0] for row in await connection.fetch(HOLDING, jobs, tokens))
+
+
 async def expired(connection: Connection, now: int, reached: int, limit: int) -> list[Job]:
     found = await connection.fetch(
         f"SELECT {JOB} FROM jobs WHERE token IS NOT NULL AND lease_until <= $1 "

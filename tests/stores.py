@@ -80,7 +80,8 @@ async def _emptied(url: str) -> None:
     try:
         await connection.execute(
             "TRUNCATE jobs, inputs, steps, attempts, events, pools, slots, outbox, idempotency, "
-            "users, quotas, accounts, entries, workers, settings, audit RESTART IDENTITY; "
+            "users, quotas, accounts, entries, workers, settings, audit, known_tiers, webhooks, "
+            "webhook_secrets RESTART IDENTITY; "
             "UPDATE meta SET value = ''; UPDATE line SET queued = 0"
         )
     finally:

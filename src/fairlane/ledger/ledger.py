@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from fairlane.errors import FairlaneError
+from fairlane.ledger.gateway import KnownTiers, Webhooks
 from fairlane.ledger.shapes import (
     Change,
     Confirmation,
@@ -43,6 +44,12 @@ from fairlane.policy.admission import Quota
 
 
 class Ledger(Protocol):
+    @property
+    def known_tiers(self) -> KnownTiers: ...
+
+    @property
+    def webhooks(self) -> Webhooks: ...
+
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
         """Accepted ⇒ durable, once, within every quota, also under concurrent submits. A known

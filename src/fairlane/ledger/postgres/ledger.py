@@ -13,6 +13,7 @@ from fairlane.ledger.accounts import account_of
 from fairlane.ledger.postgres import admin, leases, money, moves, reads
 from fairlane.ledger.postgres.confirm import confirm
 from fairlane.ledger.postgres.connect import connect, demand_durable, migrate
+from fairlane.ledger.postgres.gateway import PostgresKnownTiers, PostgresWebhooks
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import LINE, submit
@@ -72,6 +73,8 @@ class PostgresLedger:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool, self._closed = pool, False
         self._writer = Writer(pool)
+        self.known_tiers = PostgresKnownTiers(self._writer, self._read)
+        self.webhooks = PostgresWebhooks(self._writer, self._read)
 
     @classmethod
     async def open(cls, url: str, *, unsafe: bool = False) -> PostgresLedger:

@@ -51,6 +51,7 @@ from fairlane.ledger.sqlite import admin, leases, money, moves, reads
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
 from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
+from fairlane.ledger.sqlite.gateway import SqliteKnownTiers, SqliteWebhooks
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
 from fairlane.ledger.sqlite.writer import Transaction, Writer
@@ -75,6 +76,8 @@ class SqliteLedger:
         self._writer = Writer(connection, self._checkpoints.wrote)
         self._reading = connect(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
+        self.known_tiers = SqliteKnownTiers(self._writer, self._read)
+        self.webhooks = SqliteWebhooks(self._writer, self._read)
 
     @classmethod
     async def open(

@@ -183,7 +183,7 @@ async def test_headers_of_an_endpoint_go_to_it_and_the_trace_is_handed_on(tmp_pa
     async with scene(tmp_path, endpoint=endpoint) as at:
         await at.run(trace=trace)
         await at.run(trace=trace[3:35])
-        await at.run(trace="not one")
+        await at.run(trace=f"{trace}\n")
         whole, by_id, none = (call.headers for call in at.service.calls)
         assert whole["Authorization"] == "Bearer for the service only"
         assert whole["traceparent"] == trace

@@ -26,8 +26,8 @@ CONNECT = 10.0
 """Seconds until a connection stands. How long the answer may take is the step's own limit."""
 
 CHUNK = 1 << 16
-TRACEPARENT = re.compile(r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")
-TRACE_ID = re.compile(r"^[0-9a-f]{32}$")
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Call:
@@ -100,9 +100,9 @@ def body_of(lease: Lease) -> dict[str, Any]:
 def headers_of(lease: Lease) -> Mapping[str, str]:
     found = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     trace = lease.trace or ""
-    if TRACEPARENT.match(trace):
+    if TRACEPARENT.fullmatch(trace):
         found["traceparent"] = trace
-    elif TRACE_ID.match(trace):
+    elif TRACE_ID.fullmatch(trace):
         found["traceparent"] = f"00-{trace}-{token()[:16]}-01"
     return found
 

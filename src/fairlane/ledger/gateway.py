@@ -32,6 +32,9 @@ class Webhooks(Protocol):
 
     async def over(self, webhook: str, how: Delivery, now: int) -> None: ...
 
+    async def listed(self, limit: int) -> list[tuple[Webhook, Delivery | None]]:
+        """The latest ends and how their webhooks stand (None = not over), oldest first."""
+
     async def forget(self, before: int, limit: int) -> int:
         """Those that were over before that are gone, so many at the most; how many."""
 
@@ -67,6 +70,12 @@ class NewSecret(NamedTuple):
 WEBHOOK = (
     "id, job, tenant, url, state, name, user, tags, error_code, error_message, ended_at, tries"
 )
+
+
+def listed(rows: Iterable[Sequence[Any]]) -> list[tuple[Webhook, Delivery | None]]:
+    """From rows of a webhook and its outcome, the latest first."""
+    found = [(webhook(row[:-1]), Delivery(row[-1]) if row[-1] else None) for row in rows]
+    return found[::-1]
 
 
 def webhook(row: Iterable[Any]) -> Webhook:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from fairlane.ledger import gateway
-from fairlane.ledger.gateway import Again, NewSecret, Over, webhook
+from fairlane.ledger.gateway import Again, NewSecret, Over, listed, webhook
 from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.ledger.postgres.writer import Writer
@@ -62,6 +62,9 @@ class PostgresWebhooks:
 
     async def over(self, webhook: str, how: Delivery, now: int) -> None:
         await self._writer.write(_over, [Over(webhook, how, now)])
+
+    async def listed(self, limit: int) -> list[tuple[Webhook, Delivery | None]]:
+        return listed(await self._read(_listed, limit))
 
     async def forget(self, before: int, limit: int) -> int:
         return (await self._writer.write(_forget, [(before, limit)])).outcomes[0]
@@ -127,6 +130,13 @@ async def _over(tx: Transaction, items: Sequence[Over]) -> list[None]:
             *item,
         )
     return [None] * len(items)
+
+
+async def _listed(connection: Connection, limit: int) -> list[tuple[Any, ...]]:
+    found = await connection.fetch(
+        f"SELECT {WEBHOOK}, outcome FROM webhooks ORDER BY ended_at DESC, id DESC LIMIT $1", limit
+    )
+    return [tuple(row) for row in found]
 
 
 FORGET = """

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from fairlane.ledger.gateway import WEBHOOK, Again, NewSecret, Over, webhook
+from fairlane.ledger.gateway import WEBHOOK, Again, NewSecret, Over, listed, webhook
 from fairlane.ledger.sqlite.rows import chunks, marks
 from fairlane.ledger.sqlite.writer import Transaction, Writer
 from fairlane.model.webhook import Delivery, Webhook
@@ -57,6 +57,9 @@ class SqliteWebhooks:
 
     async def over(self, webhook: str, how: Delivery, now: int) -> None:
         await self._writer.write(_over, [Over(webhook, how, now)])
+
+    async def listed(self, limit: int) -> list[tuple[Webhook, Delivery | None]]:
+        return listed(await self._read(_listed, limit))
 
     async def forget(self, before: int, limit: int) -> int:
         return (await self._writer.write(_forget, [(before, limit)])).outcomes[0]
@@ -117,6 +120,13 @@ def _over(tx: Transaction, items: Sequence[Over]) -> list[None]:
         [(item.how, item.now, item.webhook) for item in items],
     )
     return [None] * len(items)
+
+
+def _listed(connection: sqlite3.Connection, limit: int) -> list[tuple[Any, ...]]:
+    return connection.execute(
+        f"SELECT {WEBHOOK}, outcome FROM webhooks ORDER BY ended_at DESC, id DESC LIMIT ?",
+        (limit,),
+    ).fetchall()
 
 
 def _forget(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[int]:

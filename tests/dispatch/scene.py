@@ -66,6 +66,13 @@ class Scene:
         """Submit one job and see it end, without letting time pass."""
         return await self.ended(await self.world.submit(name, **more))
 
+    async def until_attempts(self, job: str, n: int) -> None:
+        """Returns when so many attempts have ended."""
+        with self.world.engine.core.watchers.watching(job) as bell:
+            while len(await self.world.engine.attempts(job)) < n:
+                await bell.wait()
+                bell.clear()
+
     async def until_queued(self, job: str) -> Job:
         """The job once a call of it is over and it waits again."""
         async for _ in self.world.engine.events(job):

@@ -174,3 +174,15 @@ async def test_a_called_service_without_an_address_is_left_alone(tmp_path: Path)
         job = await at.world.submit("elsewhere")
         await at.run()
         assert (await at.world.job(job)).state is State.QUEUED
+
+
+async def test_a_dispatcher_that_somebody_drains_rests_and_lets_others_work(tmp_path: Path) -> None:
+    async with scene(tmp_path, SimulatedService("work"), settings=settings()) as at:
+        engine = at.world.engine
+        ((worker, _),) = await engine.core.ledger.workers()
+        await engine.drain(worker)
+        job = await at.world.submit()
+        lease = await at.world.claim_one()
+        await engine.complete(lease)
+        assert (await at.ended(job)).worker == "w"
+        assert not at.service.calls

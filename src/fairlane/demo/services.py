@@ -39,12 +39,13 @@ class Switches:
 class SimulatedService:
     """Above its limit (0 = none) it answers 503, and remembers how far above: `most` is the highest
     number of calls it ever had at once. What it has begun it finishes, also when the caller hangs
-    up. `work` says how a call is answered and takes as long as it takes."""
+    up. `work` answers a call and takes as long as it takes; `heard` is told of each."""
 
     name: str
     limit: int = 0
     work: Callable[[Execution], Awaitable[Any]] | None = None
     seconds: float = 0
+    heard: Callable[[Execution], None] | None = None
     switches: Switches = field(default_factory=Switches)
     calls: list[Execution] = field(default_factory=list)
     running: int = 0
@@ -92,6 +93,8 @@ class SimulatedService:
         )
         self.calls.append(call)
         del self.calls[:-MOST_REMEMBERED]
+        if self.heard is not None:
+            self.heard(call)
         self.running += 1
         self.most = max(self.most, self.running)
         try:

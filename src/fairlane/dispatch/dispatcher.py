@@ -152,6 +152,8 @@ class Dispatcher:
                 log.warning("%s cannot claim, trying again: %r", desk.worker.id, error)
                 await asyncio.sleep(PAUSE)
                 continue
+            if desk.worker.id in self._engine.core.draining:  # whoever said so
+                await asyncio.sleep(PAUSE)
             for lease in leases:
                 task = asyncio.create_task(self._run(desk, lease))
                 desk.running.add(task)

@@ -91,7 +91,7 @@ def confirmation(
         cost=1,
         lease=seconds(15),
         now=core.now(),
-        epoch=core.epoch,
+        epoch=core.stamp,
     )
 
 

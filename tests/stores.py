@@ -62,7 +62,9 @@ class PostgresAndMemory:
         connection: type[sqlite3.Connection],
     ) -> Engine:
         url = await self.database(path)
-        return await shared(settings, url, clock=clock, sweeping=False, seed=seed, unsafe=True)
+        return await shared(
+            settings, url, clock=clock, sweeping=False, seed=seed, unsafe=True, alone=False
+        )
 
     async def database(self, path: Path) -> str:
         """The one of this path. What has not been used for longest is emptied and used again."""
@@ -82,7 +84,9 @@ async def _emptied(url: str) -> None:
             "TRUNCATE jobs, inputs, steps, attempts, events, pools, slots, outbox, idempotency, "
             "users, quotas, accounts, entries, workers, settings, audit, known_tiers, webhooks, "
             "webhook_secrets RESTART IDENTITY; "
-            "UPDATE meta SET value = ''; UPDATE line SET queued = 0"
+            "UPDATE meta SET value = CASE name WHEN 'epoch' THEN '/0' WHEN 'turn' THEN '0/' "
+            "WHEN 'clock' THEN '0/0/0' "
+            "ELSE '' END; UPDATE line SET queued = 0"
         )
     finally:
         await connection.close()

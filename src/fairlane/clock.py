@@ -21,6 +21,9 @@ class Clock(Protocol):
 
     def now(self) -> int: ...
 
+    def steady(self) -> bool:
+        """Whether the time can be trusted to judge others by."""
+
     async def sleep(self, duration: int) -> None:
         """Returns when `duration` microseconds of this clock have passed."""
 
@@ -39,6 +42,9 @@ class SystemClock:
 
     def now(self) -> int:
         return (time.monotonic_ns() + self._offset) // 1000
+
+    def steady(self) -> bool:
+        return True
 
     async def sleep(self, duration: int) -> None:
         await asyncio.sleep(duration / SECOND)
@@ -62,6 +68,9 @@ class ManualClock:
 
     def now(self) -> int:
         return self._now
+
+    def steady(self) -> bool:
+        return True
 
     async def sleep(self, duration: int) -> None:
         await self._due(duration)

@@ -35,13 +35,14 @@ async def shared(
     sweeping: bool = True,
     seed: int | None = None,
     unsafe: bool = False,
+    alone: bool = True,
 ) -> Engine:
-    """The ledger in PostgreSQL, the index in this process. Start it with `async with`. Needs the
-    extra `cluster`."""
+    """The ledger in PostgreSQL, the index in this process, which must be the only one. Start it
+    with `async with`. Needs the extra `cluster`."""
     from fairlane.ledger.postgres import PostgresLedger
 
-    ledger = await PostgresLedger.open(database, unsafe=unsafe)
-    clock = clock or SystemClock()
+    ledger = await PostgresLedger.open(database, unsafe=unsafe, alone=alone)
+    clock = clock or await ledger.started_clock()
     return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)
 
 
@@ -61,12 +62,16 @@ async def cluster(
     from fairlane.index.redis import RedisIndex
     from fairlane.ledger.postgres import PostgresLedger
 
-    clock = clock or SystemClock()
-    index = RedisIndex(catalog, clock, redis, prefix=prefix)
+    ledger = await PostgresLedger.open(database, unsafe=unsafe)
     try:
-        await index.check()
-        ledger = await PostgresLedger.open(database, unsafe=unsafe)
+        clock = clock or await ledger.started_clock()
+        index = RedisIndex(catalog, clock, redis, prefix=prefix)
+        try:
+            await index.check()
+        except BaseException:
+            await index.close()
+            raise
     except BaseException:
-        await index.close()
+        await ledger.close()
         raise
     return Engine(ledger, index, catalog, clock, sweeping=sweeping, seed=seed)

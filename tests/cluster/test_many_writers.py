@@ -55,7 +55,7 @@ async def know_the_same(one: World, two: World) -> None:
     await one.engine.core.index.begin(one.engine.core.epoch)
     async for page in one.engine.core.ledger.live(1000):
         queued = [one.engine.core.entry(job) for job in page if job.state is State.QUEUED]
-        await one.engine.core.index.load(queued, [])
+        await one.engine.core.index.load(one.engine.core.epoch, queued, [])
     await one.engine.core.index.open(one.engine.core.epoch, one.clock.now())
 
 

@@ -53,7 +53,7 @@ async def test_processes_that_start_at_once_migrate_once(postgres_server: Databa
     url = await postgres_server.new_database()
     ledgers = await asyncio.gather(*(PostgresLedger.open(url, unsafe=True) for _ in range(6)))
     for ledger in ledgers:
-        assert await ledger.epoch() == ""
+        assert await ledger.turn() == (("", 0), (0, False))
         await ledger.close()
 
 

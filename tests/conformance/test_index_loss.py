@@ -215,8 +215,9 @@ async def test_what_ends_while_a_page_is_loaded_is_not_loaded(tmp_path: Path) ->
         await world.engine.complete(leases[0])
         await world.engine.cancel(jobs[2])
         late = await world.submit()
-        await core.index.load_slots(slots)
-        await core.index.load([*waiting, core.entry(await world.job(late))], running)
+        await core.index.load_slots(core.epoch, slots)
+        queued = [*waiting, core.entry(await world.job(late))]
+        await core.index.load(core.epoch, queued, running)
         assert await core.index.open(core.epoch, core.now())
         assert await reconcile(core) == 0
         stats = await core.index.stats()
@@ -230,7 +231,7 @@ async def test_a_loading_index_hands_out_nothing(tmp_path: Path) -> None:
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
         core = world.engine.core
         job = await world.submit()
-        await core.ledger.new_epoch("next")
+        assert await core.ledger.begin_rebuild("next", (await core.ledger.turn())[1].number)
         await core.index.begin("next")
         core.epoch = "next"
         later = await world.submit()
@@ -247,7 +248,7 @@ async def test_a_claim_under_an_old_epoch_is_not_confirmed(tmp_path: Path) -> No
         core = world.engine.core
         job = await world.submit()
         late = confirmation(world, await world.job(job))
-        await core.ledger.new_epoch("another process has rebuilt")
+        assert await core.ledger.begin_rebuild("next", (await core.ledger.turn())[1].number)
         refused = await core.ledger.confirm([late])
         assert isinstance(refused.outcomes[0], Unconfirmed)
         assert (await world.job(job)).state is State.QUEUED
@@ -484,7 +485,7 @@ async def test_forged_slots_neither_exceed_a_limit_nor_lose_one(tmp_path: Path) 
         for lease in running:
             await world.engine.complete(lease)
         rows = [(Slot("svc:work", 1), "nobody"), (Slot("svc:work", 2), "no-one")]
-        await core.index.load_slots(rows)
+        await core.index.load_slots(core.epoch, rows)
         assert await world.claim() == []
         assert await reconcile(core) == 2
         await slots_match(world)
@@ -520,7 +521,7 @@ async def test_a_proposal_nobody_confirmed_is_back_in_line(tmp_path: Path) -> No
             cost=entry.cost,
             lease=15 * SECOND,
             now=core.now(),
-            epoch=core.epoch,
+            epoch=core.stamp,
         )
         assert isinstance((await core.ledger.confirm([late])).outcomes[0], Unconfirmed)
         present = late._replace(rev=(await world.job(job)).rev, token="present")

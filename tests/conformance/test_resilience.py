@@ -162,7 +162,7 @@ async def test_a_rebuild_that_was_cut_off_is_tried_again(tmp_path: Path) -> None
             job = await world.submit()
             rebuild = asyncio.create_task(world.engine.rebuild())
             for _ in range(steps):
-                await world.engine.core.ledger.epoch()
+                await world.engine.core.ledger.turn()
             rebuild.cancel()
             await asyncio.gather(rebuild, return_exceptions=True)
             found = await world.claim()

@@ -65,7 +65,7 @@ class WatchedIndex:
             self._points.reach(f"before index.{name}")
             result = await verb(*args, **more)
             if name in ("put", "load"):
-                for entry in args[0]:
+                for entry in args[name == "load"]:
                     self._told(entry.id, entry.rev)
             if name == "mend" and args[1] is not None:
                 self._told(args[1].id, args[1].rev)

@@ -206,7 +206,7 @@ class Life:
             for each in old.services.values()
         ]
         catalog = Catalog(old.tiers, services, old.providers.values())
-        await self.pair.do("configure", catalog)
+        await self.pair.do("configure", catalog, 0)
 
     async def tidy(self) -> None:
         self.fuzz.driver.pass_time(self.dice.choice([0, 100]))
@@ -237,12 +237,12 @@ class Life:
             for user in "xyx"
             for age in [dice.randrange(99 * SECOND)]
         ]
-        await pair.do("load_starts", starts)
-        await pair.do("load_slots", rows)
+        await pair.do("load_starts", self.epoch, starts)
+        await pair.do("load_slots", self.epoch, rows)
         middle = len(waiting) // 2
-        await pair.do("load", waiting[:middle], held)
+        await pair.do("load", self.epoch, waiting[:middle], held)
         await self.cancel()
-        await pair.do("load", waiting[middle:], [])
+        await pair.do("load", self.epoch, waiting[middle:], [])
         await pair.do("open", f"{self.epoch}?", self.now)
         await pair.do("open", self.epoch, self.now)
 

@@ -132,7 +132,7 @@ class Driver:
         at_once(self.index.drop([proposal.token], self.now))
 
     def configure(self, catalog: Catalog) -> None:
-        at_once(self.index.configure(catalog))
+        at_once(self.index.configure(catalog, 0))
 
 
 def world(

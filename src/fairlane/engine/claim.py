@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from fairlane.engine.core import Core
-from fairlane.engine.rebuild import ensure_epoch
+from fairlane.engine.core import Core, sync_pool
+from fairlane.engine.rebuild import keep_up
 from fairlane.errors import NotReady
 from fairlane.ids import token
 from fairlane.index.index import Proposal
@@ -24,6 +25,8 @@ PAUSE = 0.02
 what is wrong is being put right."""
 
 confirmation = maker(Confirmation)
+
+PAUSED = "its service is paused"
 
 TRIES = 3
 """Rounds of proposals that were all refused before a claim comes back empty-handed."""
@@ -56,6 +59,7 @@ async def _try(core: Core, worker: Worker, waiter: Worker, n: int) -> tuple[list
         try:
             picks = await core.index.claim(waiter, loaded, n, core.now(), core.epoch)
         except NotReady:
+            await _keep_up(core)
             break
         if not picks.proposals:
             look_again_at = picks.look_again_at
@@ -71,9 +75,12 @@ async def _try(core: Core, worker: Worker, waiter: Worker, n: int) -> tuple[list
 
 
 async def _confirm(core: Core, worker: Worker, proposals: Sequence[Proposal]) -> list[Lease]:
+    paused = {name for name, service in core.catalog.services.items() if service.paused}
+    refused: list[tuple[Proposal, Unconfirmed]] = []
+    if paused:
+        refused, proposals = _without(paused, proposals)
     written = await core.ledger.confirm(_confirmations(core, worker, proposals))
     leases: list[Lease] = []
-    refused: list[tuple[Proposal, Unconfirmed]] = []
     for proposal, outcome in zip(proposals, written.outcomes, strict=True):
         if isinstance(outcome, Lease):
             leases.append(outcome)
@@ -89,9 +96,18 @@ async def _confirm(core: Core, worker: Worker, proposals: Sequence[Proposal]) ->
     return leases
 
 
+def _without(
+    paused: set[str], proposals: Sequence[Proposal]
+) -> tuple[list[tuple[Proposal, Unconfirmed]], list[Proposal]]:
+    """The index may not have heard yet that a service is paused."""
+    gone = [each for each in proposals if service_of(each.entry.lane) in paused]
+    kept = [each for each in proposals if service_of(each.entry.lane) not in paused]
+    return [(each, Unconfirmed(PAUSED)) for each in gone], kept
+
+
 def _confirmations(core: Core, worker: Worker, proposals: Sequence[Proposal]) -> list[Confirmation]:
     """The pools are derived from the settings, not believed."""
-    now, tiers = core.now(), core.catalog.tiers.all
+    now, tiers, stamp = core.now(), core.catalog.tiers.all, core.stamp
     needed: dict[str, frozenset[str]] = {}
     found = []
     for lease_token, entry, slots in proposals:
@@ -119,7 +135,7 @@ def _confirmations(core: Core, worker: Worker, proposals: Sequence[Proposal]) ->
             entry.cost,
             worker.lease,
             now,
-            core.epoch,
+            stamp,
         )
         found.append(confirmation(values))
     return found
@@ -136,10 +152,16 @@ async def heal(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> N
         truth = core.entry(job) if job is not None and queued else None
         await core.index.mend(proposal.entry, truth, now)
     for pool in sorted({pool for _, refusal in refused for pool in refusal.pools}):
-        rows = [(row.slot, row.token) for row in await core.ledger.slots(pool)]
-        await core.index.sync_slots(pool, rows, now)
-    if any(refusal.reason == "another epoch" for _, refusal in refused):
-        await ensure_epoch(core)
+        await sync_pool(core, pool)
+    if any(refusal.reason in ("another epoch", PAUSED) for _, refusal in refused):
+        await _keep_up(core)
+
+
+async def _keep_up(core: Core) -> None:
+    """Another life or other settings have begun, or the index is away: the sweep looks after it
+    too."""
+    with suppress(NotReady):
+        await keep_up(core)
 
 
 def _learn_eta(core: Core, leases: list[Lease]) -> None:

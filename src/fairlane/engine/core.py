@@ -14,6 +14,7 @@ from fairlane.engine.watch import Watchers
 from fairlane.ids import Ids
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
+from fairlane.ledger.shapes import Stamp
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band, Job, fair_user
@@ -21,6 +22,8 @@ from fairlane.model.state import State
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_COST, Average
 from fairlane.policy.eta import Calibration
+
+SLOT_READS = 3
 
 
 class TierSource(Protocol):
@@ -39,6 +42,10 @@ class Core:
     ids: Ids
     jitter: random.Random
     epoch: str = ""
+    settings: int = 0
+    tried: str = ""
+    watched: tuple[int, float] = (-1, 0.0)
+    not_before: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     watchers: Watchers = field(default_factory=Watchers)
     costs: Average = field(default_factory=lambda: Average(FIRST_COST))
@@ -59,10 +66,15 @@ class Core:
         self.file = self.catalog
         self.adopt(self.catalog)
 
-    def adopt(self, catalog: Catalog) -> None:
-        """These settings hold from now on."""
-        self.catalog = catalog
+    def adopt(self, catalog: Catalog, settings: int = 0) -> None:
+        """These settings, of this number, hold from now on."""
+        self.catalog, self.settings = catalog, settings
         self.terms = TermsBook(catalog)
+
+    @property
+    def stamp(self) -> str:
+        """What a confirmation of this process has to agree with in the ledger."""
+        return str(Stamp(self.epoch, self.settings))
 
     def now(self) -> int:
         return self.clock.now()
@@ -95,3 +107,16 @@ async def publish(core: Core, jobs: Sequence[str]) -> None:
     gone += [(job, 1 << 62) for job in jobs if job not in found]
     await core.index.take(gone)
     await core.index.put([core.entry(job) for job in queued], core.now())
+
+
+async def sync_pool(core: Core, pool: str) -> int:
+    """The index believes the ledger's slots. What was corrected may have been freed since it was
+    read: then it is read again."""
+    total = 0
+    for _ in range(SLOT_READS):
+        rows = [(row.slot, row.token) for row in await core.ledger.slots(pool)]
+        corrected = await core.index.sync_slots(pool, rows, core.now())
+        total += corrected
+        if not corrected:
+            break
+    return total

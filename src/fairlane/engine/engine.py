@@ -11,7 +11,7 @@ from fairlane.clock import Clock
 from fairlane.engine import live, moves, views
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core
-from fairlane.engine.rebuild import publish_left_behind, rebuild
+from fairlane.engine.rebuild import join, publish_left_behind, rebuild
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
 from fairlane.engine.submit import Caller, submit
 from fairlane.engine.sweep import Sweeper
@@ -74,8 +74,8 @@ class Engine:
         core = self.core
         core.reached_since = core.now()
         try:
-            await live.adopt(core, await live.with_live_settings(core))
-            await rebuild(core)
+            await live.start(core)
+            await join(core)
             await publish_left_behind(core)
         except UnknownName as error:
             await self.stop()

@@ -4,14 +4,19 @@ index, so that none tries."""
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
-from fairlane.engine.core import Core
+from fairlane.engine.core import Core, sync_pool
 from fairlane.errors import InvalidInput, UnknownName
-from fairlane.ledger.shapes import PoolLimit, SettingChange
+from fairlane.ledger.shapes import PoolLimit, Setting, SettingChange
 from fairlane.model.catalog import Catalog
+from fairlane.model.catalog_text import catalog_of, catalog_text
 from fairlane.model.job import Json
 from fairlane.model.service import Pool
+
+log = logging.getLogger("fairlane")
 
 KINDS = {"services": ("limit", "rate", "paused"), "providers": ("limit", "rate")}
 
@@ -25,33 +30,84 @@ async def change(core: Core, kind: str, name: str, setting: str, value: Json, ac
         raise InvalidInput(f"{path} takes {wanted}")
     if value < 0:
         raise InvalidInput(f"{path} cannot be below 0")
-    await asyncio.shield(_change(core, kind, name, setting, value, in_file, actor))
+    await asyncio.shield(_change(core, path, value, in_file, actor))
 
 
-async def _change(
-    core: Core, kind: str, name: str, setting: str, value: Json, in_file: Json, actor: str
-) -> None:
-    """One at a time, and never half."""
-    path = f"{kind}/{name}/{setting}"
+async def _change(core: Core, path: str, value: Json, in_file: Json, actor: str) -> None:
+    """One at a time, and never half. Made over the newest settings: others may change some too."""
     async with core.changing:
-        catalog = changed(core.catalog, kind, name, setting, value)
-        await adopt(core, catalog, SettingChange(path, value, in_file, core.now(), actor))
+        while True:
+            catalog = changed(core.catalog, path, value)
+            change = SettingChange(path, value, in_file, core.now(), actor)
+            if await _hold(core, catalog, core.settings, change):
+                return
+            await _follow(core)
 
 
-async def adopt(core: Core, catalog: Catalog, change: SettingChange | None = None) -> None:
-    """These settings hold from now on, in the ledger and then in the index. Written twice: what was
-    granted under the old settings while the new ones became known is counted the second time."""
-    limits = [_limit(catalog, pool) for pool in catalog.all_pools().values()]
-    await core.ledger.set_pools(limits, change)
-    core.adopt(catalog)
-    await core.ledger.set_pools(limits, None)
-    await core.index.configure(catalog)
-    for limit in limits:
-        rows = [(row.slot, row.token) for row in await core.ledger.slots(limit.name)]
-        await core.index.sync_slots(limit.name, rows, core.now())
+async def start(core: Core) -> None:
+    """What is in force, if it was made from the file of this process. Otherwise the file is new: it
+    holds from now on, and with it those live changes whose settings it leaves as they were."""
+    async with core.changing:
+        while True:
+            known = await core.ledger.settings()
+            if known.file == catalog_text(core.file):
+                catalog = catalog_of(known.catalog)
+            else:
+                catalog = with_changes(core.file, known.changes)
+            if await _hold(core, catalog, known.stamp.settings):
+                return
 
 
-def changed(catalog: Catalog, kind: str, name: str, setting: str, value: Json) -> Catalog:
+async def follow(core: Core) -> None:
+    """Take over what another process has changed."""
+    async with core.changing:
+        await _follow(core)
+
+
+async def _follow(core: Core) -> None:
+    known = await core.ledger.settings()
+    if known.file != catalog_text(core.file):
+        log.warning("another process has started with other settings: those hold, not the own ones")
+    core.adopt(catalog_of(known.catalog), known.stamp.settings)
+    await tell_index(core)
+
+
+async def _hold(
+    core: Core, catalog: Catalog, over: int, change: SettingChange | None = None
+) -> bool:
+    """These settings hold from now on, in the ledger and then in the index. False if others have
+    been written meanwhile."""
+    texts = catalog_text(catalog), catalog_text(core.file)
+    stamp = await core.ledger.set_pools(_limits(catalog), *texts, over, change)
+    if stamp is None:
+        return False
+    core.adopt(catalog, stamp.settings)
+    await tell_index(core)
+    return True
+
+
+async def tell_index(core: Core) -> None:
+    """The settings, and who has which slot."""
+    await core.index.configure(core.catalog, core.settings)
+    for pool in core.catalog.all_pools():
+        await sync_pool(core, pool)
+
+
+def with_changes(catalog: Catalog, changes: Mapping[str, Setting]) -> Catalog:
+    """A file's settings with live changes on top, unless the file has changed since."""
+    result = catalog
+    for path, change in changes.items():
+        try:
+            unchanged = _current(catalog, *path.split("/")) == change.file_value
+        except UnknownName:
+            continue  # no longer configured: nothing to change
+        if unchanged:
+            result = changed(result, path, change.value)
+    return result
+
+
+def changed(catalog: Catalog, path: str, value: Json) -> Catalog:
+    kind, name, setting = path.split("/")
     services, providers = dict(catalog.services), dict(catalog.providers)
     if kind == "services":
         services[name] = replace(catalog.service(name), **{setting: value})
@@ -67,20 +123,6 @@ def changed(catalog: Catalog, kind: str, name: str, setting: str, value: Json) -
     )
 
 
-async def with_live_settings(core: Core) -> Catalog:
-    """The file's settings with the live changes on top, unless the file has changed since."""
-    catalog = core.file
-    for path, (value, file_value) in (await core.ledger.settings()).items():
-        kind, name, setting = path.split("/")
-        try:
-            unchanged = _current(core.file, kind, name, setting) == file_value
-        except UnknownName:
-            continue  # no longer configured: nothing to change
-        if unchanged:
-            catalog = changed(catalog, kind, name, setting, value)
-    return catalog
-
-
 def _current(catalog: Catalog, kind: str, name: str, setting: str) -> Json:
     if kind not in KINDS:
         raise UnknownName("kind of live setting", kind, KINDS)
@@ -91,6 +133,10 @@ def _current(catalog: Catalog, kind: str, name: str, setting: str) -> Json:
     if name not in catalog.providers:
         raise UnknownName("provider", name, catalog.providers)
     return getattr(catalog.providers[name], setting)
+
+
+def _limits(catalog: Catalog) -> list[PoolLimit]:
+    return [_limit(catalog, pool) for pool in catalog.all_pools().values()]
 
 
 def _limit(catalog: Catalog, pool: Pool) -> PoolLimit:

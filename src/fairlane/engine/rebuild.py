@@ -1,10 +1,16 @@
-"""Rebuild: a new life of the index, from the ledger alone."""
+"""One life of the index for all processes: join it, or build it from the ledger alone."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
+from fairlane.engine import live
 from fairlane.engine.core import Core, publish
+from fairlane.errors import UnknownName
 from fairlane.ids import token
 from fairlane.index.index import Held
+from fairlane.ledger.shapes import Stamp, Turn
 from fairlane.model.job import Job
 from fairlane.model.state import State
 from fairlane.model.step import Plan
@@ -12,28 +18,104 @@ from fairlane.policy.aging import HOLD_AFTER
 
 PAGE = 2_000
 
+RIGHT, SIGN_OF_LIFE = 5.0, 1.0
+"""Seconds after which a rebuilder that gives no sign of life keeps nobody else from trying, and
+between its signs."""
+
+PAUSE = 0.05
+"""Seconds between two looks at somebody else's rebuild."""
+
+LEAVE_IT = 10.0
+"""Seconds for which a process that cannot rebuild leaves it to others."""
+
+
+async def keep_up(core: Core) -> bool:
+    """Settings and index are those that all processes share. Whether claims work."""
+    if core.rebuilding.locked():
+        return False
+    async with core.rebuilding:
+        stamp, turn = await core.ledger.turn()
+        if stamp.settings != core.settings:
+            await live.follow(core)
+        known = await core.index.serves(stamp.life)
+        if known is None:
+            core.ready.clear()
+            return _may_rebuild(core, stamp, turn) and await _rebuild(core, turn.number)
+        if known < core.settings:
+            await live.tell_index(core)
+        core.epoch = stamp.life
+        core.ready.set()
+        return True
+
+
+async def join(core: Core) -> None:
+    """Returns when claims work."""
+    while True:
+        if await keep_up(core):
+            return
+        await asyncio.sleep(PAUSE)
+
 
 async def rebuild(core: Core) -> None:
-    """Claims pause, submits do not. Afterwards order and slots are those of the ledger. One at a
-    time; one that failed is tried again by the next sweep."""
+    """A new life, whatever the index says of itself."""
     async with core.rebuilding:
         core.ready.clear()
-        epoch = token()
-        await core.ledger.new_epoch(epoch)
-        await core.index.begin(epoch)
-        core.epoch = epoch
-        await _load(core)
-        if await core.index.open(epoch, core.now()):
-            core.ready.set()
+        while True:
+            stamp, turn = await core.ledger.turn()
+            if _may_rebuild(core, stamp, turn) and await _rebuild(core, turn.number):
+                return
+            await asyncio.sleep(PAUSE)
 
 
-async def _load(core: Core) -> None:
+def _may_rebuild(core: Core, stamp: Stamp, turn: Turn) -> bool:
+    """Nobody is at it, or it was this process, or whoever it was is gone."""
+    now = asyncio.get_running_loop().time()
+    if core.watched[0] != turn.number:
+        core.watched = (turn.number, now)
+    silent = now - core.watched[1]
+    return now >= core.not_before and (not turn.busy or stamp.life == core.tried or silent >= RIGHT)
+
+
+async def _rebuild(core: Core, over: int) -> bool:
+    """Claims pause, submits do not. Afterwards order and slots are those of the ledger. False if
+    somebody else is at it; one that failed is tried again by the next sweep."""
+    life = core.tried = token()
+    if not await core.ledger.begin_rebuild(life, over):
+        return False
+    core.epoch = life
+    alive = asyncio.create_task(_give_signs_of_life(core, life))
+    opened = False
+    try:
+        await core.index.begin(life)
+        await _load(core, life)
+        opened = await core.index.open(life, core.now())
+    except UnknownName:
+        core.not_before = asyncio.get_running_loop().time() + LEAVE_IT
+        raise
+    finally:
+        alive.cancel()
+        with suppress(Exception):  # others will see that nothing moves
+            await core.ledger.extend_rebuild(life, done=True)
+    if opened:
+        core.ready.set()
+    return opened
+
+
+async def _give_signs_of_life(core: Core, life: str) -> None:
+    while True:
+        await asyncio.sleep(SIGN_OF_LIFE)
+        with suppress(Exception):  # the next one may get through
+            await core.ledger.extend_rebuild(life)
+
+
+async def _load(core: Core, life: str) -> None:
     tiers = core.catalog.tiers
     longest = max(tiers.patience) * HOLD_AFTER
     ranks = {name: rank for rank, name in enumerate(tiers.names)}
-    await core.index.load_starts(await core.ledger.starts(core.now() - longest, ranks))
+    starts = await core.ledger.starts(core.now() - longest, ranks)
+    await core.index.load_starts(life, starts)
     slots = await core.ledger.slots()
-    await core.index.load_slots([(row.slot, row.token) for row in slots])
+    await core.index.load_slots(life, [(row.slot, row.token) for row in slots])
     checked: set[tuple[Plan, int]] = set()
     async for page in core.ledger.live(PAGE):
         for job in page:
@@ -42,6 +124,7 @@ async def _load(core: Core) -> None:
                 for step in job.plan[job.step :]:
                     core.catalog.service(step.service)
         await core.index.load(
+            life,
             [core.entry(job) for job in page if job.state is State.QUEUED],
             [held(core, job) for job in page if job.token is not None],
         )
@@ -50,12 +133,6 @@ async def _load(core: Core) -> None:
 def held(core: Core, job: Job) -> Held:
     """A running job as the index would remember it."""
     return Held(job.token or "", core.entry(job), (), job.started_at or 0)
-
-
-async def ensure_epoch(core: Core) -> None:
-    """A claim was refused for its epoch: if nobody is rebuilding already, do."""
-    if not core.rebuilding.locked() and await core.ledger.epoch() != core.epoch:
-        await rebuild(core)
 
 
 async def publish_left_behind(core: Core, limit: int = 1_000) -> int:

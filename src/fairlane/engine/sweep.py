@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from fairlane.engine.core import Core, publish
-from fairlane.engine.rebuild import publish_left_behind, rebuild
+from fairlane.engine.core import Core, publish, sync_pool
+from fairlane.engine.rebuild import keep_up, publish_left_behind
 from fairlane.engine.settle import Failed, settle
 from fairlane.index.index import Freed
 from fairlane.model.attempt import Fault, Outcome
@@ -128,8 +128,7 @@ async def reconcile(core: Core) -> int:
         suspects = [entry for entry in shown if entry.id not in in_line]
         corrected += await _drop_ghosts(core, suspects)
     for pool in core.catalog.all_pools():
-        rows = [(row.slot, row.token) for row in await core.ledger.slots(pool)]
-        corrected += await core.index.sync_slots(pool, rows, core.now())
+        corrected += await sync_pool(core, pool)
     return corrected
 
 
@@ -158,6 +157,23 @@ async def _drop_ghosts(core: Core, shown: list[Entry]) -> int:
     return len(ghosts)
 
 
+async def look_for_news(core: Core) -> int:
+    """Jobs that are watched here may be moved by other processes."""
+    watched = core.watchers.jobs() if core.ledger.shared else []
+    found = await core.ledger.jobs(watched) if watched else {}
+    looks: dict[str, object] = dict.fromkeys(watched)
+    for job in found.values():
+        looks[job.id] = (job.state, job.rev, job.seq, job.progress)
+    return core.watchers.compare(looks)
+
+
+async def forget_tiers(core: Core) -> int:
+    """Those of users may be changed by other processes."""
+    if core.ledger.shared:
+        core.tiers_of_users.clear()
+    return 0
+
+
 async def retire(core: Core) -> int:
     """Remove what has been kept long enough, a bounded number at a time. An hour at the least: the
     hourly quota counts records."""
@@ -181,7 +197,8 @@ class Sweeper:
     async def urgent(self) -> None:
         """One round, meant to run once a second."""
         core, healthy = self._core, True
-        for step in (_rebuild_if_needed, reap, free_slots, give_up, check_held):
+        judging = (reap, free_slots, give_up) if core.clock.steady() else ()
+        for step in (keep_up, *judging, check_held, look_for_news):
             healthy = await _guarded(step, core) and healthy
         if not healthy:
             core.reached_since = core.now()
@@ -191,6 +208,7 @@ class Sweeper:
         core = self._core
         self._rounds += 1
         if self._rounds % 5 == 0:
+            await _guarded(forget_tiers, core)
             await _guarded(announce_promotions, core)
             await _guarded(publish_left_behind, core)
         if self._rounds % 30 == 0:
@@ -209,13 +227,6 @@ class Sweeper:
             if core.now() - before > SECOND + OUT_OF_TOUCH:
                 core.reached_since = core.now()
             await sweep()
-
-
-async def _rebuild_if_needed(core: Core) -> int:
-    """A rebuild that failed is tried again."""
-    if not core.ready.is_set() and not core.rebuilding.locked():
-        await rebuild(core)
-    return 0
 
 
 async def _retire_all(core: Core) -> int:
@@ -237,7 +248,7 @@ async def _tidy(core: Core) -> int:
     return 0
 
 
-async def _guarded(step: Callable[[Core], Awaitable[int]], core: Core) -> bool:
+async def _guarded(step: Callable[[Core], Awaitable[object]], core: Core) -> bool:
     """One step that fails must not keep the others, or the next round, from running."""
     try:
         await step(core)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 
 class Watchers:
     def __init__(self) -> None:
         self._bells: dict[str, set[asyncio.Event]] = {}
+        self._known: dict[str, object] = {}
+
+    def jobs(self) -> list[str]:
+        """Those that somebody watches."""
+        return list(self._bells)
 
     @contextmanager
     def watching(self, job: str, bell: asyncio.Event | None = None) -> Iterator[asyncio.Event]:
@@ -24,6 +29,13 @@ class Watchers:
             bells.discard(bell)
             if not bells:
                 del self._bells[job]
+
+    def compare(self, present: Mapping[str, object]) -> int:
+        """Tell of those that are not as they were at the last comparison."""
+        changed = [job for job, look in present.items() if self._known.get(job) != look]
+        self._known = dict(present)
+        self.tell(changed)
+        return len(changed)
 
     def tell(self, jobs: Iterable[str]) -> None:
         if self._bells:

@@ -140,8 +140,9 @@ class Index(Protocol):
         """Every call in which this worker waits returns."""
 
     # --- services ----------------------------------------------------------------------------
-    async def configure(self, catalog: Catalog) -> None:
-        """Limits and rules from now on. What is held stays held."""
+    async def configure(self, catalog: Catalog, settings: int) -> None:
+        """Limits and rules from now on, unless it knows newer ones: settings are numbered. What is
+        held stays held."""
 
     async def answered(self, calls: Sequence[Call]) -> None:
         """The services answered these calls, well or badly: they are not sick."""
@@ -171,16 +172,21 @@ class Index(Protocol):
         """The lanes of this service in which jobs wait."""
 
     # --- rebuild -----------------------------------------------------------------------------
+    async def serves(self, epoch: str) -> int | None:
+        """The number of its settings if claims under this epoch work, with everything that it has
+        been told since it began; None if they do not. Raises NotReady if nobody can say."""
+
     async def begin(self, epoch: str) -> None:
         """Empty and loading. Puts and takes are remembered, claims refused."""
 
-    async def load(self, entries: Sequence[Entry], held: Sequence[Held]) -> None:
-        """A page of live jobs, unless something newer has been heard of them meanwhile."""
+    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+        """A page of live jobs, unless something newer has been heard of them meanwhile. Pages of
+        another epoch are ignored."""
 
-    async def load_slots(self, rows: Sequence[tuple[Slot, str]]) -> None:
+    async def load_slots(self, epoch: str, rows: Sequence[tuple[Slot, str]]) -> None:
         """(slot, token) rows of the ledger, unless the token has been freed meanwhile."""
 
-    async def load_starts(self, starts: Sequence[Start]) -> None:
+    async def load_starts(self, epoch: str, starts: Sequence[Start]) -> None:
         """Where the ageing clocks stand."""
 
     async def open(self, epoch: str, now: int) -> bool:

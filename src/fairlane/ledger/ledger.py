@@ -23,12 +23,15 @@ from fairlane.ledger.shapes import (
     Reopened,
     Request,
     SettingChange,
+    Settings,
     Settled,
     Settlement,
     Skipped,
     Stale,
+    Stamp,
     Submission,
     SubmitOutcome,
+    Turn,
     Unconfirmed,
     Unwritten,
     Written,
@@ -44,6 +47,9 @@ from fairlane.policy.admission import Quota
 
 
 class Ledger(Protocol):
+    shared: bool
+    """Whether other processes may write to it, too."""
+
     @property
     def known_tiers(self) -> KnownTiers: ...
 
@@ -120,10 +126,15 @@ class Ledger(Protocol):
         Otherwise its rev has moved on, so a late confirm fails."""
 
     # --- rebuild -----------------------------------------------------------------------------
-    async def epoch(self) -> str: ...
+    async def turn(self) -> tuple[Stamp, Turn]:
+        """What confirmations must agree with, and whether somebody rebuilds the index."""
 
-    async def new_epoch(self, epoch: str) -> None:
-        """From now on only claims under this epoch are confirmed."""
+    async def begin_rebuild(self, life: str, over: int) -> bool:
+        """From now on only claims under this life of the index are confirmed. False if anything
+        has happened since the turn of number `over`."""
+
+    async def extend_rebuild(self, life: str, *, done: bool = False) -> bool:
+        """The rebuilder is alive, or is done. False if another life has begun meanwhile."""
 
     def live(self, page: int) -> AsyncIterator[list[Job]]:
         """All live jobs that can be in the index, page by page, as of when it began."""
@@ -189,12 +200,20 @@ class Ledger(Protocol):
 
     async def balance(self, tenant: str, user: str) -> int: ...
 
-    async def set_pools(self, pools: Sequence[PoolLimit], change: SettingChange | None) -> None:
-        """Exactly these pools are limited from now on, and the live change behind it is kept.
-        Running jobs that hold no slot of a pool that counts them take one, also above the
-        limit."""
+    async def set_pools(
+        self,
+        pools: Sequence[PoolLimit],
+        catalog: str,
+        file: str,
+        over: int,
+        change: SettingChange | None = None,
+    ) -> Stamp | None:
+        """This catalog, made from this file, holds from now on: exactly these pools are limited,
+        and claims under older settings are refused. Running jobs that hold no slot of a pool that
+        counts them take one, also above the limit. None if the settings are not those of number
+        `over`."""
 
-    async def settings(self) -> dict[str, tuple[Json, Json]]: ...
+    async def settings(self) -> Settings: ...
 
     async def put_worker(self, worker: Worker, now: int) -> None: ...
 

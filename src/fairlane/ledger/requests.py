@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fairlane.ledger.shapes import Request
+from fairlane.ledger.shapes import PoolLimit, Request, SettingChange
 from fairlane.model.job import Progress
 from fairlane.model.state import Move
 from fairlane.policy.admission import Quota
@@ -57,6 +57,27 @@ class UnconfirmedProposal(NamedTuple):
     job: str
     rev: int
     token: str
+
+
+# --- what all processes share --------------------------------------------------------------------
+class LimitsChange(NamedTuple):
+    """Over the settings of number `over`, and no others. `catalog` and `file` are texts."""
+
+    pools: Sequence[PoolLimit]
+    catalog: str
+    file: str
+    over: int
+    change: SettingChange | None
+
+
+class RebuildRequest(NamedTuple):
+    life: str
+    over: int
+
+
+class Extension(NamedTuple):
+    life: str
+    done: bool
 
 
 # --- users, money, retention ---------------------------------------------------------------------

@@ -225,6 +225,47 @@ class PoolLimit(NamedTuple):
     region: str | None
 
 
+class Stamp(NamedTuple):
+    """What every confirmation must agree with: the life of the index and the number of the settings
+    in force."""
+
+    life: str
+    settings: int
+
+    @classmethod
+    def parse(cls, text: str) -> Stamp:
+        life, _, settings = text.rpartition("/")
+        return cls(life, int(settings))
+
+    def __str__(self) -> str:
+        return f"{self.life}/{self.settings}"
+
+
+class Turn(NamedTuple):
+    """Rebuilds of the index: a number that every sign of life of a rebuilder raises, and whether
+    one is at it."""
+
+    number: int
+    busy: bool
+
+
+class Setting(NamedTuple):
+    """A live change: the value in force, and the one that was in the file."""
+
+    value: Json
+    file_value: Json
+
+
+class Settings(NamedTuple):
+    """What is in force for all processes, the file it was made from, and the live changes. Both
+    catalogs are texts, empty before the first start."""
+
+    stamp: Stamp
+    catalog: str
+    file: str
+    changes: dict[str, Setting]
+
+
 class SettingChange(NamedTuple):
     """A live change, kept until the file's own value changes."""
 

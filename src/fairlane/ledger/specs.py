@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlane.ledger.rows import dumps, loads
+from fairlane.ledger.shapes import Setting
 from fairlane.model.job import Json
 from fairlane.model.worker import Worker, WorkerState
 
@@ -40,6 +41,6 @@ def _spec(text: str) -> dict[str, Json]:
     return spec
 
 
-def settings(found: Iterable[Iterable[Any]]) -> dict[str, tuple[Json, Json]]:
+def changes(found: Iterable[Iterable[Any]]) -> dict[str, Setting]:
     """From rows of (name, value, file_value)."""
-    return {name: (loads(value), loads(file_value)) for name, value, file_value in found}
+    return {name: Setting(loads(value), loads(file_value)) for name, value, file_value in found}

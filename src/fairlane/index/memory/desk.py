@@ -8,7 +8,7 @@ from fairlane.model.entry import Entry
 from fairlane.model.job import Band
 from fairlane.model.make import maker
 from fairlane.model.service import Affinity, Fairness, Service
-from fairlane.model.step import Lane
+from fairlane.model.step import Lane, service_of
 from fairlane.policy.aging import Starts, level
 from fairlane.policy.fairness import charge, correct, lift
 from fairlane.policy.order import Candidate
@@ -180,12 +180,15 @@ class Desk:
         if self.fair:
             self._account(entry.rank, entry.user).running += 1
 
-    def line_up(self, waiting: list[Entry], running: list[Entry]) -> None:
-        """Fill an empty desk, oldest first."""
+    def line_up(self, name: str, waiting: list[Entry], running: list[Entry]) -> Desk:
+        """Fill an empty desk with those of this service, oldest first."""
         for entry in running:
-            self.resume(entry)
+            if service_of(entry.lane) == name:
+                self.resume(entry)
         for entry in sorted(waiting, key=lambda entry: (entry.score, entry.id)):
-            self.enter(entry)
+            if service_of(entry.lane) == name:
+                self.enter(entry)
+        return self
 
     def tidy(self, now: int, patience: tuple[int, ...]) -> bool:
         """Forget users who have been away so long that neither their clock nor what they are ahead

@@ -35,7 +35,7 @@ class MemoryIndex:
     def __init__(
         self, catalog: Catalog, clock: Clock, new_token: Callable[[], str] | None = None
     ) -> None:
-        self.catalog, self._clock = catalog, clock
+        self.catalog, self._clock, self._settings = catalog, clock, 0
         self.new_token = new_token or Tokens().new
         self._clear("")
         self.loads = Average(FIRST_LOAD)
@@ -220,27 +220,21 @@ class MemoryIndex:
             self.idle.wake(n, lambda worker: has_work_for(self, worker))
 
     # --- services ----------------------------------------------------------------------------
-    async def configure(self, catalog: Catalog) -> None:
-        self.catalog = catalog
+    async def configure(self, catalog: Catalog, settings: int) -> None:
+        if settings < self._settings:
+            return
+        self.catalog, self._settings = catalog, settings
         self.pools.configure(catalog.all_pools())
         for name, desk in list(self.desks.items()):
             service = catalog.service(name)
             if desk.orders_like(service):
                 desk.configure(service)
             else:
-                self._reorder(name, Desk(service))
+                self._parking.forget(desk)
+                running = [held.entry for held in self.held.values()]
+                waiting = [each for each in self.waiting.values() if each.id not in self.delays]
+                self.desks[name] = Desk(service).line_up(name, waiting, running)
         self._wake(len(self.idle))
-
-    def _reorder(self, name: str, desk: Desk) -> None:
-        """Other rules of order: everybody lines up anew."""
-        self._parking.forget(self.desks[name])
-        self.desks[name] = desk
-        running = [held.entry for held in self.held.values()]
-        waiting = [entry for entry in self.waiting.values() if entry.id not in self.delays]
-        desk.line_up(
-            [entry for entry in waiting if service_of(entry.lane) == name],
-            [entry for entry in running if service_of(entry.lane) == name],
-        )
 
     def slot_pools(self, service: str, region: str | None, now: int) -> list[SlotPool]:
         found = []
@@ -295,10 +289,15 @@ class MemoryIndex:
         return views.lanes(self, service)
 
     # --- rebuild -----------------------------------------------------------------------------
+    async def serves(self, epoch: str) -> int | None:
+        return None if self._loading or epoch != self._epoch else self._settings
+
     async def begin(self, epoch: str) -> None:
         self._clear(epoch)
 
-    async def load(self, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+        if epoch != self._epoch:
+            return
         for entry in entries:
             if self._is_news(entry):
                 self.waiting[entry.id] = entry
@@ -307,13 +306,13 @@ class MemoryIndex:
                 self.held[each.token] = each
                 self.held_revs[each.entry.id] = each.entry.rev
 
-    async def load_slots(self, rows: Sequence[tuple[Slot, str]]) -> None:
-        for slot, token in rows:
+    async def load_slots(self, epoch: str, rows: Sequence[tuple[Slot, str]]) -> None:
+        for slot, token in rows if epoch == self._epoch else ():
             if slot.until or token not in self._freed:
                 self.pools.hold(slot, token)
 
-    async def load_starts(self, starts: Sequence[Start]) -> None:
-        for start in starts:
+    async def load_starts(self, epoch: str, starts: Sequence[Start]) -> None:
+        for start in starts if epoch == self._epoch else ():
             service = self.catalog.services.get(start.service)
             if service is None:
                 continue  # nothing of it waits

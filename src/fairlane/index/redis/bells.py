@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 
 from fairlane.ids import token
 from fairlane.index.redis.server import Server
+from fairlane.index.redis.texts import plain
 
 LISTEN_FOR = 4.0
 """Seconds until a listener says again that its process is alive."""
@@ -59,7 +60,7 @@ class Bells:
                 await asyncio.sleep(REST)
                 continue
             if rung is not None:
-                self._ring(str(rung[1]))
+                self._ring(plain(rung[1]))
 
     def _ring(self, worker_id: str) -> None:
         bell = self._bells.get(worker_id)

@@ -13,7 +13,7 @@ from fairlane.index.index import Call, Freed, Held, Picks, Standing, Stats
 from fairlane.index.redis import texts, views
 from fairlane.index.redis.bells import Bells
 from fairlane.index.redis.server import Server
-from fairlane.index.redis.texts import json, named
+from fairlane.index.redis.texts import flat, json, plain
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
 from fairlane.model.lease import Slot
@@ -37,7 +37,7 @@ class RedisIndex:
         prefix: str = "{fairlane}:",
         new_token: Callable[[], str] | None = None,
     ) -> None:
-        self.catalog, self._clock = catalog, clock
+        self.catalog, self._clock, self._settings = catalog, clock, 0
         self.new_token = new_token or Tokens().new
         self._server = Server(url, prefix)
         self._bells = Bells(self._server)
@@ -62,20 +62,20 @@ class RedisIndex:
     async def put(self, entries: Sequence[Entry], now: int) -> None:
         if entries:
             self._check(entries)
-            await self._run("put", json([named(entry) for entry in entries]), now)
+            await self._run("put", now, *flat(entries))
 
     async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
         if jobs:
-            await self._run("take", json(jobs))
+            await self._run("take", *texts.pairs(jobs))
 
     async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
         shown = [] if truth is None else [truth]
         self._check(shown)
-        await self._run("mend", json(named(seen)), json([named(entry) for entry in shown]), now)
+        await self._run("mend", seen.id, texts.text(seen), now, *flat(shown))
 
     async def announced(self, levels: Sequence[tuple[str, int]]) -> None:
         if levels:
-            await self._run("announced", json(levels))
+            await self._run("announced", *texts.pairs(levels))
 
     def _check(self, entries: Sequence[Entry]) -> None:
         """Raises UnknownName for a service that is not configured."""
@@ -87,29 +87,30 @@ class RedisIndex:
         tokens = [self.new_token() for _ in range(n)]
         self._bells.hang(worker.id)
         asking = texts.worker(worker, loaded, self._bells.process)
-        answer = await self._run("claim", asking, json(loaded._asdict()), json(tokens), now, epoch)
+        answer = await self._run("claim", asking, json(loaded._asdict()), now, epoch, *tokens)
         if answer is None:
             self._bells.take_down(worker.id)
             raise NotReady("the index is being rebuilt")
         look_again_at, rows = answer
         if rows:
             self._bells.take_down(worker.id)
-        return Picks([texts.proposal(row) for row in rows], look_again_at)
+        found = [texts.proposal(token, row) for token, row in zip(tokens, rows, strict=False)]
+        return Picks(found, look_again_at)
 
     async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless verb
         if tokens:
-            await self._run("drop", json(tokens))
+            await self._run("drop", *tokens)
 
     async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - a clockless verb
         if freed:
-            await self._run("free", json(freed))
+            await self._run("free", *texts.freed(freed))
 
     async def unverified(self, before: int, limit: int) -> list[Held]:
         return [texts.held(row) for row in await self._run("unverified", before, limit)]
 
     async def verified(self, tokens: Sequence[str], now: int) -> None:
         if tokens:
-            await self._run("verified", json(tokens), now)
+            await self._run("verified", now, *tokens)
 
     async def wait(self, worker_id: str, until: int) -> None:
         bell = self._bells.get(worker_id)
@@ -125,17 +126,19 @@ class RedisIndex:
         await self._run("dismiss", worker_id)
 
     # --- services ----------------------------------------------------------------------------
-    async def configure(self, catalog: Catalog) -> None:
-        self.catalog = catalog
-        await self._run("configure", *texts.settings(catalog))
+    async def configure(self, catalog: Catalog, settings: int) -> None:
+        """This process's own copy only names the services; what decides is kept in Redis."""
+        if settings >= self._settings:
+            self.catalog, self._settings = catalog, settings
+        await self._run("configure", settings, *texts.settings(catalog))
 
     async def answered(self, calls: Sequence[Call]) -> None:
         if calls:
-            await self._run("answered", json(calls))
+            await self._run("answered", *texts.calls(calls))
 
     async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
         answer = await self._run("unavailable", json(call), job, now, retry_after)
-        failed, closed_until, delay, probe, at_fault, forgiven = answer
+        failed, closed_until, delay, probe, at_fault, forgiven = plain(answer)
         gate = Gate(tuple(failed), closed_until, delay, probe)
         return Failure(gate, free=at_fault == 1, forgiven=tuple(forgiven))
 
@@ -147,14 +150,14 @@ class RedisIndex:
         answer = await self._run("standing", job, now)
         if answer is None:
             return None
-        position, level, since, work, behind_own, reasons = answer
+        position, level, since, work, behind_own, reasons = plain(answer)
         return Standing(position, level, since, work, behind_own, tuple(reasons))
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
-        return [(job, rank) for job, rank in await self._run("promotable", now, limit)]
+        return [(job, rank) for job, rank in plain(await self._run("promotable", now, limit))]
 
     async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
-        shown = await self._run("shown", json([entry.id for entry in truth])) if truth else []
+        shown = await self._run("shown", *[entry.id for entry in truth]) if truth else []
         return views.differing(truth, shown)
 
     async def stats(self) -> Stats:
@@ -162,37 +165,43 @@ class RedisIndex:
 
     async def walk(self, page: int) -> AsyncIterator[list[Entry]]:
         """What waits all the time is seen; what comes or goes meanwhile may be."""
-        cursor, seen = "0", list[Entry]()
+        cursor, seen = b"0", list[Entry]()
         while True:
-            cursor, flat = await self._run("walk", cursor, page)
-            texts_by_id = zip(islice(flat, 0, None, 2), islice(flat, 1, None, 2), strict=True)
+            cursor, found = await self._run("walk", cursor, page)
+            texts_by_id = zip(islice(found, 0, None, 2), islice(found, 1, None, 2), strict=True)
             seen += [texts.entry(job, text) for job, text in texts_by_id]
-            while len(seen) >= page or (cursor == "0" and seen):
+            while len(seen) >= page or (cursor == b"0" and seen):
                 yield seen[:page]
                 del seen[:page]
-            if cursor == "0":
+            if cursor == b"0":
                 return
 
     async def lanes(self, service: str) -> frozenset[str]:
-        return frozenset(await self._run("lanes", service))
+        return frozenset(plain(await self._run("lanes", service)))
 
     # --- rebuild -----------------------------------------------------------------------------
+    async def serves(self, epoch: str) -> int | None:
+        settings: int | None = await self._run("serves", epoch)
+        return settings
+
     async def begin(self, epoch: str) -> None:
-        life = await self._run("begin", epoch, *texts.settings(self.catalog))
-        await self._server.remove_lives_before(life)
+        await self._run("begin", epoch, self._settings, *texts.settings(self.catalog))
+        await self._server.remove_other_lives()
 
-    async def load(self, entries: Sequence[Entry], held: Sequence[Held]) -> None:
-        running = [(each.token, *named(each.entry), each.slots, each.at) for each in held]
-        await self._run("load", json([named(entry) for entry in entries]), json(running))
+    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+        if entries:
+            await self._run("load", epoch, *flat(entries))
+        if held:
+            await self._run("load_held", epoch, *texts.running(held))
 
-    async def load_slots(self, rows: Sequence[tuple[Slot, str]]) -> None:
+    async def load_slots(self, epoch: str, rows: Sequence[tuple[Slot, str]]) -> None:
         if rows:
-            await self._run("load_slots", json([(*slot, token) for slot, token in rows]))
+            await self._run("load_slots", epoch, json([(*slot, token) for slot, token in rows]))
 
-    async def load_starts(self, starts: Sequence[Start]) -> None:
+    async def load_starts(self, epoch: str, starts: Sequence[Start]) -> None:
         known = [start for start in starts if start.service in self.catalog.services]
         if known:
-            await self._run("load_starts", json(known))
+            await self._run("load_starts", epoch, json(known))
 
     async def open(self, epoch: str, now: int) -> bool:
         while (left := await self._run("open", epoch, now, LINE_UP)) > 0:
@@ -200,11 +209,11 @@ class RedisIndex:
         return bool(left == 0)
 
     async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
-        flat = json([(*slot, token) for slot, token in rows])
-        return int(await self._run("sync_slots", pool, flat, now))
+        truth = json([(*slot, token) for slot, token in rows])
+        return int(await self._run("sync_slots", pool, truth, now))
 
     async def tidy(self, now: int) -> None:
         for service in await self._run("desks"):
             cursor = await self._run("tidy", service, "0", now)
-            while cursor != "0":
+            while cursor != b"0":
                 cursor = await self._run("tidy", service, cursor, now)

@@ -11,8 +11,14 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "lua"
 INCLUDE = re.compile(r"^--@include (\w+)$")
-ARGUMENT = re.compile(r"^-- (KEYS|ARGV) (\w+)(?: (text|number|json))?(?::.*)?$")
-READERS = {"text": "ARGV[%d]", "number": "tonumber(ARGV[%d])", "json": "cjson.decode(ARGV[%d])"}
+ARGUMENT = re.compile(r"^-- (KEYS|ARGV) (\w+)(?: (text|number|json|rest))?(?::.*)?$")
+READERS = {
+    "text": "ARGV[{0}]",
+    "number": "tonumber(ARGV[{0}])",
+    "json": "cjson.decode(ARGV[{0}])",
+    "rest": "{{}} for i = {0}, #ARGV do {1}[i - {0} + 1] = ARGV[i] end",
+}
+"""How an argument is read: as it is, as a number, as JSON, or all that are left as a list."""
 
 
 class Script(NamedTuple):
@@ -31,7 +37,7 @@ def load(name: str, folder: Path = FOLDER) -> Script:
     arguments = [found for found in declared if found[1] == "ARGV"]
     named = [f"local {found[2]} = KEYS[1]" for found in declared if found[1] == "KEYS"]
     named += [
-        f"local {found[2]} = {READERS[found[3] or 'text'] % number}"
+        f"local {found[2]} = {READERS[found[3] or 'text'].format(number, found[2])}"
         for number, found in enumerate(arguments, start=1)
     ]
     source = "\n".join([*named, *_expanded(text, folder, set())])

@@ -23,7 +23,13 @@ ANSWER_WITHIN = 30.0
 
 A_PAGE = 1_000
 
-AWAY = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.BusyLoadingError)
+AWAY = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ReadOnlyError,
+    exceptions.OutOfMemoryError,
+)
+"""Nobody can say what the index knows. A server that has become a replica is left, too."""
 
 
 class Server:
@@ -44,14 +50,16 @@ class Server:
             )
 
     async def run(self, verb: str, *arguments: str | int | bytes) -> Any:
-        """What the verb answers. Raises NotReady if the server is away: whether the verb was
-        executed is not known then."""
+        """What the verb answers, texts as bytes. Raises NotReady if the server is away: whether
+        the verb was executed is not known then."""
         if self._closed:
             raise SetupError("the index is closed")
         self._running += 1
         try:
             return await self._run(verb, *arguments)
         except AWAY as error:
+            if isinstance(error, exceptions.ReadOnlyError):
+                await self._client.connection_pool.disconnect(inuse_connections=False)
             raise NotReady("the index cannot be reached") from error
         finally:
             self._running -= 1
@@ -65,21 +73,17 @@ class Server:
         except exceptions.NoScriptError:  # nothing was executed
             return await self._client.eval(script.source, 1, self.prefix, *arguments)
 
-    async def remove_lives_before(self, life: int) -> None:
-        """Remove what rebuilds have left behind."""
-        pattern = re.sub(r"([\\*?\[\]^])", r"\\\1", self.prefix) + "[0-9]*:*"
+    async def remove_other_lives(self) -> None:
+        """Remove what rebuilds have left behind. Which life is the present one is asked anew with
+        every page: another one may have begun meanwhile."""
+        pattern = re.sub(r"([\\*?\[\]^])", r"\\\1", self.prefix) + "@*"
         cursor = 0
         while True:
             cursor, keys = await self._client.scan(cursor, match=pattern, count=A_PAGE)
-            old = [key for key in keys if self._life_of(str(key)) < life]
-            if old:
-                await self._client.unlink(*old)
+            if keys:
+                await self.run("remove", *keys)
             if cursor == 0:
                 return
-
-    def _life_of(self, key: str) -> int:
-        number = key.removeprefix(self.prefix).partition(":")[0]
-        return int(number) if number.isdecimal() else 1 << 62
 
     async def close(self) -> None:
         """Verbs under way are waited for; nothing after them is accepted."""
@@ -100,6 +104,5 @@ def _client(url: str, connections: int, timeout: float | None) -> Redis:
         socket_connect_timeout=ANSWER_WITHIN,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
-        decode_responses=True,
     )
     return Redis.from_pool(pool)

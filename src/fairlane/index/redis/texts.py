@@ -1,13 +1,14 @@
-"""How nouns travel to the scripts and back: JSON there, lists of texts and whole numbers back."""
+"""How nouns travel to the scripts and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from struct import Struct
 from typing import Any
 
 import orjson
 
-from fairlane.index.index import Held, Proposal
+from fairlane.index.index import Call, Freed, Held, Proposal
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
@@ -16,11 +17,14 @@ from fairlane.model.make import maker
 from fairlane.model.service import Fairness, Service
 from fairlane.model.worker import Loaded, Worker
 
-entry_of, slot_of = maker(Entry), maker(Slot)
+entry_of, slot_of, proposal_of = maker(Entry), maker(Slot), maker(Proposal)
 BANDS = tuple(Band)
 
-Named = tuple[str, str]
-"""An entry as the index keeps it: its id, and the text of all the rest."""
+HEAD = Struct("<IdddBBBdHH")
+"""How the text of an entry begins: rev, score, ready_at, cost, announced, band, rank, cap, and the
+lengths of lane and model. Lane, model and user follow. Doubles hold whole numbers up to 2^53."""
+
+BODY = HEAD.size
 
 
 def json(value: object) -> bytes:
@@ -28,27 +32,90 @@ def json(value: object) -> bytes:
     return orjson.dumps(value, default=tuple)
 
 
-def named(entry: Entry) -> Named:
-    return entry.id, orjson.dumps(entry[1:]).decode()
+def plain(answer: Any) -> Any:
+    """An answer without texts of entries: its bytes are text."""
+    if isinstance(answer, bytes):
+        return answer.decode()
+    return [plain(each) for each in answer] if isinstance(answer, list) else answer
 
 
-def entry(job: str, text: str) -> Entry:
-    rev, lane, band, *rest = orjson.loads(text)
-    return entry_of((job, rev, lane, BANDS[band], *rest))
+def text(entry: Entry) -> bytes:
+    """An entry as the index keeps it, without its id."""
+    _, rev, lane, band, rank, score, ready_at, user, model, cost, cap, announced = entry
+    place, kind = lane.encode(), model.encode()
+    head = HEAD.pack(rev, score, ready_at, cost, announced, band, rank, cap, len(place), len(kind))
+    return b"".join((head, place, kind, user.encode()))
+
+
+def entry(job: bytes | str, text: bytes) -> Entry:
+    (
+        rev, score, ready_at, cost, announced, band, rank, cap, lane_length, model_length,
+    ) = HEAD.unpack_from(text)  # fmt: skip
+    model_at = BODY + lane_length
+    user_at = model_at + model_length
+    return entry_of(
+        (
+            job if isinstance(job, str) else job.decode(),
+            rev,
+            text[BODY:model_at].decode(),
+            BANDS[band],
+            rank,
+            int(score),
+            int(ready_at),
+            text[user_at:].decode(),
+            text[model_at:user_at].decode(),
+            int(cost),
+            int(cap),
+            announced,
+        )
+    )
+
+
+def flat(entries: Iterable[Entry]) -> list[str | bytes]:
+    """Ids and texts in turn."""
+    return [part for each in entries for part in (each.id, text(each))]
 
 
 def slots(rows: Iterable[list[Any]]) -> tuple[Slot, ...]:
-    return tuple([slot_of(tuple(row)) for row in rows])
+    return tuple([slot_of((pool.decode(), n, until)) for pool, n, until in rows])
 
 
-def proposal(row: list[Any]) -> Proposal:
-    token, job, text, taken = row
-    return Proposal(token, entry(job, text), slots(taken))
+def proposal(token: str, row: list[Any]) -> Proposal:
+    job, text, taken = row
+    return proposal_of((token, entry(job, text), slots(taken) if taken else ()))
 
 
 def held(row: list[Any]) -> Held:
     token, job, text, taken, at = row
-    return Held(token, entry(job, text), slots(taken), at)
+    return Held(token.decode(), entry(job, text), slots(taken), at)
+
+
+def pairs(numbers: Iterable[tuple[str, int]]) -> list[str | int]:
+    """Ids and their numbers in turn."""
+    return [part for job, number in numbers for part in (job, number)]
+
+
+def calls(answered: Iterable[Call]) -> list[str]:
+    """Service, region and token in turn."""
+    return [part for service, region, token in answered for part in (service, region or "", token)]
+
+
+def freed(ended: Iterable[Freed]) -> list[str | bytes | int]:
+    """Token, actual cost and kept slots in turn."""
+    return [
+        part
+        for token, actual, kept in ended
+        for part in (token, "" if actual is None else actual, json(kept) if kept else "")
+    ]
+
+
+def running(jobs: Iterable[Held]) -> list[str | bytes | int]:
+    """Token, id, text, slots and the moment of their start in turn."""
+    return [
+        part
+        for each in jobs
+        for part in (each.token, each.entry.id, text(each.entry), json(each.slots), each.at)
+    ]
 
 
 def worker(asking: Worker, loaded: Loaded, process: str) -> bytes:

@@ -12,7 +12,7 @@ from fairlane.policy.health import Gate
 
 
 def stats(answer: list[Any]) -> Stats:
-    depths, pools, gates, held, idle, lanes = answer
+    depths, pools, gates, held, idle, lanes = texts.plain(answer)
     return Stats(
         depths=[
             Depth(service, rank, waiting, delayed, oldest if waiting else None)
@@ -27,7 +27,7 @@ def stats(answer: list[Any]) -> Stats:
 
 
 def differing(
-    truth: Sequence[Entry], shown: list[tuple[int, str | None]]
+    truth: Sequence[Entry], shown: list[tuple[int, bytes | None]]
 ) -> list[tuple[str, Entry | None]]:
     """Cost is only an estimate and the announcement only a note; the rest decides the order."""
     found: list[tuple[str, Entry | None]] = []

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows, specs
 from fairlane.ledger.accounts import MINT, account_of
+from fairlane.ledger.postgres import stamps
 from fairlane.ledger.postgres.money import balance, transfer
-from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
-from fairlane.ledger.requests import Grant, QuotaChange, Retirement, TierChange
-from fairlane.ledger.shapes import Change, PoolLimit, SettingChange
-from fairlane.model.job import Json
+from fairlane.ledger.requests import Grant, LimitsChange, QuotaChange, Retirement, TierChange
+from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, Stamp
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
 
@@ -94,28 +94,44 @@ async def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | Fairlane
 
 
 # --- limits and settings -------------------------------------------------------------------------
-async def set_pools(
-    tx: Transaction, items: Sequence[tuple[Sequence[PoolLimit], SettingChange | None]]
-) -> list[None]:
-    """Exactly these pools are limited from now on, and the change that made it so is kept.
-    Claims wait meanwhile: limits never change between their check and their insert."""
+async def set_pools(tx: Transaction, items: Sequence[LimitsChange]) -> list[Stamp | None]:
+    """Claims wait meanwhile: limits never change between their check and their insert."""
     await tx.execute(LOCK, SETTINGS_LOCK)
-    for pools, change in items:
-        names = [pool.name for pool in pools]
-        await tx.execute("DELETE FROM pools WHERE name <> ALL($1::text[])", names)
-        for pool in pools:
-            await _set_pool(tx, pool)
-        if change is not None:
-            await _keep(tx, change)
-    return [None] * len(items)
+    return [await _set_pools(tx, item) for item in items]
 
 
-async def _set_pool(tx: Transaction, pool: PoolLimit) -> None:
-    """What runs is counted while there is no limit that would forbid it."""
+async def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | None:
+    """Exactly these pools are limited from now on, and the change that made it so is kept. A change
+    that was committed without an answer is not made again."""
+    was = await stamps.stamp(tx)
+    if item.change is not None and await _is_made(tx, item.change):
+        return was
+    if was.settings != item.over:
+        return None
+    names = [pool.name for pool in item.pools]
+    gone = await tx.fetch("DELETE FROM pools WHERE name <> ALL($1::text[]) RETURNING 1", names)
+    news = bool(gone) or await stamps.meta(tx, "catalog") != item.catalog
+    for pool in item.pools:
+        news = await _set_pool(tx, pool) or news
+    if item.change is not None:
+        await _keep(tx, item.change)
+    now = Stamp(was.life, was.settings + (news or item.change is not None))
+    await stamps.set_meta(tx, epoch=str(now), catalog=item.catalog, file=item.file)
+    return now
+
+
+async def _is_made(tx: Transaction, change: SettingChange) -> bool:
+    row = await tx.fetchrow("SELECT value, changed_at FROM settings WHERE name = $1", change.name)
+    return row is not None and tuple(row) == (rows.dumps(change.value), change.now)
+
+
+async def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:
+    """Whether anything changed. What runs is counted while there is no limit that would forbid
+    it."""
     size = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool.name)
     uncounted = await _uncounted(tx, pool)
     if size == pool.size and not uncounted:
-        return
+        return False
     await tx.execute("DELETE FROM pools WHERE name = $1", pool.name)
     await _count(tx, pool, uncounted)
     await tx.execute(
@@ -124,6 +140,7 @@ async def _set_pool(tx: Transaction, pool: PoolLimit) -> None:
         pool.name,
         pool.size,
     )
+    return True
 
 
 RUNNING = """
@@ -183,8 +200,12 @@ async def _keep(tx: Transaction, item: SettingChange) -> None:
     await _audit(tx, Change(item.now, item.actor, "set", item.name, before, value))
 
 
-async def settings(connection: Connection) -> dict[str, tuple[Json, Json]]:
-    return specs.settings(await connection.fetch("SELECT name, value, file_value FROM settings"))
+async def settings(connection: Connection) -> Settings:
+    async with snapshot(connection):
+        found = await connection.fetch("SELECT name, value, file_value FROM settings")
+        catalog = await stamps.meta(connection, "catalog")
+        file = await stamps.meta(connection, "file")
+        return Settings(await stamps.stamp(connection), catalog, file, specs.changes(found))
 
 
 # --- workers -------------------------------------------------------------------------------------

@@ -10,21 +10,25 @@ import asyncpg
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
-from fairlane.ledger.postgres import admin, leases, money, moves, reads
+from fairlane.ledger.postgres import admin, leases, money, moves, reads, stamps
+from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
-from fairlane.ledger.postgres.connect import connect, demand_durable, migrate
+from fairlane.ledger.postgres.connect import be_present, connect, demand_durable, migrate
 from fairlane.ledger.postgres.gateway import PostgresKnownTiers, PostgresWebhooks
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import LINE, submit
-from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
+from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.ledger.postgres.writer import Writer
 from fairlane.ledger.requests import (
     CancelRequest,
+    Extension,
     Grant,
+    LimitsChange,
     ProgressReport,
     Promotion,
     QuotaChange,
+    RebuildRequest,
     RenewRequest,
     ReopenRequest,
     Retirement,
@@ -44,12 +48,15 @@ from fairlane.ledger.shapes import (
     Reopened,
     Request,
     SettingChange,
+    Settings,
     Settled,
     Settlement,
     Skipped,
     Stale,
+    Stamp,
     Submission,
     SubmitOutcome,
+    Turn,
     Unconfirmed,
     Unwritten,
     Written,
@@ -70,29 +77,40 @@ CONNECTIONS = 10
 
 
 class PostgresLedger:
-    def __init__(self, pool: asyncpg.Pool) -> None:
-        self._pool, self._closed = pool, False
+    shared = True
+
+    def __init__(self, pool: asyncpg.Pool, presence: asyncpg.Connection) -> None:
+        self._pool, self._presence, self._closed = pool, presence, False
         self._writer = Writer(pool)
         self.known_tiers = PostgresKnownTiers(self._writer, self._read)
         self.webhooks = PostgresWebhooks(self._writer, self._read)
+        self.clock = SharedClock(self._read_clock, self._set_clock)
 
     @classmethod
-    async def open(cls, url: str, *, unsafe: bool = False) -> PostgresLedger:
-        """Migrates the schema as needed. `unsafe` accepts a server that may lose jobs."""
+    async def open(cls, url: str, *, unsafe: bool = False, alone: bool = False) -> PostgresLedger:
+        """Migrates the schema as needed. `unsafe` accepts a server that may lose jobs; `alone`
+        accepts no other process on this database."""
         pool = await connect(url, most=CONNECTIONS)
         try:
             if not unsafe:
                 await demand_durable(pool)
             await migrate(pool)
+            return cls(pool, await be_present(url, alone=alone))
         except BaseException:
             pool.terminate()
             raise
-        return cls(pool)
+
+    async def started_clock(self) -> SharedClock:
+        """The time of all processes on this ledger."""
+        await self.clock.start()
+        return self.clock
 
     async def close(self) -> None:
         self._closed = True
+        await self.clock.stop()
         await self._writer.close()
         await self._pool.close()
+        await self._presence.close()
 
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
@@ -167,11 +185,14 @@ class PostgresLedger:
         )
 
     # --- rebuild -----------------------------------------------------------------------------
-    async def epoch(self) -> str:
-        return await self._read(_epoch)
+    async def turn(self) -> tuple[Stamp, Turn]:
+        return await self._read(stamps.turn)
 
-    async def new_epoch(self, epoch: str) -> None:
-        await self._one(_set_epoch, epoch)
+    async def begin_rebuild(self, life: str, over: int) -> bool:
+        return await self._one(stamps.begin_rebuild, RebuildRequest(life, over))
+
+    async def extend_rebuild(self, life: str, *, done: bool = False) -> bool:
+        return await self._one(stamps.extend_rebuild, Extension(life, done))
 
     async def live(self, page: int) -> AsyncIterator[list[Job]]:
         async with self._pool.acquire() as connection, snapshot(connection):
@@ -255,10 +276,18 @@ class PostgresLedger:
         account = account_of(tenant, user)
         return await self._read(money.balance, account)
 
-    async def set_pools(self, pools: Sequence[PoolLimit], change: SettingChange | None) -> None:
-        await self._one(admin.set_pools, (pools, change))
+    async def set_pools(
+        self,
+        pools: Sequence[PoolLimit],
+        catalog: str,
+        file: str,
+        over: int,
+        change: SettingChange | None = None,
+    ) -> Stamp | None:
+        wanted = LimitsChange(pools, catalog, file, over, change)
+        return await self._one(admin.set_pools, wanted)
 
-    async def settings(self) -> dict[str, tuple[Json, Json]]:
+    async def settings(self) -> Settings:
         return await self._read(admin.settings)
 
     async def put_worker(self, worker: Worker, now: int) -> None:
@@ -277,6 +306,12 @@ class PostgresLedger:
     async def check(self) -> Counts:
         return await self._read(reads.check)
 
+    async def _read_clock(self) -> tuple[int, str]:
+        return await self._read(stamps.read_clock)
+
+    async def _set_clock(self, old: str, new: str) -> bool:
+        return await self._one(stamps.set_clock, (old, new))
+
     # --- connections -------------------------------------------------------------------------
     async def _one(
         self, verb: Callable[[Transaction, Sequence[T]], Awaitable[list[Out]]], item: T
@@ -288,18 +323,6 @@ class PostgresLedger:
             raise SetupError("the ledger is closed")
         async with self._pool.acquire() as connection:
             return await query(connection, *args)
-
-
-async def _epoch(connection: Connection) -> str:
-    return str(await connection.fetchval("SELECT value FROM meta WHERE name = 'epoch'"))
-
-
-async def _set_epoch(tx: Transaction, items: Sequence[str]) -> list[None]:
-    """Claims under the old epoch are either confirmed before or refused after."""
-    await tx.execute("SELECT pg_advisory_xact_lock($1)", SETTINGS_LOCK)
-    for item in items:
-        await tx.execute("UPDATE meta SET value = $1 WHERE name = 'epoch'", item)
-    return [None] * len(items)
 
 
 async def _outbox(connection: Connection, limit: int) -> list[tuple[int, list[str]]]:

@@ -9,13 +9,26 @@ from collections.abc import Sequence
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows, specs
 from fairlane.ledger.accounts import MINT, account_of
-from fairlane.ledger.requests import Grant, QuotaChange, Retirement, TierChange
-from fairlane.ledger.shapes import Change, PoolLimit, SettingChange
+from fairlane.ledger.requests import (
+    Grant,
+    LimitsChange,
+    QuotaChange,
+    RebuildRequest,
+    Retirement,
+    TierChange,
+)
+from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, Stamp
 from fairlane.ledger.sqlite.money import balance, transfer
 from fairlane.ledger.sqlite.writer import Transaction
-from fairlane.model.job import Json
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
+
+
+def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
+    row = connection.execute(
+        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
@@ -70,34 +83,65 @@ def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]
     return outcomes
 
 
-def set_pools(
-    tx: Transaction, items: Sequence[tuple[Sequence[PoolLimit], SettingChange | None]]
-) -> list[None]:
+def set_pools(tx: Transaction, items: Sequence[LimitsChange]) -> list[Stamp | None]:
+    return [_set_pools(tx, item) for item in items]
+
+
+def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | None:
     """Exactly these pools are limited from now on, and the change that made it so is kept."""
-    for pools, change in items:
-        names = [pool.name for pool in pools]
-        for (known,) in tx.execute("SELECT name FROM pools").fetchall():
-            if known not in names:
-                tx.execute("DELETE FROM pools WHERE name = ?", (known,))
-        for pool in pools:
-            _set_pool(tx, pool)
-        if change is not None:
-            _keep(tx, change)
-    return [None] * len(items)
+    was = stamp(tx)
+    if was.settings != item.over:
+        return None
+    names = {pool.name for pool in item.pools}
+    news = meta(tx, "catalog") != item.catalog or item.change is not None
+    for (known,) in tx.execute("SELECT name FROM pools").fetchall():
+        if known not in names:
+            tx.execute("DELETE FROM pools WHERE name = ?", (known,))
+            news = True
+    for pool in item.pools:
+        news = _set_pool(tx, pool) or news
+    if item.change is not None:
+        _keep(tx, item.change)
+    now = Stamp(was.life, was.settings + news)
+    set_meta(tx, epoch=str(now), catalog=item.catalog, file=item.file)
+    return now
 
 
-def _set_pool(tx: Transaction, pool: PoolLimit) -> None:
-    """What runs is counted while there is no limit that would forbid it."""
+def meta(connection: Transaction | sqlite3.Connection, name: str) -> str:
+    (value,) = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return str(value)
+
+
+def set_meta(tx: Transaction, **values: str) -> None:
+    for name, value in values.items():
+        tx.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
+
+
+def stamp(connection: Transaction | sqlite3.Connection) -> Stamp:
+    return Stamp.parse(meta(connection, "epoch"))
+
+
+def begin_rebuild(tx: Transaction, items: Sequence[RebuildRequest]) -> list[bool]:
+    """The file belongs to one process: nobody else can be at it."""
+    for item in items:
+        set_meta(tx, epoch=str(Stamp(item.life, stamp(tx).settings)))
+    return [True] * len(items)
+
+
+def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:
+    """Whether anything changed. What runs is counted while there is no limit that would forbid
+    it."""
     row = tx.execute("SELECT size, drain FROM pools WHERE name = ?", (pool.name,)).fetchone()
     tx.execute("DELETE FROM pools WHERE name = ?", (pool.name,))
     counted = _count_running(tx, pool)
     if row is not None and row[0] == pool.size and not counted:
         tx.execute("INSERT INTO pools VALUES (?, ?, ?)", (pool.name, *row))
-        return
+        return False
     tx.execute(
         "INSERT INTO pools SELECT ?, ?, coalesce(max(n), 0) FROM slots WHERE pool = ?",
         (pool.name, pool.size, pool.name),
     )
+    return True
 
 
 def _count_running(tx: Transaction, pool: PoolLimit) -> int:
@@ -148,8 +192,10 @@ def _audit(
     )
 
 
-def settings(connection: sqlite3.Connection) -> dict[str, tuple[Json, Json]]:
-    return specs.settings(connection.execute("SELECT name, value, file_value FROM settings"))
+def settings(connection: sqlite3.Connection) -> Settings:
+    found = connection.execute("SELECT name, value, file_value FROM settings")
+    catalog, file = meta(connection, "catalog"), meta(connection, "file")
+    return Settings(stamp(connection), catalog, file, specs.changes(found))
 
 
 # --- workers -------------------------------------------------------------------------------------

@@ -15,9 +15,11 @@ from fairlane.ledger.accounts import account_of
 from fairlane.ledger.requests import (
     CancelRequest,
     Grant,
+    LimitsChange,
     ProgressReport,
     Promotion,
     QuotaChange,
+    RebuildRequest,
     RenewRequest,
     ReopenRequest,
     Retirement,
@@ -37,12 +39,15 @@ from fairlane.ledger.shapes import (
     Reopened,
     Request,
     SettingChange,
+    Settings,
     Settled,
     Settlement,
     Skipped,
     Stale,
+    Stamp,
     Submission,
     SubmitOutcome,
+    Turn,
     Unconfirmed,
     Unwritten,
     Written,
@@ -68,6 +73,8 @@ T = TypeVar("T")
 
 
 class SqliteLedger:
+    shared = False
+
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection
         self._closed = False
@@ -186,11 +193,15 @@ class SqliteLedger:
         )
 
     # --- rebuild -----------------------------------------------------------------------------
-    async def epoch(self) -> str:
-        return await self._read(lambda connection: _meta(connection, "epoch"))
+    async def turn(self) -> tuple[Stamp, Turn]:
+        return await self._read(admin.stamp), Turn(0, busy=False)
 
-    async def new_epoch(self, epoch: str) -> None:
-        await self._one(_set_epoch, epoch)
+    async def begin_rebuild(self, life: str, over: int) -> bool:
+        return await self._one(admin.begin_rebuild, RebuildRequest(life, over))
+
+    async def extend_rebuild(self, life: str, *, done: bool = False) -> bool:  # noqa: ARG002
+        """The file belongs to one process: nobody else needs to know."""
+        return (await self._read(admin.stamp)).life == life
 
     async def live(self, page: int) -> AsyncIterator[list[Job]]:
         connection = await self._in_reader(connect, self._path)
@@ -244,7 +255,7 @@ class SqliteLedger:
 
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:
-        return await self._read(_tier_of, tenant, user)
+        return await self._read(admin.tier_of, tenant, user)
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
         await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
@@ -277,10 +288,18 @@ class SqliteLedger:
         account = account_of(tenant, user)
         return await self._read(lambda connection: money.balance(connection, account))
 
-    async def set_pools(self, pools: Sequence[PoolLimit], change: SettingChange | None) -> None:
-        await self._one(admin.set_pools, (pools, change))
+    async def set_pools(
+        self,
+        pools: Sequence[PoolLimit],
+        catalog: str,
+        file: str,
+        over: int,
+        change: SettingChange | None = None,
+    ) -> Stamp | None:
+        wanted = LimitsChange(pools, catalog, file, over, change)
+        return await self._one(admin.set_pools, wanted)
 
-    async def settings(self) -> dict[str, tuple[Json, Json]]:
+    async def settings(self) -> Settings:
         return await self._read(admin.settings)
 
     async def put_worker(self, worker: Worker, now: int) -> None:
@@ -319,16 +338,6 @@ def _jobs(cursor: sqlite3.Cursor, page: int) -> list[Job]:
     return [rows.job(row) for row in cursor.fetchmany(page)]
 
 
-def _meta(connection: sqlite3.Connection, name: str) -> str:
-    (value,) = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    return str(value)
-
-
-def _set_epoch(tx: Transaction, items: Sequence[str]) -> list[None]:
-    tx.executemany("UPDATE meta SET value = ? WHERE name = 'epoch'", [(item,) for item in items])
-    return [None] * len(items)
-
-
 def _outbox(connection: sqlite3.Connection, limit: int) -> list[tuple[int, list[str]]]:
     found = connection.execute("SELECT seq, jobs FROM outbox ORDER BY seq LIMIT ?", (limit,))
     return [(seq, rows.loads(jobs)) for seq, jobs in found]
@@ -337,10 +346,3 @@ def _outbox(connection: sqlite3.Connection, limit: int) -> list[tuple[int, list[
 def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
     tx.executemany("DELETE FROM outbox WHERE seq = ?", [(item,) for item in items])
     return [None] * len(items)
-
-
-def _tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
-    row = connection.execute(
-        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
-    ).fetchone()
-    return None if row is None else row[0]

@@ -1,10 +1,12 @@
--- The owners of these jobs have been told the rank they count as: the last value of an entry.
+-- The owners of these jobs have been told the rank they count as.
 -- KEYS prefix
--- ARGV levels json: [id, rank] each
---@include state
-for _, each in ipairs(levels) do
-  local text = call('HGET', life .. 'jobs', each[1])
+-- ARGV levels rest: id, rank in turn
+--@include entry
+for i = 1, #levels, 2 do
+  local text = call('HGET', life .. 'jobs', levels[i])
   if text then
-    call('HSET', life .. 'jobs', each[1], (string.gsub(text, '%d+%]$', whole(each[2]) .. ']')))
+    local told = string.char(tonumber(levels[i + 1]))
+    text = sub(text, 1, ANNOUNCED_AT - 1) .. told .. sub(text, ANNOUNCED_AT + 1)
+    call('HSET', life .. 'jobs', levels[i], text)
   end
 end

@@ -1,13 +1,13 @@
 -- The services answered these calls, well or badly: they are not sick.
 -- KEYS prefix
--- ARGV calls json: [service, region or null, token] each
+-- ARGV calls rest: service, region or "", token in turn
 --@include gates
 --@include idle
 if gates.any() then
   local opened = false
-  for _, each in ipairs(calls) do
-    local region = each[2] ~= cjson.null and each[2] or nil
-    opened = gates.answered(each[1], region, each[3]) or opened
+  for i = 1, #calls, 3 do
+    local region = calls[i + 1] ~= '' and calls[i + 1] or nil
+    opened = gates.answered(calls[i], region, calls[i + 2]) or opened
   end
   if opened then idle.wake(nil) end
 end

@@ -1,13 +1,13 @@
 -- The next jobs in the order of service that this worker covers, one for each token, each with all
 -- its slots or not at all, filed as held. Without any, the worker is filed as idle.
--- Answers false while loading or under another epoch, else {when to look again, {token, id, text,
--- slots} each}. Asked again with the same tokens it answers the same jobs.
+-- Answers false while loading or under another epoch, else {when to look again, {id, text, slots}
+-- for each token in turn}. Asked again with the same tokens it answers the same jobs.
 -- KEYS prefix
 -- ARGV asking text: the worker, as it is filed
 -- ARGV loaded json: {model, since, streak}
--- ARGV given json: tokens
 -- ARGV now number
 -- ARGV epoch text
+-- ARGV tokens rest
 --@include round
 local LOOK_AGAIN = 5000000
 
@@ -24,22 +24,22 @@ end
 
 if state.loading or epoch ~= state.epoch then return false end
 local found = {}
-if call('HEXISTS', life .. 'held', given[1] or '') == 1 then
-  for _, token in ipairs(given) do
-    local was = held.get(token)
-    if was then found[#found + 1] = {token, was.id, was.text, was.slots} end
+if call('HEXISTS', life .. 'held', tokens[1] or '') == 1 then
+  for i, was in ipairs(held.all(tokens)) do
+    if not was then break end
+    found[i] = {was.id, was.text, was.slots}
   end
   return {now, found}
 end
 local worker = read_worker(asking)
 idle.leave(worker.id)
 waiting.move_due(now)
-round.begin(worker, loaded, now)
-for _, token in ipairs(given) do
+round.begin(worker, loaded, #tokens, now)
+for i, token in ipairs(tokens) do
   local proposal = round.next(token)
   if not proposal then break end
-  found[#found + 1] = proposal
+  found[i] = proposal
 end
 if #found == 0 then idle.file(worker, asking) end
-accounts.save()
+round.save()
 return {look_again_at(), found}

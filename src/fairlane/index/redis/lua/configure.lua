@@ -1,12 +1,14 @@
--- Limits and rules from now on. What is held stays held. Where other rules of order hold, everybody
--- lines up anew.
+-- Limits and rules from now on, unless newer ones are known. What is held stays held. Where other
+-- rules of order hold, everybody lines up anew.
 -- KEYS prefix
+-- ARGV number number: of these settings
 -- ARGV rules text: tiers and the default task, as kept
 -- ARGV services json: the text of each service by its name
 -- ARGV limits json: [pool, limit, window] each
 --@include reorder
---@include held
 --@include idle
+if number < tonumber(call('HGET', prefix .. 'meta', 'settings') or 0) then return end
+call('HSET', prefix .. 'meta', 'settings', number)
 local before_that = {}
 for _, name in ipairs(desk.all()) do before_that[name] = service_named(name) end
 call('SET', prefix .. 'settings', rules)
@@ -18,6 +20,5 @@ for _, name in ipairs(desk.all()) do
   local old, new = before_that[name], service_named(name)
   if old.fair ~= new.fair or old.affinity ~= new.affinity then reorder(old, new) end
 end
-flows.known = {}
+places.forget()
 idle.wake(nil)
-accounts.save()

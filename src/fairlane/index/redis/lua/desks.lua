@@ -2,5 +2,6 @@
 -- that are gone.
 -- KEYS prefix
 --@include idle
-idle.all()
+local i = 1
+while idle.at(i) do i = i + 1 end
 return desk.all()

@@ -2,6 +2,13 @@
 -- KEYS prefix
 -- ARGV worker text: its id
 --@include idle
-for _, each in ipairs(idle.all()) do
-  if each.id == worker or sub(each.id, 1, #worker + 1) == worker .. '#' then idle.ring(each) end
+local i = 1
+local each = idle.at(i)
+while each do
+  if each.id == worker or sub(each.id, 1, #worker + 1) == worker .. '#' then
+    idle.ring(i)
+  else
+    i = i + 1
+  end
+  each = idle.at(i)
 end

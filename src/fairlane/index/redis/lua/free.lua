@@ -1,12 +1,15 @@
 -- These leases have ended: slots free except those kept, counters corrected, workers woken.
 -- KEYS prefix
--- ARGV freed json: [token, what it cost or null, [pool, n, until] kept each] each
+-- ARGV freed rest: token, what it cost or "", [pool, n, until] kept each as json or "" in turn
 --@include held
 --@include idle
-for _, each in ipairs(freed) do
-  local actual = each[2]
-  if actual == cjson.null then actual = nil end
-  held.let_go(each[1], actual, each[3], false)
+local ended, NONE = {}, {}
+for i = 1, #freed, 3 do
+  local kept = freed[i + 2]
+  ended[#ended + 1] = {
+    token = freed[i], actual = tonumber(freed[i + 1]), kept = kept == '' and NONE or cjson.decode(kept),
+  }
 end
-idle.wake(#freed)
-accounts.save()
+held.let_go(ended)
+flows.save()
+idle.wake(#ended)

@@ -1,16 +1,15 @@
 -- If the index still shows exactly what was seen, it now shows the truth, whatever the revs say.
 -- KEYS prefix
--- ARGV seen json: [id, text]
--- ARGV truth json: [[id, text]], or [] if it does not wait
+-- ARGV job text: its id
+-- ARGV seen text: the text of its entry
 -- ARGV now number
+-- ARGV truth rest: id and text, or nothing if it does not wait
 --@include put
-local known = call('HGET', life .. 'jobs', seen[1])
-if not known or known == seen[2] then
-  waiting.remove(seen[1])
-  local rev = read_entry(seen[1], seen[2]).rev
-  if tonumber(call('HGET', life .. 'held_revs', seen[1]) or -1) == rev then
-    call('HDEL', life .. 'held_revs', seen[1])
+local known = call('HGET', life .. 'jobs', job)
+if not known or known == seen then
+  waiting.remove(job)
+  if tonumber(call('HGET', life .. 'held_revs', job) or -1) == rev_of(seen) then
+    call('HDEL', life .. 'held_revs', job)
   end
-  put_entries(truth, now)
-  accounts.save()
+  put_entries(read_entries(truth), now)
 end

@@ -15,23 +15,24 @@ if call('HGET', prefix .. 'meta', 'resumed') ~= '1' then
       gates.forget_probe(gate.probe)
     end
   end
-  local running = {}
-  for _, token in ipairs(call('HKEYS', life .. 'held')) do running[#running + 1] = held.get(token) end
+  local tokens, running = call('HKEYS', life .. 'held'), {}
+  for _, was in ipairs(held.all(tokens)) do running[#running + 1] = was end
   table.sort(running, function(a, b) return a.number < b.number end)
   for _, each in ipairs(running) do desk.resume(read_entry(each.id, each.text)) end
   call('HSET', prefix .. 'meta', 'resumed', '1')
 end
 
-for _, id in ipairs(call('ZRANGE', life .. 'loading', 0, most - 1)) do
-  call('ZREM', life .. 'loading', id)
-  local entry = waiting_entry(id)
-  if entry then waiting.line_up(entry, now) end
+local ids, entries = call('ZRANGE', life .. 'loading', 0, most - 1), {}
+for i, text in ipairs(values_of(life .. 'jobs', ids)) do
+  if text then entries[#entries + 1] = read_entry(ids[i], text) end
 end
+call('ZREMRANGEBYRANK', life .. 'loading', 0, most - 1)
+waiting.line_up(entries, now)
+flows.save()
 local left_over = call('ZCARD', life .. 'loading')
 if left_over == 0 then
   call('HSET', prefix .. 'meta', 'loading', '0')
   call('DEL', life .. 'gone', life .. 'freed')
   idle.wake(nil)
 end
-accounts.save()
 return left_over

@@ -15,20 +15,25 @@ local function look(queue, id, since)
 end
 
 local function look_at_heads(queue, latest)
-  local overdue = call('ZRANGEBYSCORE', life .. 'aged:' .. queue.key, '-inf', latest)
-  local names = call('SMEMBERS', life .. 'parked:' .. queue.key)
-  for _, text in ipairs(overdue) do names[#names + 1] = (flows.of_member(text)) end
-  for _, name in ipairs(names) do
-    local flow = flows.named(name)
-    local head = flows.head(flow)
-    look(queue, head.id, flows.since(flow, head))
+  local due = {}
+  for _, text in ipairs(call('ZRANGEBYSCORE', life .. 'aged:' .. queue.key, '-inf', latest)) do
+    due[#due + 1] = flows.of_member(text)
+  end
+  for _, name in ipairs(call('SMEMBERS', life .. 'parked:' .. queue.key)) do
+    due[#due + 1] = flows.named(name)
+  end
+  for _, flow in ipairs(due) do flows.want_account(flow) end
+  accounts.fetch()
+  for _, flow in ipairs(due) do
+    flows.look(flow)
+    look(queue, flow.head.id, flows.since(flow))
   end
 end
 
 local function look_at_lines(queue, latest)
-  for _, each in ipairs(flows.all(queue.key)) do
-    local line = life .. 'line:' .. each[1]
-    local overdue = call('ZRANGEBYSCORE', line, '-inf', latest, 'WITHSCORES', 'LIMIT', 0, LOOKED_AT)
+  for _, flow in ipairs(flows.all(queue.key)) do
+    local overdue =
+      call('ZRANGEBYSCORE', flow.line, '-inf', latest, 'WITHSCORES', 'LIMIT', 0, LOOKED_AT)
     for i = 1, #overdue, 2 do look(queue, overdue[i], tonumber(overdue[i + 1])) end
   end
 end
@@ -39,9 +44,8 @@ for _, name in ipairs(desk.all()) do
     local steps = queue.band == TIER and tiers().thresholds[queue.rank + 1] or {}
     if #steps > 0 then
       local look_at = service_named(name).fair and look_at_heads or look_at_lines
-      look_at(queue, whole(now - steps[1][2]))
+      look_at(queue, now - steps[1][2])
     end
   end
 end
-accounts.save()
 return found

@@ -1,8 +1,7 @@
 -- Each entry is in line at its place, or waits for its time, unless the index knows the same or a
 -- newer rev. Wakes workers that can run it.
 -- KEYS prefix
--- ARGV entries json: [id, text] each
 -- ARGV now number
+-- ARGV entries rest: id, text in turn
 --@include put
-put_entries(entries, now)
-accounts.save()
+put_entries(read_entries(entries), now)

@@ -6,7 +6,6 @@
 --@include waiting
 --@include standing
 waiting.move_due(now)
-accounts.save()
 if state.loading then return false end
 local entry = waiting_entry(job)
 if not entry then return false end
@@ -16,10 +15,11 @@ end
 local flow = flows.of(entry)
 local own_before = call('ZRANK', flow.line, job)
 local since = entry.score
-if flow.fair then since = own_before == 0 and flows.since(flow, flows.head(flow)) or now end
+flows.look(flow)
+if flow.place.fair then since = own_before == 0 and flows.since(flow) or now end
 local reached = entry.rank
 if entry.band == TIER then reached = level(entry.rank, now - since) end
 local ahead = standing.jobs_before(entry, flow, reached, own_before)
 local work = ahead * entry.cost + standing.running(entry)
-local behind_own = flow.fair and own_before or 0
+local behind_own = flow.place.fair and own_before or 0
 return {ahead + 1, reached, since, work, behind_own, standing.reasons(entry, flow)}

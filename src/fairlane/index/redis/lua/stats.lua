@@ -14,23 +14,19 @@ local function depth(service, rank)
 end
 
 -- In bands without tiers a line counts where its head was born.
-local function count_flow(service, queue, name, score)
-  local flow, rank = flows.named(name), queue.rank
-  if queue.band ~= TIER or not score then
-    local head = flows.head(flow)
-    score = head.score
-    if queue.band ~= TIER then rank = waiting_entry(head.id).rank end
-  end
+local function count_flow(service, queue, flow)
+  local rank, head = queue.rank, flows.look(flow)
+  if queue.band ~= TIER then rank = waiting_entry(head.id).rank end
   local found = depth(service, rank)
   found[3] = found[3] + call('ZCARD', flow.line)
-  if found[5] == -1 or score < found[5] then found[5] = score end
+  if found[5] == -1 or head.score < found[5] then found[5] = head.score end
 end
 
 for _, service in ipairs(desk.all()) do
   local counts = pairs_of(call('HGETALL', life .. 'queues:' .. service))
   for _, queue in ipairs(desk.queues(service)) do
     lanes[queue.lane] = (lanes[queue.lane] or 0) + tonumber(counts[queue.key])
-    for _, each in ipairs(flows.all(queue.key)) do count_flow(service, queue, each[1], each[2]) end
+    for _, flow in ipairs(flows.all(queue.key)) do count_flow(service, queue, flow) end
   end
 end
 for field, n in pairs(pairs_of(call('HGETALL', life .. 'delayed'))) do

@@ -30,6 +30,6 @@ if pool then
   end
 end
 if is_user_pool(name) then flows.unpark(sub(name, 6)) end
+flows.save()
 idle.wake(corrected)
-accounts.save()
 return corrected

@@ -3,11 +3,10 @@
 -- ARGV since number
 -- ARGV limit number
 --@include held
-local old = {}
-for _, token in ipairs(call('ZRANGEBYSCORE', life .. 'seen', '-inf', '(' .. whole(since))) do
-  local was = held.get(token)
+local tokens, old = call('ZRANGEBYSCORE', life .. 'seen', '-inf', '(' .. whole(since)), {}
+for i, was in ipairs(held.all(tokens)) do
   if was then
-    was.token = token
+    was.token = tokens[i]
     old[#old + 1] = was
   end
 end

@@ -1,11 +1,11 @@
 -- The ledger says these run under their tokens.
 -- KEYS prefix
--- ARGV running json: tokens
 -- ARGV now number
+-- ARGV running rest: tokens
 --@include state
-for _, token in ipairs(running) do
-  if call('HEXISTS', life .. 'held', token) == 1 then
-    call('SADD', life .. 'verified', token)
-    call('ZADD', life .. 'seen', whole(now), token)
+for i, known in ipairs(values_of(life .. 'held', running)) do
+  if known then
+    call('SADD', life .. 'verified', running[i])
+    call('ZADD', life .. 'seen', now, running[i])
   end
 end

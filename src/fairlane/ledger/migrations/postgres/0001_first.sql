@@ -6,7 +6,7 @@ CREATE TABLE meta (
     value text NOT NULL
 );
 
-INSERT INTO meta VALUES ('epoch', '');
+INSERT INTO meta VALUES ('epoch', '/0'), ('turn', '0/'), ('file', ''), ('catalog', ''), ('clock', '0/0/0');
 
 -- What changes while a job lives stands here; large inputs stand in `inputs`, so that a change of
 -- state never rewrites them. A completed job's row tells its last attempt, output and events. Pages

@@ -5,7 +5,7 @@ CREATE TABLE meta (
     value TEXT NOT NULL
 ) WITHOUT ROWID;
 
-INSERT INTO meta VALUES ('epoch', '');
+INSERT INTO meta VALUES ('epoch', '/0'), ('file', ''), ('catalog', '');
 
 -- What changes while a job lives stands here; large inputs stand in `inputs`, so that a change of
 -- state never rewrites them. A completed job's row tells its last attempt, output and events.

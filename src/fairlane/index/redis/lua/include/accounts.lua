@@ -1,85 +1,114 @@
 --@include state
--- Users in one service and tier: the fair-share counter and the ageing clock. Read once, written
--- by accounts.save() at the end of the script.
-local accounts = {known = {}}
+-- Users in one service and tier: the fair-share counter and the ageing clock. A book holds the
+-- accounts of one service and tier, read once and written by accounts.save() at the end.
+local accounts = {books = {}, wanted = {}}
+local ACCOUNT = '<ddddi4i4' -- and the job that started last
 
-local A_PAGE = 1000
-
-local function note(service, field, packed)
-  local account = packed and accounts.unpacked(packed) or false
-  if account then account.service, account.field = service, field end
-  accounts.known[service .. '|' .. field] = account
-  return account
+function accounts.book(service, rank)
+  local name = service .. '|' .. rank
+  local book = accounts.books[name]
+  if not book then
+    book = {key = life .. 'accounts:' .. service, service = service, rank = rank, users = {}}
+    book.virtual_key, book.begins = life .. 'virtual:' .. service, rank .. '|'
+    accounts.books[name] = book
+  end
+  return book
 end
 
-function accounts.find(service, rank, user)
-  local field = rank .. '|' .. user
-  local account = accounts.known[service .. '|' .. field]
+function accounts.unpacked(packed)
+  local counter, refund, at, other_at, waiting, running, next_at = struct.unpack(ACCOUNT, packed)
+  return {
+    counter = counter, refund = refund, at = at, other_at = other_at, waiting = waiting,
+    running = running, job = sub(packed, next_at),
+  }
+end
+
+-- The next fetch() reads this user's account with all others that are wanted.
+function accounts.want(book, user)
+  if book.users[user] ~= nil then return end
+  local list = accounts.wanted[book]
+  if not list then
+    list = {}
+    accounts.wanted[book] = list
+  end
+  list[#list + 1] = user
+end
+
+function accounts.fetch()
+  for book, users in pairs(accounts.wanted) do
+    local fields = {}
+    for i, user in ipairs(users) do fields[i] = book.begins .. user end
+    for i, packed in ipairs(values_of(book.key, fields)) do
+      book.users[users[i]] = packed and accounts.unpacked(packed)
+    end
+    accounts.wanted[book] = nil
+  end
+end
+
+-- The account, or nil.
+function accounts.find(book, user)
+  local account = book.users[user]
   if account == nil then
-    account = note(service, field, call('HGET', life .. 'accounts:' .. service, field))
+    local packed = call('HGET', book.key, book.begins .. user)
+    account = packed and accounts.unpacked(packed)
+    book.users[user] = account
   end
   return account or nil
 end
 
--- Many at once.
-function accounts.read(service, rank, users)
-  local fields = {}
-  for _, user in ipairs(users) do
-    local field = rank .. '|' .. user
-    if accounts.known[service .. '|' .. field] == nil then fields[#fields + 1] = field end
-  end
-  for from = 1, #fields, A_PAGE do
-    local to = math.min(#fields, from + A_PAGE - 1)
-    local found = call('HMGET', life .. 'accounts:' .. service, unpack(fields, from, to))
-    for i, packed in ipairs(found) do note(service, fields[from + i - 1], packed) end
-  end
-end
-
-function accounts.get(service, rank, user)
-  local account = accounts.find(service, rank, user)
+-- The account, if need be a new one. It is written if somebody sets `changed`.
+function accounts.get(book, user)
+  local account = accounts.find(book, user)
   if not account then
     account = {counter = 0, refund = 0, at = 0, job = '', other_at = 0, waiting = 0, running = 0}
-    account.service, account.field = service, rank .. '|' .. user
-    accounts.known[service .. '|' .. rank .. '|' .. user] = account
+    book.users[user] = account
   end
-  account.changed = true
   return account
 end
 
-function accounts.unpacked(packed)
-  local v = cmsgpack.unpack(packed)
-  return {
-    counter = v[1], refund = v[2], at = v[3], job = v[4], other_at = v[5], waiting = v[6],
-    running = v[7],
-  }
+-- How far service has come in this tier.
+function accounts.virtual(book)
+  if not book.virtual then book.virtual = tonumber(call('HGET', book.virtual_key, book.rank) or 0) end
+  return book.virtual
+end
+
+function accounts.move_virtual(book, to)
+  book.virtual, book.virtual_changed = to, true
 end
 
 -- A job of this user has started: the clock starts anew for all others.
 function accounts.started(account, job, now)
   if job ~= account.job then account.other_at = account.at end
-  account.at, account.job = now, job
+  account.at, account.job, account.changed = now, job, true
 end
 
 -- Since when the head of a line ages.
-function accounts.ages_from(account, score, job)
-  local start = account.job == job and account.other_at or account.at
-  return math.max(score, start)
+function accounts.ages_from(account, head)
+  local start = account.job == head.id and account.other_at or account.at
+  return math.max(head.score, start)
 end
 
 function accounts.forget(service)
   call('DEL', life .. 'accounts:' .. service, life .. 'virtual:' .. service)
-  for id, account in pairs(accounts.known) do
-    if account and account.service == service then accounts.known[id] = nil end
+  for name, book in pairs(accounts.books) do
+    if book.service == service then accounts.books[name] = nil end
   end
 end
 
 function accounts.save()
-  for _, a in pairs(accounts.known) do
-    if a and a.changed then
-      local packed = cmsgpack.pack(
-        {a.counter, a.refund, a.at, a.job, a.other_at, a.waiting, a.running})
-      call('HSET', life .. 'accounts:' .. a.service, a.field, packed)
-      a.changed = false
+  for _, book in pairs(accounts.books) do
+    local list = later.list('HSET', book.key)
+    for user, a in pairs(book.users) do
+      if a and a.changed then
+        a.changed = false
+        list[#list + 1] = book.begins .. user
+        list[#list + 1] = struct.pack(
+          ACCOUNT, a.counter, a.refund, a.at, a.other_at, a.waiting, a.running) .. a.job
+      end
+    end
+    if book.virtual_changed then
+      book.virtual_changed = false
+      call('HSET', book.virtual_key, book.rank, whole(book.virtual))
     end
   end
 end

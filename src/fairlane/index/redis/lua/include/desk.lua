@@ -1,11 +1,13 @@
 --@include flows
 -- One service's desk: its queues, its users' accounts, its credits.
-local desk = {}
+local desk = {ensured = {}}
 
 function desk.ensure(service)
+  if desk.ensured[service] then return end
   if call('ZSCORE', life .. 'desks', service) == false then
     call('ZADD', life .. 'desks', next_number(), service)
   end
+  desk.ensured[service] = true
 end
 
 -- All services with a desk, in the order of their coming.
@@ -23,88 +25,81 @@ function desk.queues(service)
   return found
 end
 
-local function lift(flow, account)
-  local key = life .. 'virtual:' .. flow.service
-  local virtual = tonumber(call('HGET', key, flow.rank) or 0)
+local function lift(account, book)
+  local virtual = accounts.virtual(book)
   if account.counter > virtual then return end
   account.counter = virtual + 1
-  call('HSET', key, flow.rank, whole(virtual + 1))
+  accounts.move_virtual(book, virtual + 1)
 end
 
--- The job is in its line.
-function desk.enter(entry)
-  local flow = flows.of(entry)
-  local account, head = flows.account(flow), flows.head(flow)
+local function lined_up(flow, entries)
+  local nobody, account = flows.add(flow, entries), flows.account(flow)
   if account then
-    if not head and account.waiting == 0 then lift(flow, account) end
-    account.waiting = account.waiting + 1
+    if nobody and account.waiting == 0 then lift(account, flow.place.book) end
+    account.waiting, account.changed = account.waiting + #entries, true
   end
-  call('ZADD', flow.line, whole(entry.score), entry.id)
-  local first = not head or entry.score < head.score
-  if first or (entry.score == head.score and before(entry.id, head.id)) then
-    if not flows.is_parked(flow) then
-      if head then flows.unrank(flow, head) end
-      flows.rank(flow, {score = entry.score, id = entry.id})
+  flows.count(flow.place, #entries)
+end
+
+-- These jobs are in their lines, as if they had come one by one.
+function desk.enter(entries)
+  local coming = {}
+  for _, entry in ipairs(entries) do
+    local flow = flows.of(entry)
+    if flow.coming then
+      flow.coming[#flow.coming + 1] = entry
+    else
+      flow.coming, coming[#coming + 1] = {entry}, flow
+      flows.want_account(flow)
     end
   end
-  call('HINCRBY', life .. 'queues:' .. flow.service, flow.queue, 1)
+  accounts.fetch()
+  for _, flow in ipairs(coming) do
+    lined_up(flow, flow.coming)
+    flow.coming = nil
+  end
 end
 
-local function left(flow, is_empty)
-  if is_empty then flows.forget_parked(flow) end
-  local queues = life .. 'queues:' .. flow.service
-  if call('HINCRBY', queues, flow.queue, -1) <= 0 then call('HDEL', queues, flow.queue) end
+local function left(flow)
+  flows.count(flow.place, -1)
   local account = flows.account(flow)
-  if account then account.waiting = account.waiting - 1 end
+  if account then account.waiting, account.changed = account.waiting - 1, true end
 end
 
 -- A waiting job is out of its line.
 function desk.remove(entry)
   local flow = flows.of(entry)
-  local head = flows.head(flow)
-  if call('ZREM', flow.line, entry.id) == 0 then return end
-  local next_head = head
-  if head.id == entry.id then
-    next_head = flows.head(flow)
-    if not flows.is_parked(flow) then
-      flows.unrank(flow, head)
-      if next_head then flows.rank(flow, next_head) end
-    end
-  end
-  left(flow, not next_head)
+  if flows.remove(flow, entry) then left(flow) end
+end
+
+local function charge(account, entry)
+  local used = math.min(account.refund, entry.cost)
+  account.counter, account.refund = account.counter + entry.cost - used, account.refund - used
 end
 
 -- The flow's head is handed out: it leaves its line, its user is charged and the user's ageing
 -- clock starts anew.
-function desk.start(flow, head, entry, is_fresh, now)
-  call('ZREM', flow.line, entry.id)
-  flows.unrank(flow, head)
-  if service_named(flow.service).fair then
-    local account = accounts.get(flow.service, entry.rank, entry.user)
-    if is_fresh then
-      local key = life .. 'virtual:' .. flow.service
-      if account.counter > tonumber(call('HGET', key, entry.rank) or 0) then
-        call('HSET', key, entry.rank, whole(account.counter))
-      end
+function desk.start(flow, entry, is_fresh, now)
+  flows.advance(flow)
+  if service_named(flow.place.service).fair then
+    local book = accounts.book(flow.place.service, entry.rank)
+    local account = accounts.get(book, entry.user)
+    if is_fresh and account.counter > accounts.virtual(book) then
+      accounts.move_virtual(book, account.counter)
     end
-    if entry.band ~= SKIP then
-      local used = math.min(account.refund, entry.cost)
-      account.counter, account.refund = account.counter + entry.cost - used, account.refund - used
-    end
+    if entry.band ~= SKIP then charge(account, entry) end
     accounts.started(account, entry.id, now)
     account.running = account.running + 1
   end
-  local next_head = flows.head(flow)
-  if next_head then flows.rank(flow, next_head) end
-  left(flow, not next_head)
+  left(flow)
 end
 
 -- A job that was handed out is no longer running; without `actual` its cost is unknown.
 function desk.ended(entry, actual)
   desk.ensure(entry.service)
-  if not accounts.find(entry.service, entry.rank, entry.user) then return end
-  local account = accounts.get(entry.service, entry.rank, entry.user)
-  account.running = math.max(0, account.running - 1)
+  local account = accounts.find(accounts.book(entry.service, entry.rank), entry.user)
+  if not account then return end
+  account.running, account.changed = math.max(0, account.running - 1), true
   if actual and entry.band ~= SKIP then
     if actual >= entry.cost then
       account.counter = account.counter + actual - entry.cost
@@ -118,7 +113,7 @@ end
 function desk.resume(entry)
   desk.ensure(entry.service)
   if service_named(entry.service).fair then
-    local account = accounts.get(entry.service, entry.rank, entry.user)
-    account.running = account.running + 1
+    local account = accounts.get(accounts.book(entry.service, entry.rank), entry.user)
+    account.running, account.changed = account.running + 1, true
   end
 end

@@ -1,20 +1,9 @@
---@include state
--- Waiting jobs: the texts of their entries without the id, as Python has written them.
+--@include settings
+-- Waiting jobs: the texts of their entries without the id, as Python has written them (texts.py).
+-- A place is what the flows of several users have in common: lane, band, tier, cap and model.
 local TIER, FRONT, SKIP = 2, 1, 0
-
-local function read_entry(id, text)
-  local v = cjson.decode(text)
-  return {
-    id = id, text = text, rev = v[1], lane = v[2], band = v[3], rank = v[4], score = v[5],
-    ready_at = v[6], user = v[7], model = v[8], cost = v[9], cap = v[10], announced = v[11],
-    service = match(v[2], '^[^|]*'),
-  }
-end
-
-local function waiting_entry(id)
-  local text = call('HGET', life .. 'jobs', id)
-  return text and read_entry(id, text) or nil
-end
+local LAYOUT, ANNOUNCED_AT, PLACE_AT = '<I4dddBBBdHH', 29, 30
+local places = {known = {}, named = {}}
 
 local function split(text)
   local found = {}
@@ -25,4 +14,65 @@ end
 local function read_lane(name)
   local service, regions, capabilities = match(name, '^([^|]*)|([^|]*)|([^|]*)$')
   return {service = service, regions = split(regions), capabilities = split(capabilities)}
+end
+
+-- `name` begins the name of every flow there.
+function places.get(lane, band, rank, cap, model)
+  local service = service_named(match(lane, '^[^|]*'))
+  if band ~= TIER then rank = -1 end
+  if not service.keeps_models then model = '' end
+  local name = lane .. '|' .. band .. '.' .. rank .. '.' .. whole(cap) .. '|' .. model .. '|'
+  local place = places.named[name]
+  if not place then
+    place = {
+      name = name, lane = lane, band = band, rank = rank, cap = cap, model = model, flows = {},
+      service = service.name, fair = service.fair and band == TIER,
+      queue = lane .. '|' .. band .. '.' .. rank,
+    }
+    place.by_user = place.fair or cap > 0
+    places.named[name] = place
+  end
+  return place
+end
+
+-- The place with which the name of a flow begins.
+function places.of_name(name)
+  local place = places.named[name]
+  if place then return place end
+  local lane, band, rank, cap, model =
+    match(name, '^([^|]*|[^|]*|[^|]*)|(%d+)%.(%-?%d+)%.(%d+)|([^|]*)|$')
+  return places.get(lane, tonumber(band), tonumber(rank), tonumber(cap), model)
+end
+
+-- Other settings may have put everybody elsewhere.
+function places.forget()
+  places.known, places.named = {}, {}
+end
+
+local function read_entry(id, text)
+  local rev, score, ready_at, cost, announced, band, rank, cap, lane_length, model_length, at =
+    struct.unpack(LAYOUT, text)
+  local user_at = at + lane_length + model_length
+  local same = sub(text, PLACE_AT, user_at - 1)
+  local known = places.known[same]
+  if not known then
+    local lane = sub(text, at, at + lane_length - 1)
+    local model = sub(text, at + lane_length, user_at - 1)
+    known = {place = places.get(lane, band, rank, cap, model), lane = lane, model = model}
+    places.known[same] = known
+  end
+  return {
+    id = id, text = text, rev = rev, score = score, ready_at = ready_at, cost = cost,
+    announced = announced, band = band, rank = rank, cap = cap, user = sub(text, user_at),
+    lane = known.lane, model = known.model, place = known.place, service = known.place.service,
+  }
+end
+
+local function rev_of(text)
+  return (struct.unpack('<I4', text))
+end
+
+local function waiting_entry(id)
+  local text = call('HGET', life .. 'jobs', id)
+  return text and read_entry(id, text) or nil
 end

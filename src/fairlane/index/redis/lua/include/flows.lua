@@ -1,153 +1,273 @@
---@include settings
 --@include accounts
 --@include entry
--- Flows: one user's line inside (lane, band, model). Without an account it is everybody's, oldest
--- first. A queue is what waits in one lane and band. It ranks its flows in sorted sets: their
--- members are (score of the head, name), exact at all times; their scores (counter, or since when
--- the head ages) are never above the truth and moved when they come to the top.
-local flows = {known = {}}
+-- Flows: one user's line inside a place. Without an account it is everybody's, oldest first. A queue
+-- is what waits in one lane and band. It ranks its flows in sorted sets: their members are (score of
+-- the head, name, id of the head, its length), exact at all times; their scores (counter, or since
+-- when the head ages) are never above the truth and moved when they come to the top.
+--
+-- `head` is who is first: nil = not looked at, false = nobody. `ranked` is the head that the rankings
+-- know, or false. What changes is written by flows.save().
+local flows = {touched = {}, counts = {}}
 local MIDDLE = 4503599627370496 -- 2^52: makes every score a number of 16 digits
+local SPOTS_AHEAD = 64
 
-local function new_flow(name, lane, band, rank, cap, model, user)
-  local service = service_named(match(lane, '^[^|]*'))
-  return {
-    name = name, lane = lane, band = band, rank = rank, cap = cap, model = model, user = user,
-    service = service.name, fair = service.fair and band == TIER,
-    queue = lane .. '|' .. band .. '.' .. rank, line = life .. 'line:' .. name,
-  }
+local function flow_of(place, user)
+  local flow = place.flows[user]
+  if not flow then
+    local name = place.name .. user
+    flow = {place = place, user = user, name = name, line = life .. 'line:' .. name, popped = 0}
+    place.flows[user] = flow
+  end
+  return flow
 end
 
 function flows.of(entry)
-  local service = service_named(entry.service)
-  local tier = entry.band == TIER
-  local user = ((service.fair and tier) or entry.cap > 0) and entry.user or ''
-  local model = service.keeps_models and entry.model or ''
-  local rank = tier and entry.rank or -1
-  local place = entry.band .. '.' .. rank .. '.' .. whole(entry.cap)
-  local name = entry.lane .. '|' .. place .. '|' .. model .. '|' .. user
-  local flow = flows.known[name]
-  if not flow then
-    flow = new_flow(name, entry.lane, entry.band, rank, entry.cap, model, user)
-    flows.known[name] = flow
-  end
-  return flow
+  local place = entry.place
+  return flow_of(place, place.by_user and entry.user or '')
 end
 
 function flows.named(name)
-  local flow = flows.known[name]
-  if not flow then
-    local lane, band, rank, cap, model, user =
-      match(name, '^([^|]*|[^|]*|[^|]*)|(%d+)%.(%-?%d+)%.(%d+)|([^|]*)|(.*)$')
-    flow = new_flow(name, lane, tonumber(band), tonumber(rank), tonumber(cap), model, user)
-    flows.known[name] = flow
+  local place, user = match(name, '^([^|]*|[^|]*|[^|]*|[^|]*|[^|]*|)(.*)$')
+  return flow_of(places.of_name(place), user)
+end
+
+local function touch(flow)
+  if not flow.is_touched then
+    flow.is_touched = true
+    flows.touched[#flows.touched + 1] = flow
+  end
+end
+
+local function spot(row)
+  return row[1] and {score = tonumber(row[2]), id = row[1]} or false
+end
+
+-- See who is first, and whether the flow is parked.
+function flows.look(flow)
+  if flow.head == nil then
+    flow.head = spot(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
+    flow.ranked = not flows.is_parked(flow) and flow.head
+  end
+  return flow.head
+end
+
+local function book_of(place)
+  if not place.book then place.book = accounts.book(place.service, place.rank) end
+  return place.book
+end
+
+-- Its user's account, or nil if it has none.
+function flows.account(flow)
+  if not flow.account and flow.place.fair then
+    flow.account = accounts.get(book_of(flow.place), flow.user)
+  end
+  return flow.account
+end
+
+-- The next accounts.fetch() reads its account too.
+function flows.want_account(flow)
+  if not flow.account and flow.place.fair then accounts.want(book_of(flow.place), flow.user) end
+end
+
+-- Its place among the flows of a tier: its user's counter, or its head's score.
+function flows.order(flow)
+  local account = flow.account or flows.account(flow)
+  return account and account.counter or flow.head.score
+end
+
+-- When its head began to age.
+function flows.since(flow)
+  local account = flow.account or flows.account(flow)
+  return account and accounts.ages_from(account, flow.head) or flow.head.score
+end
+
+-- --- coming and going -------------------------------------------------------------------------------
+local function goes_first(a, b)
+  if a.score ~= b.score then return a.score < b.score end
+  return before(a.id, b.id)
+end
+
+-- These entries stand in line. Whether nobody did before.
+function flows.add(flow, entries)
+  local list, first = {}, entries[1]
+  for i, entry in ipairs(entries) do
+    list[2 * i - 1], list[2 * i] = entry.score, entry.id
+    if i > 1 and goes_first(entry, first) then first = entry end
+  end
+  if #entries > 1 then flows.look(flow) end
+  with_all('ZADD', flow.line, list)
+  if flow.head == nil then
+    if call('ZRANK', flow.line, first.id) > 0 then return false end
+    flow.head = spot(call('ZRANGE', flow.line, 1, 1, 'WITHSCORES'))
+    flow.ranked = not flows.is_parked(flow) and flow.head
+  end
+  local head = flow.head
+  if not head or goes_first(first, head) then
+    flow.head = {score = first.score, id = first.id}
+    touch(flow)
+  end
+  return not head
+end
+
+-- Whether the entry stood in line; it does no longer.
+function flows.remove(flow, entry)
+  flows.look(flow)
+  if call('ZREM', flow.line, entry.id) == 0 then return false end
+  if flow.head.id == entry.id then
+    flow.head = spot(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
+    touch(flow)
+    if not flow.head then flows.forget_parked(flow) end
+  end
+  return true
+end
+
+-- The head has been handed out.
+function flows.advance(flow)
+  flow.popped = flow.popped + 1
+  local spots, at = flow.spots, (flow.spot_at or -1) + 2
+  if not spots or (at > #spots and not flow.saw_all) then
+    local n = spots and math.min(SPOTS_AHEAD, #spots * 2) or 1
+    spots, at = call('ZRANGE', flow.line, flow.popped, flow.popped + n - 1, 'WITHSCORES'), 1
+    flow.spots, flow.saw_all = spots, #spots < 2 * n
+  end
+  flow.spot_at = at
+  flow.head = spots[at] and {score = tonumber(spots[at + 1]), id = spots[at]} or false
+  touch(flow)
+  if not flow.head then flows.forget_parked(flow) end
+end
+
+-- So many more wait in this place's queue.
+function flows.count(place, n)
+  local queues = flows.counts[place.service]
+  if not queues then
+    queues = {}
+    flows.counts[place.service] = queues
+  end
+  queues[place.queue] = (queues[place.queue] or 0) + n
+end
+
+-- --- rankings -----------------------------------------------------------------------------------------
+local function member(flow, head)
+  return whole(head.score + MIDDLE) .. flow.name .. '\0' .. head.id .. struct.pack('>H', #head.id)
+end
+
+-- The flow of a member. Unless it has been looked at before, its head is the one in the member.
+function flows.of_member(text)
+  local id_at = #text - 1 - struct.unpack('>H', text, #text - 1)
+  local flow = flows.named(sub(text, 17, id_at - 2))
+  if flow.head == nil then
+    flow.head = {score = tonumber(sub(text, 1, 16)) - MIDDLE, id = sub(text, id_at, -3)}
+    flow.ranked = flow.head
   end
   return flow
 end
 
--- (score, job) of who is first, or nil.
-function flows.head(flow)
-  local first = call('ZRANGE', flow.line, 0, 0, 'WITHSCORES')
-  if not first[1] then return nil end
-  return {score = tonumber(first[2]), id = first[1]}
-end
-
-function flows.account(flow)
-  return flow.fair and accounts.get(flow.service, flow.rank, flow.user) or nil
-end
-
--- Its place among the flows of a tier: its user's counter, or its head's score.
-function flows.order(flow, head)
-  local account = flow.fair and accounts.find(flow.service, flow.rank, flow.user)
-  return account and account.counter or head.score
-end
-
--- When its head began to age.
-function flows.since(flow, head)
-  local account = flow.fair and accounts.find(flow.service, flow.rank, flow.user)
-  return account and accounts.ages_from(account, head.score, head.id) or head.score
-end
-
-local function member(flow, head)
-  return whole(head.score + MIDDLE) .. flow.name
-end
-
--- (name of the flow, score of its head) of a member.
-function flows.of_member(text)
-  return sub(text, 17), tonumber(sub(text, 1, 16)) - MIDDLE
-end
-
-function flows.rank(flow, head)
-  local text, order = member(flow, head), whole(flows.order(flow, head))
-  call('ZADD', life .. 'fair:' .. flow.queue, order, text)
-  if flow.fair then
-    call('ZADD', life .. 'aged:' .. flow.queue, whole(flows.since(flow, head)), text)
+-- The rankings of a place: out before in.
+local function rankings_of(place)
+  local found = place.rankings
+  if not found then
+    local fair, aged = life .. 'fair:' .. place.queue, life .. 'aged:' .. place.queue
+    local warm = life .. 'warm:' .. place.queue .. '|' .. place.model
+    found = {fair_out = later.list('ZREM', fair), fair_in = later.list('ZADD', fair)}
+    if place.fair then
+      found.aged_out, found.aged_in = later.list('ZREM', aged), later.list('ZADD', aged)
+    end
+    if place.model ~= '' then
+      found.warm_out, found.warm_in = later.list('ZREM', warm), later.list('ZADD', warm)
+    end
+    place.rankings = found
   end
-  if flow.model ~= '' then
-    call('ZADD', life .. 'warm:' .. flow.queue .. '|' .. flow.model, order, text)
-  end
+  return found
 end
 
-function flows.unrank(flow, head)
-  local text = member(flow, head)
-  call('ZREM', life .. 'fair:' .. flow.queue, text)
-  if flow.fair then call('ZREM', life .. 'aged:' .. flow.queue, text) end
-  if flow.model ~= '' then
-    call('ZREM', life .. 'warm:' .. flow.queue .. '|' .. flow.model, text)
-  end
+local function unrank(flow, head)
+  local lists, text = rankings_of(flow.place), member(flow, head)
+  local fair, aged, warm = lists.fair_out, lists.aged_out, lists.warm_out
+  fair[#fair + 1] = text
+  if aged then aged[#aged + 1] = text end
+  if warm then warm[#warm + 1] = text end
 end
 
--- The first flow of a ranking and its head, or nil.
-function flows.first(key, measure)
-  while true do
-    local top = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-    if not top[1] then return nil end
-    local flow = flows.named((flows.of_member(top[1])))
-    local head = flows.head(flow)
-    if not head then
-      call('ZREM', key, top[1])
-    else
-      local present = measure(flow, head)
-      if present == tonumber(top[2]) then return flow, head end
-      call('ZADD', key, whole(present), top[1])
+local function rank(flow, head)
+  local lists, text, order = rankings_of(flow.place), member(flow, head), flows.order(flow)
+  local fair, aged, warm = lists.fair_in, lists.aged_in, lists.warm_in
+  fair[#fair + 1], fair[#fair + 2] = order, text
+  if aged then aged[#aged + 1], aged[#aged + 2] = flows.since(flow), text end
+  if warm then warm[#warm + 1], warm[#warm + 2] = order, text end
+end
+
+local function save_rank(flow)
+  local ranked, head = flow.ranked, not flow.parked and flow.head
+  if ranked and head and ranked.id == head.id and ranked.score == head.score then return end
+  if ranked then unrank(flow, ranked) end
+  if head then rank(flow, head) end
+  flow.ranked = head
+end
+
+-- Write what has changed: lines, rankings, counts and accounts.
+function flows.save()
+  for _, flow in ipairs(flows.touched) do
+    if flow.popped > 0 then
+      call('ZREMRANGEBYRANK', flow.line, 0, flow.popped - 1)
+      flow.popped, flow.spots, flow.spot_at = 0, nil, nil
+    end
+    save_rank(flow)
+    flow.is_touched = false
+  end
+  flows.touched = {}
+  for service, queues in pairs(flows.counts) do
+    local key = life .. 'queues:' .. service
+    for queue, n in pairs(queues) do
+      if n ~= 0 and call('HINCRBY', key, queue, n) <= 0 then call('HDEL', key, queue) end
     end
   end
+  flows.counts = {}
+  accounts.save()
+  later.run()
 end
 
--- Every flow of a queue by name, parked ones too: {name, score of its head or false}.
+-- Every flow of a queue, parked ones too.
 function flows.all(queue)
   local found = {}
   for _, text in ipairs(call('ZRANGE', life .. 'fair:' .. queue, 0, -1)) do
-    local name, score = flows.of_member(text)
-    found[#found + 1] = {name, score}
+    found[#found + 1] = flows.of_member(text)
   end
   for _, name in ipairs(call('SMEMBERS', life .. 'parked:' .. queue)) do
-    found[#found + 1] = {name, false}
+    found[#found + 1] = flows.named(name)
   end
   return found
 end
 
 -- --- parking: flows whose user has as many jobs running as allowed -------------------------------
 function flows.is_parked(flow)
-  return flow.cap > 0 and call('SISMEMBER', life .. 'parked:' .. flow.queue, flow.name) == 1
+  if flow.parked == nil then
+    local place = flow.place
+    flow.parked = place.cap > 0
+      and call('SISMEMBER', life .. 'parked:' .. place.queue, flow.name) == 1
+  end
+  return flow.parked
 end
 
-function flows.park(flow, head)
-  flows.unrank(flow, head)
-  call('SADD', life .. 'parked:' .. flow.queue, flow.name)
+function flows.park(flow)
+  call('SADD', life .. 'parked:' .. flow.place.queue, flow.name)
   call('SADD', life .. 'capped:' .. flow.user, flow.name)
+  flow.parked = true
+  touch(flow)
 end
 
 function flows.forget_parked(flow)
-  if flow.cap > 0 and call('SREM', life .. 'parked:' .. flow.queue, flow.name) == 1 then
+  local place = flow.place
+  if place.cap > 0 and call('SREM', life .. 'parked:' .. place.queue, flow.name) == 1 then
     call('SREM', life .. 'capped:' .. flow.user, flow.name)
   end
+  flow.parked = false
 end
 
 function flows.unpark(user)
   for _, name in ipairs(call('SMEMBERS', life .. 'capped:' .. user)) do
     local flow = flows.named(name)
+    flows.look(flow)
     flows.forget_parked(flow)
-    local head = flows.head(flow)
-    if head then flows.rank(flow, head) end
+    touch(flow)
   end
 end

@@ -3,40 +3,70 @@
 --@include gates
 -- What was handed out, by token, and the reservation of last slots.
 local held = {}
+local HELD = '<ddHH' -- since, number, lengths of id and text; then id, text and slots
 
-function held.get(token)
-  local packed = call('HGET', life .. 'held', token)
-  if not packed then return nil end
-  local v = cmsgpack.unpack(packed)
-  return {id = v[1], text = v[2], slots = v[3], at = v[4], number = v[5]}
+local function unpacked(packed)
+  local since, number, id_length, text_length, at = struct.unpack(HELD, packed)
+  local text_at = at + id_length
+  local slots = sub(packed, text_at + text_length)
+  return {
+    id = sub(packed, at, text_at - 1), text = sub(packed, text_at, text_at + text_length - 1),
+    slots = slots ~= '' and cmsgpack.unpack(slots) or {}, at = since, number = number,
+  }
 end
 
-function held.file(token, id, text, slots, at, rev)
-  local known = held.get(token)
-  local number = known and known.number or next_number()
-  call('HSET', life .. 'held', token, cmsgpack.pack({id, text, slots, at, number}))
-  call('HSET', life .. 'held_revs', id, whole(rev))
-  if call('SISMEMBER', life .. 'verified', token) == 0 then
-    call('ZADD', life .. 'seen', whole(at), token)
+-- For each token what it holds, or false.
+function held.all(tokens)
+  local found = {}
+  for i, packed in ipairs(values_of(life .. 'held', tokens)) do
+    found[i] = packed and unpacked(packed)
   end
+  return found
 end
 
--- The lease, or what was proposed as one, is over.
-function held.let_go(token, actual, kept, refused)
-  for _, user in ipairs(pools.release(token, kept, refused)) do flows.unpark(user) end
-  if gates.any() then gates.forget_probe(token) end
-  if state.loading then call('SADD', life .. 'freed', token) end
-  local was = held.get(token)
-  call('SREM', life .. 'verified', token)
-  call('ZREM', life .. 'seen', token)
-  if not was then return end
-  call('HDEL', life .. 'held', token)
-  local entry = read_entry(was.id, was.text)
-  if tonumber(call('HGET', life .. 'held_revs', entry.id) or -1) == entry.rev then
-    call('HDEL', life .. 'held_revs', entry.id)
+-- `slots` as packed by pools.packed(). Written by later.run().
+function held.file(token, entry, slots, since, number, seen_at)
+  if not held.files then
+    held.files, held.revs = later.list('HSET', life .. 'held'), later.list('HSET', life .. 'held_revs')
+    held.seen = later.list('ZADD', life .. 'seen')
   end
-  if refused then actual = 0 end
-  desk.ended(entry, actual)
+  local id, text, files, revs, seen = entry.id, entry.text, held.files, held.revs, held.seen
+  files[#files + 1] = token
+  files[#files + 1] = struct.pack(HELD, since, number, #id, #text) .. id .. text .. slots
+  revs[#revs + 1], revs[#revs + 2] = id, entry.rev
+  seen[#seen + 1], seen[#seen + 2] = seen_at, token
+end
+
+-- These leases, or what was proposed as such, are over: {token, actual, kept, refused} each.
+function held.let_go(ended)
+  local tokens, ids, revs = {}, {}, {}
+  for i, each in ipairs(ended) do tokens[i] = each.token end
+  for _, user in ipairs(pools.release(ended)) do flows.unpark(user) end
+  if state.loading then with_all('SADD', life .. 'freed', tokens) end
+  local over, files = {}, held.all(tokens)
+  for i, each in ipairs(ended) do
+    if gates.any() then gates.forget_probe(each.token) end
+    local was = files[i]
+    if was and not over[each.token] then
+      each.entry = read_entry(was.id, was.text)
+      ids[#ids + 1], over[each.token] = was.id, true
+      accounts.want(accounts.book(each.entry.service, each.entry.rank), each.entry.user)
+    end
+  end
+  accounts.fetch()
+  for i, rev in ipairs(values_of(life .. 'held_revs', ids)) do revs[ids[i]] = tonumber(rev or -1) end
+  local gone = {}
+  for _, each in ipairs(ended) do
+    local entry = each.entry
+    if entry then
+      if revs[entry.id] == entry.rev then gone[#gone + 1] = entry.id end
+      desk.ended(entry, each.actual)
+    end
+  end
+  with_all('HDEL', life .. 'held', tokens)
+  with_all('ZREM', life .. 'seen', tokens)
+  with_all('SREM', life .. 'verified', tokens)
+  with_all('HDEL', life .. 'held_revs', gone)
 end
 
 -- --- the reservation: {since, job, pools, until} ---------------------------------------------------

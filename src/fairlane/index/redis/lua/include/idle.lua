@@ -2,10 +2,10 @@
 --@include pools
 -- Idle workers, the longest idle first: who is woken for which. A bell is a list per process; the
 -- process waits at its end. Workers of a process that is gone are forgotten.
-local idle = {}
+local idle = {known = {}, processes = {}, last = '-inf', page = 4}
 local BELL_KEPT = 60000 -- milliseconds that a bell rings for a process that does not listen
 local ALIVE_FOR = 15000 -- milliseconds after which a silent process counts as gone
-local A_PAGE = 1000
+local MOST_READ = 1000 -- at once
 
 local function set_of(list)
   if list == cjson.null or list == nil then return nil end
@@ -58,48 +58,65 @@ local function is_alive(process, known)
   return known[process]
 end
 
--- All idle workers, in order; those whose process is gone leave.
-function idle.all()
-  if idle.known then return idle.known end
-  idle.known = {}
-  local ids, processes = call('ZRANGE', prefix .. 'idle', 0, -1), {}
-  for from = 1, #ids, A_PAGE do
-    local to = math.min(#ids, from + A_PAGE - 1)
-    for i, text in ipairs(call('HMGET', prefix .. 'idlers', unpack(ids, from, to))) do
-      local worker = text and read_worker(text)
-      if worker and is_alive(worker.process, processes) then
-        idle.known[#idle.known + 1] = worker
-      else
-        idle.leave(ids[from + i - 1])
-      end
+-- The next ones, the longest idle first; those whose process is gone leave.
+local function read_more()
+  local rows = call('ZRANGEBYSCORE', prefix .. 'idle', '(' .. idle.last, '+inf', 'WITHSCORES',
+    'LIMIT', 0, idle.page)
+  local ids = {}
+  for i = 1, #rows, 2 do ids[#ids + 1] = rows[i] end
+  for i, text in ipairs(values_of(prefix .. 'idlers', ids)) do
+    local worker = text and read_worker(text)
+    if worker and is_alive(worker.process, idle.processes) then
+      idle.known[#idle.known + 1] = worker
+    else
+      idle.leave(ids[i])
     end
   end
-  return idle.known
+  idle.last, idle.saw_all = rows[#rows], #ids < idle.page
+  idle.page = math.min(MOST_READ, idle.page * 4)
 end
 
-function idle.ring(worker)
-  worker.woken = true
+-- The i-th of those that are still asleep, or nil.
+function idle.at(i)
+  while i > #idle.known and not idle.saw_all do read_more() end
+  return idle.known[i]
+end
+
+-- Wake the i-th.
+function idle.ring(i)
+  local worker = table.remove(idle.known, i)
   idle.leave(worker.id)
   local bell = prefix .. 'bell:' .. worker.process
   call('RPUSH', bell, worker.id)
   call('PEXPIRE', bell, BELL_KEPT)
 end
 
--- One worker for one job: a warm one first, else the longest idle.
-function idle.wake_for(entry)
-  local lane, longest = nil, nil
-  for _, worker in ipairs(idle.all()) do
-    lane = lane or read_lane(entry.lane)
-    local tier = tiers().names[entry.rank + 1]
-    if not worker.woken and covers(worker, lane) and (not worker.tiers or worker.tiers[tier]) then
-      if entry.model == '' or worker.model == entry.model then
-        longest = worker
-        break
-      end
-      longest = longest or worker
+-- Who is woken for a job: a warm one first, else the longest idle.
+local function best_for(entry, lane)
+  local tier, longest, i = tiers().names[entry.rank + 1], nil, 1
+  local worker = idle.at(i)
+  while worker do
+    if covers(worker, lane) and (not worker.tiers or worker.tiers[tier]) then
+      if entry.model == '' or worker.model == entry.model then return i end
+      longest = longest or i
+    end
+    i = i + 1
+    worker = idle.at(i)
+  end
+  return longest
+end
+
+-- One worker for each job that is ready.
+function idle.wake_for(entries, now)
+  local lanes = {}
+  for _, entry in ipairs(entries) do
+    if not idle.at(1) then return end
+    if entry.ready_at <= now then
+      lanes[entry.lane] = lanes[entry.lane] or read_lane(entry.lane)
+      local i = best_for(entry, lanes[entry.lane])
+      if i then idle.ring(i) end
     end
   end
-  if longest then idle.ring(longest) end
 end
 
 local function has_room(service, region)
@@ -122,20 +139,31 @@ local function has_work_for(worker, desks)
   return false
 end
 
+-- The services at which something waits that could be started now, somewhere.
+local function busy_desks()
+  local found = {}
+  for _, name in ipairs(desk.all()) do
+    local service = service_named(name)
+    if has_room(service, nil) then
+      local waiting_there = desk.queues(name)
+      if #waiting_there > 0 then found[#found + 1] = {service = service, queues = waiting_there} end
+    end
+  end
+  return found
+end
+
 -- Up to n workers for which something waits that they could start now, or all of them.
 function idle.wake(n)
-  local desks
-  for _, worker in ipairs(idle.all()) do
-    if n and n <= 0 then return end
-    if not desks then
-      desks = {}
-      for _, name in ipairs(desk.all()) do
-        desks[#desks + 1] = {service = service_named(name), queues = desk.queues(name)}
-      end
-    end
-    if not worker.woken and has_work_for(worker, desks) then
-      idle.ring(worker)
-      if n then n = n - 1 end
+  if not idle.at(1) then return end
+  local desks, i = busy_desks(), 1
+  while #desks > 0 and n ~= 0 do
+    local worker = idle.at(i)
+    if not worker then return end
+    if has_work_for(worker, desks) then
+      idle.ring(i)
+      n = n and n - 1
+    else
+      i = i + 1
     end
   end
 end

@@ -1,7 +1,8 @@
 --@include state
 -- Slot numbers: which places of a pool are taken, and by which token. Numbers up to a pool's mark
 -- have been in use; those of them that are free stand in its free list. Above it all are free.
-local pools = {known = {}}
+local pools = {known = {}, taken_from = {}}
+local NUMBERS_AHEAD = 32
 
 local function is_user_pool(name) return sub(name, 1, 5) == 'user:' end
 local function is_rate_pool(name) return sub(name, 1, 5) == 'rate:' end
@@ -22,10 +23,10 @@ function pools.get(name)
 end
 
 function pools.make(name, limit, window)
+  if pools.known[name] == false then pools.known[name] = nil end
   call('HSET', life .. 'limits', name, whole(limit) .. ' ' .. whole(window))
-  local pool = {name = name, limit = limit, window = window}
-  pool.held = call('HLEN', life .. 'slots:' .. name)
-  pools.known[name] = pool
+  local pool = pools.get(name)
+  pool.limit, pool.window = limit, window
   return pool
 end
 
@@ -58,56 +59,105 @@ function pools.of_user(user, cap)
   return pool
 end
 
-function pools.hold(pool, n, ends, token)
-  pool.held = pool.held + call('HSET', life .. 'slots:' .. pool.name, whole(n), token)
-  if ends > 0 then
-    local member = whole(ends) .. '|' .. whole(n) .. '|' .. token
-    call('ZADD', life .. 'ends:' .. pool.name, whole(ends), member)
-    call('SADD', life .. 'ending', pool.name)
+-- This slot frees itself then.
+local function note_end(pool, n, ends, token)
+  local list = later.list('ZADD', life .. 'ends:' .. pool.name)
+  list[#list + 1], list[#list + 2] = ends, whole(ends) .. '|' .. whole(n) .. '|' .. token
+  if #list == 2 then call('SADD', life .. 'ending', pool.name) end
+end
+
+-- --- taking -------------------------------------------------------------------------------------------
+-- More numbers that may be free: those of the free list, when it is used up those above the mark.
+local function look_for_numbers(pool)
+  local n = pool.numbers and NUMBERS_AHEAD or 1
+  pool.at, pool.numbers = 1, {}
+  if not pool.saw_all then
+    local from = pool.looked_at or 0
+    pool.numbers = call('ZRANGE', life .. 'free:' .. pool.name, from, from + n - 1)
+    pool.looked_at, pool.saw_all = from + #pool.numbers, #pool.numbers < n
+  else
+    if not pool.mark then pool.mark = tonumber(call('HGET', life .. 'marks', pool.name) or 0) end
+    local from = pool.above or pool.mark
+    for i = 1, n do pool.numbers[i] = from + i end
+    pool.above = from + n
+  end
+  pool.holders = values_of(life .. 'slots:' .. pool.name, pool.numbers)
+end
+
+local function next_number_of(pool)
+  while true do
+    if not pool.numbers or pool.at > #pool.numbers then
+      look_for_numbers(pool)
+    else
+      local n, holder = tonumber(pool.numbers[pool.at]), pool.holders[pool.at]
+      pool.at, pool.seen[#pool.seen + 1] = pool.at + 1, n
+      if not holder then return n end
+    end
   end
 end
 
--- The lowest free number. Only if there is a spare one.
+-- The lowest free number. Only if there is a spare one. Written by pools.save().
 function pools.take(pool, token, now)
-  local free, slots = life .. 'free:' .. pool.name, life .. 'slots:' .. pool.name
-  local n
-  repeat
-    local lowest = call('ZPOPMIN', free)[1]
-    n = tonumber(lowest or call('HINCRBY', life .. 'marks', pool.name, 1))
-  until call('HEXISTS', slots, whole(n)) == 0
+  if not pool.taken then
+    pool.taken, pool.seen = later.list('HSET', life .. 'slots:' .. pool.name), {}
+    pools.taken_from[pool] = true
+  end
+  local n, taken = next_number_of(pool), pool.taken
   local ends = pool.window > 0 and now + pool.window or 0
-  pools.hold(pool, n, ends, token)
+  taken[#taken + 1], taken[#taken + 2] = n, token
+  pool.held = pool.held + 1
+  if ends > 0 then note_end(pool, n, ends, token) end
   return {pool.name, n, ends}
 end
 
--- Free the number if this token holds it.
-function pools.give(pool, n, token)
-  local slots = life .. 'slots:' .. pool.name
-  if call('HGET', slots, whole(n)) ~= token then return false end
-  call('HDEL', slots, whole(n))
-  pool.held = pool.held - 1
-  if n <= tonumber(call('HGET', life .. 'marks', pool.name) or 0) then
-    call('ZADD', life .. 'free:' .. pool.name, whole(n), whole(n))
+function pools.save()
+  for pool in pairs(pools.taken_from) do
+    local free = later.list('ZREM', life .. 'free:' .. pool.name)
+    for _, n in ipairs(pool.seen) do free[#free + 1] = n end
+    local highest = pool.seen[#pool.seen]
+    if pool.mark and highest > pool.mark then
+      call('HSET', life .. 'marks', pool.name, highest)
+    end
+    pool.taken, pool.numbers, pool.mark, pool.above = nil, nil, nil, nil
+    pool.looked_at, pool.saw_all = nil, nil
   end
-  return true
+  pools.taken_from = {}
 end
 
-function pools.give_back(name, n, token)
+-- --- giving back --------------------------------------------------------------------------------------
+-- Free these (n, token in turn) if the tokens hold them.
+local function give(pool, given)
+  local key, numbers, free = life .. 'slots:' .. pool.name, {}, {}
+  for i = 1, #given, 2 do numbers[#numbers + 1] = given[i] end
+  for i, holder in ipairs(values_of(key, numbers)) do
+    if holder and holder == given[2 * i] then free[#free + 1] = numbers[i] end
+  end
+  if #free == 0 then return end
+  local mark, listed = tonumber(call('HGET', life .. 'marks', pool.name) or 0), {}
+  for _, n in ipairs(free) do
+    if n <= mark then listed[#listed + 1], listed[#listed + 2] = n, n end
+  end
+  pool.held = pool.held - with_all('HDEL', key, free)
+  with_all('ZADD', life .. 'free:' .. pool.name, listed)
+end
+
+function pools.give_back(name, given)
   local pool = pools.get(name)
-  if not pool or not pools.give(pool, n, token) then return end
+  if not pool then return end
+  give(pool, given)
   if pool.held == 0 and is_user_pool(name) then pools.delete(name) end
 end
 
 -- Free what holds only for a time.
 function pools.expire(pool, now)
-  local ends = life .. 'ends:' .. pool.name
-  local over = call('ZRANGEBYSCORE', ends, '-inf', whole(now))
-  for _, member in ipairs(over) do
+  local ends, given = life .. 'ends:' .. pool.name, {}
+  for _, member in ipairs(call('ZRANGEBYSCORE', ends, '-inf', now)) do
     local n, token = match(member, '^%d+|(%d+)|(.*)$')
-    pools.give(pool, tonumber(n), token)
+    given[#given + 1], given[#given + 2] = tonumber(n), token
   end
-  if #over > 0 then
-    call('ZREMRANGEBYSCORE', ends, '-inf', whole(now))
+  if #given > 0 then
+    give(pool, given)
+    call('ZREMRANGEBYSCORE', ends, '-inf', now)
     if call('EXISTS', ends) == 0 then call('SREM', life .. 'ending', pool.name) end
   end
 end
@@ -126,12 +176,17 @@ function pools.next_end(now)
   return soonest
 end
 
-function pools.of_token(token)
+-- --- what tokens hold -----------------------------------------------------------------------------
+function pools.packed(slots)
+  return #slots > 0 and cmsgpack.pack(slots) or ''
+end
+
+local function of_token(token)
   local packed = call('HGET', life .. 'tokens', token)
   return packed and cmsgpack.unpack(packed) or {}
 end
 
-function pools.note(token, slots)
+local function note(token, slots)
   if #slots > 0 then
     call('HSET', life .. 'tokens', token, cmsgpack.pack(slots))
   else
@@ -147,37 +202,55 @@ function pools.believe(slot, token)
     if not is_user_pool(name) then return end
     pool = pools.make(name, n, 0)
   end
-  pools.hold(pool, n, ends, token)
-  local slots = pools.of_token(token)
+  pool.held = pool.held + call('HSET', life .. 'slots:' .. name, n, token)
+  if ends > 0 then note_end(pool, n, ends, token) end
+  local slots = of_token(token)
   slots[#slots + 1] = {name, n, ends}
-  pools.note(token, slots)
+  note(token, slots)
 end
 
 -- One number that no ledger row stands behind.
 function pools.disbelieve(name, n, token)
-  pools.give_back(name, n, token)
+  pools.give_back(name, {n, token})
   local left = {}
-  for _, slot in ipairs(pools.of_token(token)) do
+  for _, slot in ipairs(of_token(token)) do
     if slot[1] ~= name or slot[2] ~= n then left[#left + 1] = slot end
   end
-  pools.note(token, left)
+  note(token, left)
 end
 
--- Give back what the token holds. Rates run on by themselves unless the grant never was. The users
--- who may have one more running.
-function pools.release(token, kept, refused)
-  local keep, stays, users = {}, {}, {}
-  for _, slot in ipairs(kept) do keep[slot[1] .. '|' .. whole(slot[2])] = true end
-  local slots = pools.of_token(token)
-  if #slots == 0 then return users end
+-- What stays of a token's slots. Of the others, those that are given back are added to `given` by
+-- pool; rates run on by themselves unless the grant never was.
+local function sorted_out(each, slots, given, users)
+  local keep, stays = {}, {}
+  for _, slot in ipairs(each.kept) do keep[slot[1] .. '|' .. slot[2]] = true end
   for _, slot in ipairs(slots) do
-    if keep[slot[1] .. '|' .. whole(slot[2])] then
+    local name, n = slot[1], slot[2]
+    if keep[name .. '|' .. n] then
       stays[#stays + 1] = slot
-    elseif refused or not is_rate_pool(slot[1]) then
-      pools.give_back(slot[1], slot[2], token)
-      if is_user_pool(slot[1]) then users[#users + 1] = sub(slot[1], 6) end
+    elseif each.refused or not is_rate_pool(name) then
+      local list = given[name] or {}
+      given[name] = list
+      list[#list + 1], list[#list + 2] = n, each.token
+      if is_user_pool(name) then users[#users + 1] = sub(name, 6) end
     end
   end
-  pools.note(token, stays)
+  return stays
+end
+
+-- Give back what these tokens hold: {token, kept, refused} each. The users who may have one more
+-- running.
+function pools.release(ended)
+  local tokens, slots, given, users = {}, {}, {}, {}
+  for i, each in ipairs(ended) do tokens[i] = each.token end
+  for i, packed in ipairs(values_of(life .. 'tokens', tokens)) do
+    if packed then slots[tokens[i]] = cmsgpack.unpack(packed) end
+  end
+  for _, each in ipairs(ended) do
+    local has = slots[each.token]
+    if has then slots[each.token] = sorted_out(each, has, given, users) end
+  end
+  for name, list in pairs(given) do pools.give_back(name, list) end
+  for token, stays in pairs(slots) do note(token, stays) end
   return users
 end

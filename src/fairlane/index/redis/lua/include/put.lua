@@ -1,14 +1,30 @@
 --@include waiting
 --@include idle
--- Each of these (id, text) is in line at its place, unless the index knows the same or a newer rev.
+-- Each of these entries is in line at its place, unless the index knows the same or a newer rev.
 local function put_entries(entries, now)
-  local anybody_idle = call('EXISTS', prefix .. 'idle') == 1
-  for _, each in ipairs(entries) do
-    local entry = read_entry(each[1], each[2])
-    if waiting.is_news(entry.id, entry.rev) then
-      waiting.remove(entry.id)
-      waiting.add(entry, now)
-      if anybody_idle and entry.ready_at <= now then idle.wake_for(entry) end
+  local ids, fresh, news = {}, {}, {}
+  for i, entry in ipairs(entries) do ids[i] = entry.id end
+  local revs, texts = waiting.known_revs(ids)
+  local since = {}
+  for i, entry in ipairs(entries) do
+    local id = entry.id
+    if entry.rev > math.max(revs[i], since[id] or 0) then
+      if texts[i] or since[id] then -- it goes before it comes: so may its user, for a moment
+        waiting.add(fresh, now)
+        fresh = {}
+        waiting.remove(id)
+      end
+      since[id], fresh[#fresh + 1], news[#news + 1] = entry.rev, entry, entry
     end
   end
+  waiting.add(fresh, now)
+  flows.save()
+  idle.wake_for(news, now)
+end
+
+-- (id, text) in turn, as entries.
+local function read_entries(flat)
+  local found = {}
+  for i = 1, #flat, 2 do found[#found + 1] = read_entry(flat[i], flat[i + 1]) end
+  return found
 end

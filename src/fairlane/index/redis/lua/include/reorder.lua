@@ -1,17 +1,17 @@
---@include desk
+--@include held
 -- Other rules of order at one service: everybody lines up anew.
 
 -- The (score, id) of all in line at this desk, which is cleared away.
 local function cleared(service)
   local ids, name = {}, service.name
   for _, queue in ipairs(desk.queues(name)) do
-    for _, each in ipairs(flows.all(queue.key)) do
-      local flow = flows.named(each[1])
+    for _, flow in ipairs(flows.all(queue.key)) do
       local line = call('ZRANGE', flow.line, 0, -1, 'WITHSCORES')
       for i = 1, #line, 2 do ids[#ids + 1] = {tonumber(line[i + 1]), line[i]} end
       flows.forget_parked(flow)
       call('DEL', flow.line)
-      if flow.model ~= '' then call('DEL', life .. 'warm:' .. queue.key .. '|' .. flow.model) end
+      local model = flow.place.model
+      if model ~= '' then call('DEL', life .. 'warm:' .. queue.key .. '|' .. model) end
     end
     call('DEL', life .. 'fair:' .. queue.key, life .. 'aged:' .. queue.key)
   end
@@ -23,19 +23,22 @@ end
 
 local function reorder(old, new)
   settings.services[old.name] = old
+  places.forget()
   local ids = cleared(old)
-  settings.services[old.name], flows.known = new, {}
-  for _, packed in ipairs(call('HVALS', life .. 'held')) do
-    local v = cmsgpack.unpack(packed)
-    local entry = read_entry(v[1], v[2])
-    if entry.service == new.name and new.fair then
-      local account = accounts.get(new.name, entry.rank, entry.user)
-      account.running = account.running + 1
-    end
+  settings.services[old.name] = new
+  places.forget()
+  for _, token in ipairs(call('HKEYS', life .. 'held')) do
+    local was = held.all({token})[1]
+    local entry = read_entry(was.id, was.text)
+    if entry.service == new.name then desk.resume(entry) end
   end
   table.sort(ids, function(a, b)
     if a[1] ~= b[1] then return a[1] < b[1] end
     return before(a[2], b[2])
   end)
-  for _, each in ipairs(ids) do desk.enter(waiting_entry(each[2])) end
+  local entries, names = {}, {}
+  for i, each in ipairs(ids) do names[i] = each[2] end
+  for i, text in ipairs(values_of(life .. 'jobs', names)) do entries[i] = read_entry(names[i], text) end
+  desk.enter(entries)
+  flows.save()
 end

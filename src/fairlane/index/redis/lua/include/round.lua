@@ -12,8 +12,9 @@ local function admits(service, region, now)
   return not gates.any() or gates.admits(service.name, region, now)
 end
 
-function round.begin(worker, loaded, now)
-  round.worker, round.loaded, round.now, round.views = worker, loaded, now, {}
+function round.begin(worker, loaded, most, now)
+  round.worker, round.loaded, round.now, round.views, round.all = worker, loaded, now, {}, {}
+  round.gone, round.number = later.list('HDEL', life .. 'jobs'), next_number(most) - most
   for _, name in ipairs(desk.all()) do
     local service = service_named(name)
     if admits(service, worker.region, now) then
@@ -24,6 +25,7 @@ function round.begin(worker, loaded, now)
       if #served > 0 then
         local view = {service = service, queues = served, pools = {}, candidates = {}}
         view.credits = order.credits(name)
+        view.had = view.credits
         for _, pool_name in ipairs(pool_names(service, worker.region)) do
           local pool = pools.get(pool_name)
           if pool then
@@ -31,7 +33,7 @@ function round.begin(worker, loaded, now)
             view.pools[#view.pools + 1] = pool
           end
         end
-        round.views[#round.views + 1] = view
+        round.views[#round.views + 1], round.all[#round.all + 1] = view, view
       end
     end
   end
@@ -67,7 +69,7 @@ end
 local function is_held_for(view, reserved)
   if not reserved or not has_room(view, nil) then return false end
   local aged = heads_of(view)[KIND_AGED]
-  return aged ~= nil and aged.head.id == reserved.job
+  return aged ~= nil and aged.of.head.id == reserved.job
 end
 
 local function consider_hold(view)
@@ -75,10 +77,10 @@ local function consider_hold(view)
   if not aged then return end
   if round.now - aged.since < HOLD_AFTER * tiers().patience[aged.rank + 1] then return end
   local reserved = hold.current(round.now)
-  if not reserved or aged.since < reserved.since or aged.head.id == reserved.job then
+  if not reserved or aged.since < reserved.since or aged.of.head.id == reserved.job then
     local names = {}
     for _, pool in ipairs(view.pools) do names[#names + 1] = pool.name end
-    hold.set({since = aged.since, job = aged.head.id, names = names, ends = round.now + HOLD_FOR})
+    hold.set({since = aged.since, job = aged.of.head.id, names = names, ends = round.now + HOLD_FOR})
   end
 end
 
@@ -117,10 +119,19 @@ local function best_warm(model)
   return best
 end
 
+-- The entry of who is first in this flow.
+local function head_entry(flow)
+  local head = flow.head
+  if not head.entry then
+    head.entry = read_entry(head.id, head.text or call('HGET', life .. 'jobs', head.id))
+  end
+  return head.entry
+end
+
 local function with_affinity(best)
   local model, service, up = round.loaded.model, best.view.service, best.candidate
   if model == '' or up.kind == KIND_SKIP or not service.keeps_models then return best end
-  local entry = waiting_entry(up.head.id)
+  local entry = head_entry(up.of)
   if entry.model == model then return best end
   local warm = best_warm(model)
   if not warm then return best end
@@ -155,25 +166,34 @@ local function loaded_after(loaded, model, now)
   return {model = model, since = now, streak = 1}
 end
 
-local function grant(best, flow, token)
-  local view, now, head = best.view, round.now, best.candidate.head
-  local entry, slots = waiting_entry(head.id), {}
-  call('HDEL', life .. 'jobs', head.id)
-  for _, pool in ipairs(view.pools) do slots[#slots + 1] = pools.take(pool, token, now) end
-  if flow.cap > 0 then
-    slots[#slots + 1] = pools.take(pools.of_user(flow.user, flow.cap), token, now)
+local function take_slots(view, flow, token)
+  local slots, cap = {}, flow.place.cap
+  for _, pool in ipairs(view.pools) do slots[#slots + 1] = pools.take(pool, token, round.now) end
+  if cap > 0 then
+    slots[#slots + 1] = pools.take(pools.of_user(flow.user, cap), token, round.now)
   end
-  if #slots > 0 then pools.note(token, slots) end
+  return slots
+end
+
+local function grant(best, flow, token)
+  local view, now, entry = best.view, round.now, head_entry(flow)
+  local slots = take_slots(view, flow, token)
+  local packed, gone = pools.packed(slots), round.gone
+  if packed ~= '' then
+    local list = later.list('HSET', life .. 'tokens')
+    list[#list + 1], list[#list + 2] = token, packed
+  end
+  gone[#gone + 1] = entry.id
   view.credits = order.granted(view.credits, best.candidate.kind, view.service.shares, best.jumped)
-  order.save_credits(view.service.name, view.credits)
-  desk.start(flow, head, entry, best.candidate.kind == KIND_FRESH, now)
-  held.file(token, entry.id, entry.text, slots, now, entry.rev)
+  desk.start(flow, entry, best.candidate.kind == KIND_FRESH, now)
+  round.number = round.number + 1
+  held.file(token, entry, packed, now, round.number, now)
   if gates.any() then gates.let_through(view.service.name, round.worker.region, token) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then hold.set(false) end
   round.loaded = loaded_after(round.loaded, entry.model, now)
-  touched(view, flow.queue, entry.rank)
-  return {token, entry.id, entry.text, slots}
+  touched(view, flow.place.queue, entry.rank)
+  return {entry.id, entry.text, slots}
 end
 
 -- Hand out the best job there is now, under this token.
@@ -182,12 +202,23 @@ function round.next(token)
     local best = best_choice()
     if not best then return nil end
     best = with_affinity(best)
-    local flow = flows.named(best.candidate.flow)
-    local own = flow.cap > 0 and pools.of_user(flow.user, flow.cap)
+    local flow = best.candidate.of
+    local cap = flow.place.cap
+    local own = cap > 0 and pools.of_user(flow.user, cap)
     if not own or own.limit - own.held > 0 then return grant(best, flow, token) end
     local reserved = hold.get()
-    if reserved and reserved.job == best.candidate.head.id then hold.set(false) end
-    flows.park(flow, best.candidate.head)
-    touched(best.view, flow.queue, flow.rank)
+    if reserved and reserved.job == flow.head.id then hold.set(false) end
+    flows.park(flow)
+    touched(best.view, flow.place.queue, flow.place.rank)
   end
+end
+
+-- Write what was handed out.
+function round.save()
+  for _, view in ipairs(round.all) do
+    if view.credits ~= view.had then order.save_credits(view.service.name, view.credits) end
+  end
+  rankings.save()
+  pools.save()
+  flows.save()
 end

@@ -16,21 +16,20 @@ end
 
 -- Of every user as many as the job has of its own before it, plus one for the turn.
 local function same_tier(queue, entry, own, own_before)
-  local found, others, users = 0, {}, {}
-  for _, each in ipairs(flows.all(queue.key)) do
-    local flow = flows.named(each[1])
-    if flow.name ~= own.name and flow.fair then
-      others[#others + 1], users[#users + 1] = flow, flow.user
+  local found, others = 0, {}
+  for _, flow in ipairs(flows.all(queue.key)) do
+    if flow.name ~= own.name and flow.place.fair then
+      others[#others + 1] = flow
+      flows.want_account(flow)
     elseif flow.name ~= own.name then
       found = found + ahead_in(flow.line, entry)
     end
   end
   if #others == 0 then return found end
-  accounts.read(own.service, own.rank, users)
-  local counter = accounts.get(own.service, own.rank, own.user).counter
+  accounts.fetch()
+  local counter = flows.account(own).counter
   for _, flow in ipairs(others) do
-    local account = accounts.find(flow.service, flow.rank, flow.user)
-    local turn = account and account.counter < counter and 1 or 0
+    local turn = flows.account(flow).counter < counter and 1 or 0
     local most = own_before + turn
     found = found + (most < 2 and most or math.min(call('ZCARD', flow.line), most))
   end

@@ -3,11 +3,18 @@
 local waiting = {}
 local DUE_A_CLAIM = 128
 
-function waiting.is_news(id, rev)
-  local known = call('HGET', life .. 'jobs', id)
-  if known and read_entry(id, known).rev >= rev then return false end
-  if state.loading and tonumber(call('HGET', life .. 'gone', id) or 0) >= rev then return false end
-  return tonumber(call('HGET', life .. 'held_revs', id) or 0) < rev
+-- For each id the highest rev at which it is no news: of those that wait, are held, or have gone.
+function waiting.known_revs(ids)
+  local texts, revs = values_of(life .. 'jobs', ids), values_of(life .. 'held_revs', ids)
+  local gone = state.loading and values_of(life .. 'gone', ids) or {}
+  local found = {}
+  for i, text in ipairs(texts) do
+    local rev = tonumber(revs[i] or 0)
+    if gone[i] then rev = math.max(rev, tonumber(gone[i])) end
+    if text then rev = math.max(rev, rev_of(text)) end
+    found[i] = rev
+  end
+  return found, texts
 end
 
 function waiting.count_delayed(entry, by)
@@ -15,30 +22,43 @@ function waiting.count_delayed(entry, by)
   if call('HINCRBY', key, field, by) <= 0 then call('HDEL', key, field) end
 end
 
--- To its place in line, or to those who wait for their time.
-function waiting.line_up(entry, now)
-  desk.ensure(entry.service)
-  if entry.ready_at > now then
-    call('ZADD', life .. 'delays', whole(entry.ready_at), entry.id)
-    waiting.count_delayed(entry, 1)
-  else
-    desk.enter(entry)
-  end
+local function delay(entry)
+  call('ZADD', life .. 'delays', entry.ready_at, entry.id)
+  waiting.count_delayed(entry, 1)
 end
 
-function waiting.load(entry)
-  call('HSET', life .. 'jobs', entry.id, entry.text)
-  call('ZADD', life .. 'loading', whole(entry.score), entry.id)
-end
-
-function waiting.add(entry, now)
-  if state.loading then
+-- To their places in line, or to those who wait for their time.
+function waiting.line_up(entries, now)
+  local ready = {}
+  for _, entry in ipairs(entries) do
     desk.ensure(entry.service)
-    waiting.load(entry)
-  else
-    call('HSET', life .. 'jobs', entry.id, entry.text)
-    waiting.line_up(entry, now)
+    if entry.ready_at > now then delay(entry) else ready[#ready + 1] = entry end
   end
+  desk.enter(ready)
+end
+
+-- Known, and waiting for the index to open.
+function waiting.load(entries)
+  local jobs, order = later.list('HSET', life .. 'jobs'), later.list('ZADD', life .. 'loading')
+  for _, entry in ipairs(entries) do
+    jobs[#jobs + 1], jobs[#jobs + 2] = entry.id, entry.text
+    order[#order + 1], order[#order + 2] = entry.score, entry.id
+  end
+  later.run()
+end
+
+function waiting.add(entries, now)
+  if state.loading then
+    for _, entry in ipairs(entries) do desk.ensure(entry.service) end
+    waiting.load(entries)
+    return
+  end
+  local jobs = later.list('HSET', life .. 'jobs')
+  for _, entry in ipairs(entries) do
+    jobs[#jobs + 1], jobs[#jobs + 2] = entry.id, entry.text
+  end
+  waiting.line_up(entries, now)
+  later.run()
 end
 
 function waiting.remove(id)
@@ -56,14 +76,18 @@ end
 -- Those whose time has come step into line.
 function waiting.move_due(now)
   if state.loading then return end
-  local due = call('ZRANGEBYSCORE', life .. 'delays', '-inf', whole(now), 'LIMIT', 0, DUE_A_CLAIM)
-  for _, id in ipairs(due) do
-    call('ZREM', life .. 'delays', id)
-    local entry = waiting_entry(id)
-    if entry then
+  local due = call('ZRANGEBYSCORE', life .. 'delays', '-inf', now, 'LIMIT', 0, DUE_A_CLAIM)
+  if #due == 0 then return end
+  call('ZREM', life .. 'delays', unpack(due))
+  local entries = {}
+  for i, text in ipairs(values_of(life .. 'jobs', due)) do
+    if text then
+      local entry = read_entry(due[i], text)
       waiting.count_delayed(entry, -1)
       desk.ensure(entry.service)
-      desk.enter(entry)
+      entries[#entries + 1] = entry
     end
   end
+  desk.enter(entries)
+  flows.save()
 end

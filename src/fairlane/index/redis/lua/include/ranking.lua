@@ -1,0 +1,121 @@
+--@include flows
+-- A ranking as one claim sees it: the best flows are read first, more when they are needed. Nothing
+-- is written meanwhile, so places in the sorted set stay where they are. Measures only grow; one that
+-- has grown is noticed when it comes to the top.
+local rankings = {open = {}}
+local FIRST_LOOK, LONGEST_LOOK = 2, 128
+
+function rankings.get(key, measure)
+  local ranking = rankings.open[key]
+  if not ranking then
+    ranking = {key = key, measure = measure, items = {}, seen = 0, more = true, stale = {}}
+    ranking.look = FIRST_LOOK
+    rankings.open[key] = ranking
+  end
+  return ranking
+end
+
+local function comes_before(a, b)
+  if a.measure ~= b.measure then return a.measure < b.measure end
+  if a.score ~= b.score then return a.score < b.score end
+  return before(a.flow.name, b.flow.name)
+end
+
+local function insert(items, item)
+  local low, high = 1, #items + 1
+  if high == 1 or not comes_before(item, items[high - 1]) then
+    items[high] = item
+    return
+  end
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if comes_before(item, items[middle]) then high = middle else low = middle + 1 end
+  end
+  table.insert(items, low, item)
+end
+
+-- The texts of these heads, all at once.
+local function read_texts(list)
+  local ids, heads = {}, {}
+  for _, flow in ipairs(list) do
+    local head = flow.head
+    if head and not head.text then ids[#ids + 1], heads[#heads + 1] = head.id, head end
+  end
+  for i, text in ipairs(values_of(life .. 'jobs', ids)) do heads[i].text = text end
+end
+
+local function look_further(ranking)
+  local rows = call(
+    'ZRANGE', ranking.key, ranking.seen, ranking.seen + ranking.look - 1, 'WITHSCORES')
+  local found = {}
+  for i = 1, #rows, 2 do
+    local flow = flows.of_member(rows[i])
+    found[#found + 1] = flow
+    flows.want_account(flow)
+  end
+  accounts.fetch()
+  read_texts(found)
+  for i, flow in ipairs(found) do
+    if flow.head and not flow.parked then
+      local noted, present = tonumber(rows[2 * i]), ranking.measure(flow)
+      insert(ranking.items, {flow = flow, measure = present, score = flow.head.score})
+      if present ~= noted then
+        ranking.stale[#ranking.stale + 1] = {flow, rows[2 * i - 1]}
+      end
+    end
+  end
+  ranking.more = #found == ranking.look
+  ranking.seen, ranking.look = ranking.seen + #found, math.min(LONGEST_LOOK, ranking.look * 4)
+  if #found > 0 then
+    ranking.last_measure, ranking.last_member = tonumber(rows[#rows]), rows[#rows - 1]
+  end
+end
+
+-- Whether nobody who has not been read yet can come before this one.
+local function is_sure(ranking, item)
+  if not ranking.more or item.measure < ranking.last_measure then return true end
+  if item.measure > ranking.last_measure then return false end
+  return not before(ranking.last_member, whole(item.score + MIDDLE) .. item.flow.name)
+end
+
+-- The first flow, or nil.
+function rankings.first(ranking)
+  local items = ranking.items
+  while true do
+    local item = items[1]
+    if not item then
+      if not ranking.more then return nil end
+      look_further(ranking)
+    else
+      local flow = item.flow
+      local head = flow.head
+      if not head or flow.parked then
+        table.remove(items, 1)
+      else
+        local present = ranking.measure(flow)
+        if present ~= item.measure or head.score ~= item.score then
+          table.remove(items, 1)
+          item.measure, item.score = present, head.score
+          insert(items, item)
+        elseif is_sure(ranking, item) then
+          return flow
+        else
+          look_further(ranking)
+        end
+      end
+    end
+  end
+end
+
+-- Those who stay where they are are moved to where they belong by now.
+function rankings.save()
+  for key, ranking in pairs(rankings.open) do
+    local list = later.list('ZADD', key)
+    for _, each in ipairs(ranking.stale) do
+      local flow = each[1]
+      if flow.head and flow.head == flow.ranked and not flow.parked then
+        list[#list + 1], list[#list + 2] = ranking.measure(flow), each[2]
+      end
+    end
+  end
+end

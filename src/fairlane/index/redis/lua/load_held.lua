@@ -1,0 +1,21 @@
+-- A page of jobs that run, unless their tokens have been freed meanwhile.
+-- KEYS prefix
+-- ARGV epoch text: pages of another one are ignored
+-- ARGV running rest: token, id, text, [pool, n, until] each as json, since when in turn
+--@include held
+if epoch ~= state.epoch then return end
+local tokens = {}
+for i = 1, #running, 5 do tokens[#tokens + 1] = running[i] end
+local known = held.all(tokens)
+for i, token in ipairs(tokens) do
+  local at = 5 * i - 4
+  if call('SISMEMBER', life .. 'freed', token) == 0 then
+    local entry = read_entry(running[at + 1], running[at + 2])
+    local slots, since = cjson.decode(running[at + 3]), tonumber(running[at + 4])
+    local number = known[i] and known[i].number or next_number()
+    local is_verified = call('SISMEMBER', life .. 'verified', token) == 1
+    local seen_at = is_verified and call('ZSCORE', life .. 'seen', token) or since
+    held.file(token, entry, pools.packed(slots), since, number, seen_at)
+  end
+end
+later.run()

@@ -1,0 +1,197 @@
+"""Several engines on one database and one Redis: what one does, the others know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from fairlane import compose
+from fairlane.errors import LedgerInUse
+from fairlane.model.catalog import Catalog
+from fairlane.model.event import Event
+from fairlane.model.job import NewJob
+from fairlane.model.service import Service
+from fairlane.model.state import State
+from fairlane.model.worker import Worker
+from tests import stores
+from tests.servers import Databases, Keys
+from tests.world import World, catalog
+
+LIMITED = catalog(Service("work", limit=2))
+
+
+@pytest.fixture(autouse=True)
+def _on_a_cluster(postgres_server: Databases, redis_server: Keys) -> Iterator[None]:
+    before, stores.present = stores.present, stores.PostgresAndRedis(postgres_server, redis_server)
+    yield
+    stores.present = before
+
+
+@asynccontextmanager
+async def worlds(path: Path, *settings: Catalog) -> AsyncIterator[list[World]]:
+    """As many as there are settings, started one after the other."""
+    found = [World(each, path) for each in settings]
+    for number, world in enumerate(found):
+        world.starts = 1000 * number  # ids of its own
+        await world.__aenter__()
+        world.clock.advance(found[0].clock.now() - world.clock.now())
+    try:
+        yield found
+    finally:
+        for world in found:
+            await world.__aexit__()
+
+
+async def test_a_start_joins_a_living_index(tmp_path: Path) -> None:
+    """I26: it does not throw away what others work with."""
+    async with worlds(tmp_path / "ledger.db", LIMITED, LIMITED) as (one, two):
+        assert one.engine.core.epoch == two.engine.core.epoch
+        job = await one.submit()
+        assert [lease.job for lease in await two.claim()] == [job]
+
+
+async def test_a_rebuild_by_one_is_followed_by_the_others(tmp_path: Path) -> None:
+    """I26: their next claim works, without a sweep."""
+    async with worlds(tmp_path / "ledger.db", LIMITED, LIMITED) as (one, two):
+        jobs = await one.submit_all([NewJob("work")] * 2)
+        await one.engine.rebuild()
+        assert await two.claim() == []
+        assert {lease.job for lease in await two.claim(2)} == set(jobs)
+
+
+async def test_many_that_find_the_index_gone_rebuild_it_once(
+    tmp_path: Path, redis_server: Keys
+) -> None:
+    """I36: one begins a life, all others join it."""
+    async with worlds(tmp_path / "ledger.db", *[LIMITED] * 4) as every:
+        job = await every[0].submit()
+        before, _ = await every[0].engine.core.ledger.turn()
+        await every[0].engine.core.index.begin("a life that the ledger does not know")
+        await asyncio.gather(*(world.engine.sweep() for world in every))
+        for world in every:
+            await world.engine.sweep()
+        lives = {world.engine.core.epoch for world in every}
+        stamp, turn = await every[0].engine.core.ledger.turn()
+        assert lives == {stamp.life} != {before.life}
+        assert not turn.busy
+        assert [lease.job for lease in await every[3].claim()] == [job]
+
+
+async def test_a_limit_that_one_sets_holds_for_all_at_once(tmp_path: Path) -> None:
+    """I7, I11: also where there was none before; who has not heard of it is granted nothing."""
+    plain = catalog(Service("work"))
+    async with worlds(tmp_path / "ledger.db", plain, plain) as (one, two):
+        await one.submit_all([NewJob("work")] * 10)
+        running = await two.claim(1)
+        await one.engine.change("services", "work", "limit", 3)
+        for _ in range(5):
+            running += await two.claim(10, Worker("b"))
+            running += await one.claim(10, Worker("a"))
+        assert len(running) == 3
+        assert two.engine.core.catalog.services["work"].limit == 3
+        await one.healthy()
+
+
+async def test_a_pause_holds_for_a_process_that_the_index_has_not_told(tmp_path: Path) -> None:
+    async with worlds(tmp_path / "ledger.db", LIMITED, LIMITED) as (one, two):
+        await one.submit()
+        await one.engine.change("services", "work", "paused", value=True)
+        core = two.engine.core
+        await core.index.configure(LIMITED, 1 << 40)  # an index that knows better
+        for _ in range(3):
+            assert await two.claim() == []
+        assert await two.engine.count(State.QUEUED) == 1
+
+
+async def test_two_changes_at_once_are_both_kept(tmp_path: Path) -> None:
+    """I11: neither is made over settings that the other has replaced."""
+    settings = catalog(Service("work", limit=1), Service("other", limit=1))
+    async with worlds(tmp_path / "ledger.db", settings, settings) as (one, two):
+        for limit in range(2, 8):
+            await asyncio.gather(
+                one.engine.change("services", "work", "limit", limit),
+                two.engine.change("services", "other", "limit", limit),
+            )
+        for world in (one, two):
+            await world.engine.sweep()
+            known = world.engine.core.catalog.services
+            assert {known[name].limit for name in ("work", "other")} == {7}
+
+
+async def test_messages_about_limits_that_cross_leave_the_newest(tmp_path: Path) -> None:
+    """I11: 8 and then 4 are set, and the index hears 4 and then 8."""
+    settings = catalog(Service("work", limit=2))
+    async with worlds(tmp_path / "ledger.db", settings, settings) as (one, two):
+        await one.engine.change("services", "work", "limit", 8)
+        late, number = one.engine.core.catalog, one.engine.core.settings
+        await two.engine.change("services", "work", "limit", 4)
+        await one.engine.core.index.configure(late, number)
+        (pool,) = (await two.engine.core.index.stats()).pools
+        assert pool.limit == 4
+        await one.submit_all([NewJob("work")] * 10)
+        assert len(await one.claim(10) + await one.claim(10) + await two.claim(10)) == 4
+
+
+async def test_the_last_start_with_another_file_decides_for_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Live changes of what the new file leaves alone stay; who has the old file is told."""
+    old = catalog(Service("work", limit=1), Service("other", limit=1))
+    new = catalog(Service("work", limit=5), Service("other", limit=1))
+    async with worlds(tmp_path / "ledger.db", old) as (one,):
+        await one.engine.change("services", "other", "limit", 3)
+        async with worlds(tmp_path / "ledger.db", new):
+            await one.engine.sweep()
+            known = one.engine.core.catalog.services
+            assert (known["work"].limit, known["other"].limit) == (5, 3)
+    assert "other settings" in caplog.text
+
+
+async def test_a_listener_hears_of_what_another_process_does(tmp_path: Path) -> None:
+    """I25: every event, in order, until the job is over."""
+    async with worlds(tmp_path / "ledger.db", LIMITED, LIMITED) as (one, two):
+        job = await one.submit()
+        events = two.engine.events(job)
+        heard = [(await anext(events)).seq]
+        rest = asyncio.create_task(_seqs(events))
+        (lease,) = await one.claim()
+        await one.engine.complete(lease)
+        await two.engine.sweep()
+        heard += await asyncio.wait_for(rest, 30)
+        assert heard == [event.seq for event in await one.engine.core.ledger.events(job, 0)]
+
+
+async def _seqs(events: AsyncIterator[Event]) -> list[int]:
+    return [event.seq async for event in events]
+
+
+async def test_a_tier_that_one_sets_is_known_to_the_others(tmp_path: Path) -> None:
+    async with worlds(tmp_path / "ledger.db", LIMITED, LIMITED) as (one, two):
+        first = await two.engine.submit(NewJob("work", user="ada"))
+        await one.engine.set_tier("ada", "high")
+        for _ in range(5):
+            await two.engine.sweep()
+        second = await two.engine.submit(NewJob("work", user="ada"))
+        tiers = [(await one.job(each.job)).tier for each in (first, second)]
+        assert tiers == ["medium", "high"]
+
+
+async def test_a_process_with_an_index_of_its_own_is_alone_with_its_database(
+    postgres_server: Databases, redis_server: Keys
+) -> None:
+    """The second one is told why, whichever of them has Redis."""
+    database = await postgres_server.new_database()
+    first = await compose.shared(LIMITED, database, unsafe=True)
+    async with first:
+        with pytest.raises(LedgerInUse, match="alone"):
+            await compose.shared(LIMITED, database, unsafe=True)
+        with pytest.raises(LedgerInUse, match="without Redis"):
+            await compose.cluster(
+                LIMITED, database, redis_server.url, prefix="{alone}:", unsafe=True
+            )
+    async with await compose.shared(LIMITED, database, unsafe=True):
+        pass

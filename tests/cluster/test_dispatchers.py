@@ -1,4 +1,4 @@
-"""I8: what the service itself counts never exceeds its limit, whatever happens to its callers."""
+"""Dispatchers that stop, die or lose their ledger: every limit holds, nothing is lost (I8)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+import pytest
+
 from fairlane.compose import cluster
 from fairlane.demo.services import SimulatedService
+from fairlane.dispatch import Dispatcher
 from fairlane.engine import Engine
 from fairlane.model.attempt import Outcome
+from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import NewJob
 from fairlane.model.state import State
 from tests.dispatch.process import LIMITS, DispatcherProcess, dispatching, settings
+from tests.dispatch.scene import Held, called
+from tests.proxy import Proxy
 from tests.servers import Databases, Keys
+from tests.world import catalog
 
 LEASE = 0.9
 CALL = 0.4
+Condition = Callable[[], Awaitable[bool]]
 JOBS = {"one": 6, "four": 24, "loose": 6}
 
 
@@ -67,7 +75,44 @@ async def test_no_service_ever_has_more_calls_than_its_limit_though_dispatchers_
         assert not any(await engine.check())
 
 
-Condition = Callable[[], Awaitable[bool]]
+async def test_a_call_goes_on_while_the_ledger_is_away_and_its_result_is_kept(
+    postgres_server: Databases, redis_server: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unreachable is not lost: nothing is cut, and what was made is written when it can be."""
+    held = Held()
+    service = SimulatedService("work", work=held)
+    database = await postgres_server.new_database()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service.serving())
+        proxy = await stack.enter_async_context(Proxy(database))
+        opened = await cluster(
+            catalog(called("work", max_attempts=1)),
+            proxy.url,
+            redis_server.url,
+            prefix="{away}:",
+            sweeping=False,
+            unsafe=True,
+        )
+        engine = await stack.enter_async_context(opened)
+        endpoints = {"work": Endpoint(service.url)}
+        dispatcher = await stack.enter_async_context(Dispatcher(engine, endpoints))
+        job = (await engine.submit(NewJob("work"))).job
+        await service.until(lambda it: it.running == 1)
+        proxy.refuse()
+        await eventually(said(caplog, "cannot look after leases"))
+        assert dispatcher.running == 1
+        held.let_go()
+        await eventually(said(caplog, "is not settled"))
+        proxy.go_on()
+        await eventually(all_completed(engine, 1))
+        assert (len(service.calls), len(await engine.attempts(job))) == (1, 1)
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> Condition:
+    async def condition() -> bool:
+        return words in caplog.text
+
+    return condition
 
 
 async def eventually(condition: Condition) -> None:

@@ -12,4 +12,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     wanted = metafunc.config.getoption("--stores").split(",")
     chosen = [each for each in wanted if each != "postgres"]
+    if metafunc.definition.get_closest_marker("embedded"):
+        chosen = [each for each in wanted if each == "embedded"]
     metafunc.parametrize("_stores", chosen, indirect=True, scope="session")

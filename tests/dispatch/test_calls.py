@@ -23,6 +23,9 @@ from fairlane.presets import gateway
 from tests.dispatch.scene import Held, called, four_services, scene
 from tests.world import catalog
 
+only_http = pytest.mark.embedded
+"""What the stores are makes no difference here."""
+
 
 async def test_a_pipeline_runs_through_its_services_and_each_sees_what_came_before(
     tmp_path: Path,
@@ -44,6 +47,7 @@ async def test_a_pipeline_runs_through_its_services_and_each_sees_what_came_befo
         assert [len(each.calls) for each in at.services.values()] == [1, 1, 1, 1]
 
 
+@only_http
 @pytest.mark.parametrize(
     ("status", "code", "said"),
     [
@@ -81,6 +85,7 @@ async def test_a_service_that_is_away_or_full_is_asked_again(tmp_path: Path, sta
         assert [call.attempt for call in at.service.calls] == [1, 2]
 
 
+@only_http
 async def test_a_service_can_add_answers_that_are_worth_another_try(tmp_path: Path) -> None:
     endpoint = Endpoint("", retry_on=frozenset({500}))
     async with scene(tmp_path, endpoint=endpoint) as at:
@@ -94,6 +99,7 @@ async def test_a_service_can_add_answers_that_are_worth_another_try(tmp_path: Pa
         assert (await at.ended(job)).state is State.COMPLETED
 
 
+@only_http
 async def test_a_job_that_fails_for_good_after_its_attempts_is_dead(tmp_path: Path) -> None:
     endpoint = Endpoint("", retry_on=frozenset({500}))
     async with scene(tmp_path, endpoint=endpoint) as at:
@@ -130,6 +136,7 @@ def test_retry_after_is_a_number_or_a_date() -> None:
         assert retry_after({"Retry-After": nonsense}, now) in (0, 999_999_999)
 
 
+@only_http
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -167,6 +174,7 @@ async def test_an_answer_that_is_too_long_is_not_kept(tmp_path: Path) -> None:
         assert (await at.run()).state is State.COMPLETED, "its slot is free again"
 
 
+@only_http
 async def test_a_compressed_answer_is_not_unpacked(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         at.service.switches.status = 200
@@ -177,6 +185,7 @@ async def test_a_compressed_answer_is_not_unpacked(tmp_path: Path) -> None:
         assert job.error.code is Code.SERVICE_ERROR
 
 
+@only_http
 async def test_headers_of_an_endpoint_go_to_it_and_the_trace_is_handed_on(tmp_path: Path) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     endpoint = Endpoint("", headers={"Authorization": "Bearer for the service only"})
@@ -193,6 +202,7 @@ async def test_headers_of_an_endpoint_go_to_it_and_the_trace_is_handed_on(tmp_pa
         assert "Bearer" not in repr(endpoint)
 
 
+@only_http
 async def test_a_redirect_never_carries_a_secret_away(tmp_path: Path) -> None:
     async with SimulatedService("elsewhere").serving() as elsewhere:
         endpoint = Endpoint("", headers={"Authorization": "Bearer for the service only"})
@@ -256,6 +266,7 @@ async def test_a_lost_connection_keeps_the_slot_until_the_call_must_be_over(tmp_
         assert (await at.ended(job)).state is State.COMPLETED
 
 
+@only_http
 async def test_a_gateway_that_stopped_waiting_leaves_the_slot_taken(tmp_path: Path) -> None:
     """504: what stands behind it may still be at work."""
     settings = catalog(called("work", limit=1, max_attempts=3, timeout=60))
@@ -280,6 +291,7 @@ async def test_a_step_that_takes_too_long_is_cut_and_gets_more_time(tmp_path: Pa
         held.let_go()
 
 
+@only_http
 async def test_a_streamed_answer_is_read_to_its_end(tmp_path: Path) -> None:
     async def work(_: Execution) -> web.Response:
         return web.Response(body=_parts())

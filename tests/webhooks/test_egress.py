@@ -9,6 +9,8 @@ import pytest
 from fairlane.errors import UrlNotAllowed
 from fairlane.webhooks.egress import Egress, Resolver, is_loopback, is_public
 
+pytestmark = pytest.mark.embedded  # no store is asked
+
 PUBLIC = "93.184.215.14"
 
 

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
-from aiohttp import web
 
 from fairlane import priority
+from fairlane.demo.subscriptions import Subscriptions
 from fairlane.errors import InvalidInput, SetupError, UnknownName
 from fairlane.ledger.shapes import Replayed
 from fairlane.model.job import NewJob
@@ -19,47 +18,12 @@ from fairlane.priority import PriorityService
 from tests.world import World, catalog
 
 
-class Subscriptions:
-    """A Priority Service of our own."""
-
-    def __init__(self) -> None:
-        self.tiers = {"ada": "high", "linus": "low"}
-        self.asked: list[str] = []
-        self.down = False
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.url = ""
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Subscriptions]:
-        app = web.Application()
-        app.router.add_get("/users/{user}/priority", self._priority)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
-            yield self
-        finally:
-            await runner.cleanup()
-
-    async def _priority(self, request: web.Request) -> web.Response:
-        user = unquote(request.match_info["user"])
-        self.asked.append(user)
-        await self.gate.wait()
-        if self.down:
-            return web.Response(status=503)
-        if user not in self.tiers:
-            return web.Response(status=404)
-        return web.json_response({"priority": self.tiers[user]})
-
-
 @asynccontextmanager
 async def asking(
     path: Path, timeout: float = 10
 ) -> AsyncIterator[tuple[World, Subscriptions, PriorityService]]:
     async with (
-        Subscriptions().serving() as source,
+        Subscriptions({"ada": "high", "linus": "low"}).serving() as source,
         World(catalog(), path / "db") as world,
         PriorityService(world.engine, source.url, timeout=timeout) as service,
     ):

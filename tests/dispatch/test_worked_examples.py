@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.demo.services import Execution, SimulatedService
+from fairlane.demo.subscriptions import Subscriptions
 from fairlane.dispatch import Dispatcher
 from fairlane.errors import WrongState
 from fairlane.model.catalog import Catalog
@@ -25,7 +26,6 @@ from fairlane.priority import PriorityService
 from tests import stores
 from tests.conformance.acts import history
 from tests.dispatch.scene import Held, Scene, called, comes_true, four_services, scene
-from tests.dispatch.test_priority import Subscriptions
 from tests.world import World, catalog
 
 
@@ -54,8 +54,7 @@ async def test_a_paying_user_goes_through_the_whole_pipeline_and_waits_for_one_s
     services = four_services()
     services[2].work = held
     async with scene(tmp_path, *services, settings=gateway()) as at, AsyncExitStack() as stack:
-        source = await stack.enter_async_context(Subscriptions().serving())
-        source.tiers["john"] = "high"
+        source = await stack.enter_async_context(Subscriptions({"john": "high"}).serving())
         await stack.enter_async_context(PriorityService(at.world.engine, source.url))
         other = await at.world.submit("image_gen", user="other", tier="high")
         await services[2].until(lambda it: it.running == 1)

@@ -252,6 +252,7 @@ async def test_no_connection_is_a_service_that_is_away(tmp_path: Path) -> None:
         assert not await at.world.engine.core.ledger.slots()
 
 
+@pytest.mark.timeout(20)
 async def test_a_lost_connection_keeps_the_slot_until_the_call_must_be_over(tmp_path: Path) -> None:
     settings = catalog(called("work", limit=1, max_attempts=3, timeout=60))
     async with scene(tmp_path, SimulatedService("work", limit=1), settings=settings) as at:

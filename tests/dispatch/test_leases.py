@@ -22,10 +22,15 @@ from tests.dispatch.scene import Held, called, comes_true, scene
 from tests.world import World, catalog
 
 
+soon = pytest.mark.timeout(20)
+"""What is waited for here happens at once or never."""
+
+
 def settings(limit: int = 1, timeout: float = 100) -> Catalog:
     return catalog(called("work", limit=limit, timeout=timeout, max_attempts=3))
 
 
+@soon
 async def test_a_lease_is_renewed_for_as_long_as_the_call_runs(tmp_path: Path) -> None:
     held = Held()
     service = SimulatedService("work", work=held)
@@ -43,6 +48,7 @@ async def test_a_lease_is_renewed_for_as_long_as_the_call_runs(tmp_path: Path) -
         assert len(service.calls) == 1
 
 
+@soon
 async def test_a_cancelled_call_is_cut_at_once_in_this_process(tmp_path: Path) -> None:
     """No time passes: the dispatcher hears of it, it does not have to look. The service goes on,
     so its slot stays taken."""
@@ -59,6 +65,7 @@ async def test_a_cancelled_call_is_cut_at_once_in_this_process(tmp_path: Path) -
         assert not await at.world.engine.core.ledger.slots()
 
 
+@soon
 async def test_a_call_cancelled_in_another_process_is_cut_within_a_second(tmp_path: Path) -> None:
     """The ledger alone knows of it, and half a second passes."""
     service = SimulatedService("work", work=Held())

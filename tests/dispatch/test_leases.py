@@ -21,7 +21,6 @@ from fairlane.model.worker import WorkerState
 from tests.dispatch.scene import Held, called, comes_true, scene
 from tests.world import World, catalog
 
-
 soon = pytest.mark.timeout(20)
 """What is waited for here happens at once or never."""
 

@@ -1,6 +1,6 @@
 """Servers that tests share, each started once per run, when the first test asks for it.
 
-A test that kills, pauses, floods or measures a server starts its own (`tests.servers`).
+A test that kills, pauses, floods or measures a server starts its own (`fairlane.servers`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import Databases, Keys, Postgres, Redis
+from fairlane.servers import Databases, Keys, Postgres, Redis
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,7 +13,7 @@ from fairlane.clock import ManualClock
 from fairlane.compose import cluster, embedded, shared
 from fairlane.engine import Engine
 from fairlane.model.catalog import Catalog
-from tests.servers import Databases, Keys
+from fairlane.servers import Databases, Keys
 
 MOST_DATABASES = 8
 

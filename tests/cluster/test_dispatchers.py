@@ -17,10 +17,10 @@ from fairlane.model.attempt import Outcome
 from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import NewJob
 from fairlane.model.state import State
+from fairlane.servers import Databases, Keys
 from tests.dispatch.process import LIMITS, DispatcherProcess, dispatching, settings
 from tests.dispatch.scene import Held, called
 from tests.proxy import Proxy
-from tests.servers import Databases, Keys
 from tests.world import catalog
 
 LEASE = 0.9

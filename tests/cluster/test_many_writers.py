@@ -19,8 +19,8 @@ from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
+from fairlane.servers import Databases
 from tests import stores
-from tests.servers import Databases
 from tests.world import World, catalog
 
 

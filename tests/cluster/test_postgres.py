@@ -16,8 +16,8 @@ from fairlane.ledger.shapes import Settled
 from fairlane.model.job import NewJob
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
+from fairlane.servers import Databases, Postgres
 from tests.proxy import Proxy
-from tests.servers import Databases, Postgres
 from tests.world import catalog
 
 
@@ -91,21 +91,21 @@ async def test_a_commit_whose_answer_is_lost_happens_once(durable_server: Postgr
         Proxy(url) as proxy,
         await shared(catalog(), proxy.url, sweeping=False) as engine,
     ):
-        proxy.drop_replies(after=b"COMMIT")
+        proxy.drop_replies(after=b"work")  # in what is sent, not in the statement
         submit = asyncio.create_task(engine.submit(NewJob("work")))
         await proxy.dropped()
         proxy.go_on()
         job = (await submit).job
         assert await engine.count(State.QUEUED) == 1
 
-        proxy.drop_replies(after=b"COMMIT")
+        proxy.drop_replies(after=job.encode())
         claim = asyncio.create_task(engine.claim(Worker("w"), 1))
         await proxy.dropped()
         proxy.go_on()
         (lease,) = await claim
         assert (lease.job, lease.attempt) == (job, 1)
 
-        proxy.drop_replies(after=b"COMMIT")
+        proxy.drop_replies(after=lease.token.encode())
         settle = asyncio.create_task(engine.complete(lease, "done"))
         await proxy.dropped()
         proxy.go_on()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fairlane.compose import cluster
 from fairlane.model.job import NewJob
+from fairlane.model.lease import Lease
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
-from tests.servers import Databases, Redis
+from fairlane.servers import Databases, Redis, Sentinel
+from fairlane.servers.process import ask
 from tests.world import catalog
 
 
@@ -44,3 +48,33 @@ async def test_an_index_that_was_wiped_is_rebuilt_from_the_ledger(
             await engine.rebuild()
             leases = await engine.claim(Worker("w"), 10)
             assert [lease.job for lease in leases] == jobs
+
+
+async def test_a_replica_that_lags_behind_takes_over_through_sentinels(
+    postgres_server: Databases,
+) -> None:
+    """I26: it knows the life of the index, but not all that happened in it: it is rebuilt. Nothing
+    is handed out twice, nothing is missing."""
+    database = await postgres_server.new_database()
+    with Redis() as primary, Redis(replica_of=primary) as replica, Sentinel(primary) as sentinel:
+        url = f"redis+sentinel://127.0.0.1:{sentinel.port}/fairlane"
+        queue = await cluster(catalog(), database, url, sweeping=False, unsafe=True)
+        async with queue as engine:
+            worker = Worker("w")
+            jobs = [(await engine.submit(NewJob("work", n))).job for n in range(5)]
+            replica.pause()
+            ask(primary.port, b"CLIENT KILL TYPE replica\r\n")  # it hears nothing of what follows
+            started = await engine.claim(worker, 2)
+            jobs += [(await engine.submit(NewJob("work", n))).job for n in range(5, 8)]
+            life = engine.core.epoch
+            primary.kill()
+            replica.resume()
+            rest: list[Lease] = []
+            async with asyncio.timeout(60):
+                while len(rest) < 6 or engine.core.epoch == life:
+                    await engine.sweep()
+                    rest += await engine.claim(worker, 10, wait=0.05)
+            assert [lease.job for lease in (*started, *rest)] == jobs
+            for lease in (*started, *rest):
+                await engine.complete(lease)
+            assert not any(await engine.check())

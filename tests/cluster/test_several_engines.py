@@ -17,8 +17,8 @@ from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
+from fairlane.servers import Databases, Keys
 from tests import stores
-from tests.servers import Databases, Keys
 from tests.world import World, catalog
 
 LIMITED = catalog(Service("work", limit=2))

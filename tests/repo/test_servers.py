@@ -19,10 +19,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from fairlane.servers import Databases, Keys, Postgres, Redis, Sentinel
+from fairlane.servers.process import ServerFailed
 from tests.proxy import Proxy
 from tests.repo.checkout import ROOT
-from tests.server_process import ServerFailed
-from tests.servers import Databases, Keys, Postgres, Redis, Sentinel
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def test_a_stopped_server_leaves_no_process_and_no_file() -> None:
 
 def test_servers_die_with_the_test_run_that_started_them() -> None:
     run_and_wait = (
-        "import signal; from tests.servers import Postgres, Redis\n"
+        "import signal; from fairlane.servers import Postgres, Redis\n"
         "with Postgres(fsync=False) as a, Redis() as b:\n"
         "    b.pause()\n"
         "    print(*a.pids, *b.pids, flush=True); print(a.folder, b.folder, flush=True)\n"

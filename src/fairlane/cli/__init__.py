@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fairlane.tuning import steady
 
 app = typer.Typer(
     name="fairlane",
@@ -19,11 +19,9 @@ app = typer.Typer(
 
 
 @app.callback()
-def steady() -> None:
-    """What a queue makes lives long, and hardly any of it in cycles: look for them less often. Two
-    threads share the work: let them take turns sooner."""
-    gc.set_threshold(50_000, 20, 50)
-    sys.setswitchinterval(0.0005)
+def prepare() -> None:
+    """Whatever the command, this process only runs a queue."""
+    steady()
 
 
 @app.command()
@@ -52,11 +50,17 @@ def bench(
     runs: Annotated[int, typer.Option(min=1, help="Runs a figure; the median counts.")] = 3,
     jobs: Annotated[int, typer.Option(min=100, help="Jobs a run.")] = 50_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="On a private PostgreSQL and Redis.")
+    ] = False,
+    beside: Annotated[
+        bool, typer.Option("--beside-pgqueuer", help="With --cluster: measure pgqueuer, too.")
+    ] = False,
 ) -> None:
     """Measure this machine: submits, drain, latency, claim cost, memory. Durable commits on."""
     from fairlane.cli.bench import run
 
-    run(short, runs, jobs, as_json)
+    run(short, runs, jobs, as_json, cluster, beside)
 
 
 @app.command()

@@ -7,74 +7,64 @@ import platform
 import sqlite3
 import sys
 from collections.abc import Iterator
-from functools import partial
 from importlib.metadata import version
 
 import orjson
-import uvloop
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from fairlane import __version__
-from fairlane.cli import measure
-from fairlane.cli.measure import Figure
+from fairlane.bench import measure
+from fairlane.bench.measure import Figure
 
-LIMITED = 1_000
+EMBEDDED = "embedded: SQLite in WAL mode, synchronous = FULL"
+CLUSTER = "cluster: PostgreSQL with fsync and synchronous_commit on, and Redis, over TCP"
 
 
-def run(short: bool, runs: int, jobs: int, as_json: bool) -> None:
+def run(
+    short: bool, runs: int, jobs: int, as_json: bool, cluster: bool = False, beside: bool = False
+) -> None:
     if short:
         runs, jobs = 1, 3_000
     console = Console(stderr=True)
     figures = []
-    for figure in _figures(runs, jobs, short=short):
+    for figure in _cluster(runs, jobs, short, beside) if cluster else _embedded(runs, jobs, short):
         console.print(f"  {figure.what}, {figure.settings}: {figure.median:,.1f} {figure.unit}")
         figures.append(figure)
+    stores = CLUSTER if cluster else EMBEDDED
     if as_json:
-        sys.stdout.write(
-            orjson.dumps(_report(figures, runs, jobs), option=orjson.OPT_INDENT_2).decode() + "\n"
-        )
+        report = orjson.dumps(_report(figures, runs, jobs, stores), option=orjson.OPT_INDENT_2)
+        sys.stdout.write(report.decode() + "\n")
     else:
-        _print_table(figures, runs, jobs)
+        _print_table(figures, runs, jobs, stores)
 
 
-def _figures(runs: int, jobs: int, *, short: bool) -> Iterator[Figure]:
-    for n in (100, 1000):
-        values = measure.repeat(runs, partial(measure.batch_submits, jobs, n))
-        yield Figure("batch submits", f"n = {n}, {measure.CALLERS} callers", "jobs/s", values)
-    few = max(200, jobs // 50)
-    for callers, number in ((1, few), (50, jobs // 4)):
-        values = measure.repeat(runs, partial(measure.single_submits, number, callers))
-        yield Figure("single submits", f"n = 1, {callers} callers", "jobs/s", values)
-    for limit in (0, LIMITED):
-        for n, number in ((1, few), (10, jobs // 2), (100, jobs)):
-            values = measure.repeat(runs, partial(measure.drained, number, n, limit))
-            pool = f"pool of {limit}" if limit else "no limited pool"
-            yield Figure("drained", f"n = {n}, {measure.LANES} lanes, {pool}", "jobs/s", values)
-    yield from _latencies(runs, few)
-    for n in (1, 10, 100):
-        for waiting in (1_000, 100_000) if short else (1_000, 100_000, 1_000_000):
-            rounds = max(5, min(2_000, waiting // 2) // n)
-            values = measure.repeat(runs, partial(measure.claim_cost, waiting, n, rounds))
-            yield Figure("claim cost", f"n = {n}, {waiting:,} waiting", "µs/job", values)
-    yield Figure(
-        "idle memory", "empty queue", "MB", [measure.idle_megabytes() for _ in range(runs)]
-    )
+def _embedded(runs: int, jobs: int, short: bool) -> Iterator[Figure]:
+    from fairlane.bench.embedded import figures
+
+    return figures(runs, jobs, short=short)
 
 
-def _latencies(runs: int, jobs: int) -> Iterator[Figure]:
-    found = [uvloop.run(measure.latencies(jobs)) for _ in range(runs)]
-    yield Figure("submit → start", "n = 1, idle worker, p50", "ms", [p50 for p50, _ in found])
-    yield Figure("submit → start", "n = 1, idle worker, p99", "ms", [p99 for _, p99 in found])
+def _cluster(runs: int, jobs: int, short: bool, beside: bool) -> Iterator[Figure]:
+    try:
+        from fairlane.bench.cluster import figures, has_peer
+    except ImportError as error:
+        raise typer.BadParameter(
+            f'{error.name} is missing: pip install "fairlane[cluster]"'
+        ) from error
+    if beside and not has_peer():
+        raise typer.BadParameter('pgqueuer is missing: pip install "pgqueuer[asyncpg]"')
+    return figures(runs, jobs, short=short, beside=beside)
 
 
-def _report(figures: list[Figure], runs: int, jobs: int) -> dict[str, object]:
+def _report(figures: list[Figure], runs: int, jobs: int, stores: str) -> dict[str, object]:
     return {
         "command": " ".join(["fairlane", *sys.argv[1:]]),
         "versions": _versions(),
         "jobs": jobs,
         "runs": runs,
-        "durability": "WAL, synchronous=FULL",
+        "stores": stores,
         "payload_bytes": len(orjson.dumps(measure.PAYLOAD)),
         "users": measure.USERS,
         "figures": [
@@ -90,8 +80,8 @@ def _report(figures: list[Figure], runs: int, jobs: int) -> dict[str, object]:
     }
 
 
-def _print_table(figures: list[Figure], runs: int, jobs: int) -> None:
-    table = Table(title="fairlane bench, embedded (SQLite WAL, synchronous=FULL)")
+def _print_table(figures: list[Figure], runs: int, jobs: int, stores: str) -> None:
+    table = Table(title=f"fairlane bench, {stores}")
     table.add_column("figure")
     table.add_column("settings")
     table.add_column("median", justify="right")

@@ -48,7 +48,8 @@ async def claim(core: Core, worker: Worker, n: int, *, wait: int = 0) -> list[Le
             await core.index.wait(waiter.id, min(until, look_again_at))
         return []
     finally:
-        await core.index.leave(waiter.id)
+        with suppress(NotReady):  # it forgets idle workers by itself
+            await core.index.leave(waiter.id)
 
 
 async def _try(core: Core, worker: Worker, waiter: Worker, n: int) -> tuple[list[Lease], int]:
@@ -89,7 +90,8 @@ async def _confirm(core: Core, worker: Worker, proposals: Sequence[Proposal]) ->
         else:
             refused.append((proposal, Unconfirmed("could not be written")))
     if refused:
-        await heal(core, refused)
+        with suppress(NotReady):  # what was confirmed is handed out, whatever the index does
+            await heal(core, refused)
     core.watchers.tell(lease.job for lease in leases)
     if core.predictions:
         _learn_eta(core, leases)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from fairlane.engine.core import Core, publish, sync_pool
 from fairlane.engine.rebuild import keep_up, publish_left_behind
 from fairlane.engine.settle import Failed, settle
+from fairlane.errors import NotReady
 from fairlane.index.index import Freed
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.entry import Entry
@@ -252,6 +253,9 @@ async def _guarded(step: Callable[[Core], Awaitable[object]], core: Core) -> boo
     """One step that fails must not keep the others, or the next round, from running."""
     try:
         await step(core)
+    except NotReady as error:
+        log.warning("sweep: %s: %s, trying again in the next round", step.__name__, error)
+        return False
     except Exception:
         log.exception("sweep: %s failed, trying again in the next round", step.__name__)
         return False

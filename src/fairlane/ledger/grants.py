@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from fairlane.ledger.rows import loads, plan
@@ -22,7 +22,7 @@ BANDS = tuple(Band)
 lease = maker(Lease)
 
 
-def granted(item: Confirmation, row: Sequence[Any], text: str, context: dict[str, Any]) -> Lease:
+def granted(item: Confirmation, row: Iterable[Any], text: str, context: dict[str, Any]) -> Lease:
     (token, job, fence, rev, name, plan_text, step, attempt, _, *more) = row
     tenant, tier, level, model, region, worker, *times, lane, band, paid_at, parent, trace = more
     started_at, lease_until, deadline, created_at, waited, seq, written = times

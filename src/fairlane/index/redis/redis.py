@@ -94,8 +94,7 @@ class RedisIndex:
         look_again_at, rows = answer
         if rows:
             self._bells.take_down(worker.id)
-        found = [texts.proposal(token, row) for token, row in zip(tokens, rows, strict=False)]
-        return Picks(found, look_again_at)
+        return Picks(texts.proposals(tokens, rows), look_again_at)
 
     async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless verb
         if tokens:

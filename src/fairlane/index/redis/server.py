@@ -10,12 +10,10 @@ import re
 from typing import Any
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from fairlane.errors import NotReady, SetupError
 from fairlane.index.redis import scripts
+from fairlane.index.redis.connect import Client
 
 CONNECTIONS = 16
 ANSWER_WITHIN = 30.0
@@ -35,8 +33,10 @@ AWAY = (
 class Server:
     def __init__(self, url: str, prefix: str) -> None:
         self.prefix = prefix
-        self._client = _client(url, CONNECTIONS, ANSWER_WITHIN)
-        self.blocking = _client(url, 1, None)
+        self._calls = Client(url, connections=CONNECTIONS, timeout=ANSWER_WITHIN)
+        self._waits = Client(url, connections=1, timeout=None)
+        self._client, self.blocking = self._calls.redis, self._waits.redis
+        self._turns = asyncio.Semaphore(CONNECTIONS)
         self._scripts = {name: scripts.load(name) for name in scripts.names()}
         self._running, self._closed, self._quiet = 0, False, asyncio.Event()
 
@@ -56,10 +56,12 @@ class Server:
             raise SetupError("the index is closed")
         self._running += 1
         try:
-            return await self._run(verb, *arguments)
+            async with self._turns:
+                return await self._run(verb, *arguments)
         except AWAY as error:
             if isinstance(error, exceptions.ReadOnlyError):
-                await self._client.connection_pool.disconnect(inuse_connections=False)
+                await self._calls.leave()
+                await self._waits.leave()
             raise NotReady("the index cannot be reached") from error
         finally:
             self._running -= 1
@@ -91,18 +93,5 @@ class Server:
         if self._running:
             self._quiet.clear()
             await self._quiet.wait()
-        await self._client.aclose()
-        await self.blocking.aclose()
-
-
-def _client(url: str, connections: int, timeout: float | None) -> Redis:
-    pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=connections,
-        timeout=ANSWER_WITHIN,
-        socket_timeout=timeout,
-        socket_connect_timeout=ANSWER_WITHIN,
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-    )
-    return Redis.from_pool(pool)
+        await self._calls.close()
+        await self._waits.close()

@@ -80,9 +80,13 @@ def slots(rows: Iterable[list[Any]]) -> tuple[Slot, ...]:
     return tuple([slot_of((pool.decode(), n, until)) for pool, n, until in rows])
 
 
-def proposal(token: str, row: list[Any]) -> Proposal:
-    job, text, taken = row
-    return proposal_of((token, entry(job, text), slots(taken) if taken else ()))
+def proposals(tokens: Iterable[str], answer: list[Any]) -> list[Proposal]:
+    """Of ids, texts and slots in turn."""
+    rows = zip(tokens, answer[::3], answer[1::3], answer[2::3], strict=False)
+    return [
+        proposal_of((token, entry(job, text), slots(taken) if taken else ()))
+        for token, job, text, taken in rows
+    ]
 
 
 def held(row: list[Any]) -> Held:

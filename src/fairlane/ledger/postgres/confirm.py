@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
 
 from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
 from fairlane.ledger.postgres.context import contexts, large_inputs
 from fairlane.ledger.postgres.history import find
 from fairlane.ledger.postgres.slots import take, take_all
-from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Row, Transaction
+from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Reader, Row, Transaction
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.model.lease import Lease
 
 RETURNED = ", ".join(f"jobs.{column}" for column in COLUMNS.split(", "))
 
-START = f"""
+START = """
 UPDATE jobs SET state = 'running', rev = jobs.rev + 1, seq = seq + 1, attempt = attempt + 1,
     fence = fence + 1, token = v.token, worker = v.worker, region = v.region, lease = v.lease,
     lease_until = v.now + least(v.lease, timeout), deadline = v.now + timeout,
@@ -25,7 +27,6 @@ FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::te
 WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cells = 0
     AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
     AND coalesce(tenant || ':u:' || username, tenant || ':k:' || key) = v.who
-RETURNING {RETURNED}
 """
 
 
@@ -43,12 +44,12 @@ async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease 
     rows = await _start(tx, hopeful)
     if rows is None:
         rows = await _start_one_by_one(tx, items, refused)
-    leases = await _leases(tx, items, rows)
+    leases = await found_leases(tx, items, rows)
     tx.line -= len(rows)
     for parent in sorted({lease.parent for lease in leases.values() if lease.parent is not None}):
         await _start_parent(tx, parent, items[0].now)
     return [
-        leases.get(item.token) or await _loser(tx, item, refused.get(i))
+        leases.get(item.token) or await loser(tx, item, refused.get(i))
         for i, item in enumerate(items)
     ]
 
@@ -79,9 +80,14 @@ async def _update_and_take(tx: Transaction, items: Sequence[Confirmation]) -> di
 async def _update(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row]:
     if not items:
         return {}
-    items = sorted(items, key=lambda item: item.job)
-    rows = await tx.fetch(
-        START,
+    rows = await tx.fetch(f"{START} RETURNING {RETURNED}", *start_values(items))
+    return {row[0]: row for row in rows}
+
+
+def start_values(items: Sequence[Confirmation]) -> tuple[list[Any], ...]:
+    """For `START`. In the order of the jobs: that is the order they are locked in."""
+    items = sorted(items, key=attrgetter("job"))
+    return (
         [item.job for item in items],
         [item.rev for item in items],
         [item.lane for item in items],
@@ -93,7 +99,6 @@ async def _update(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, R
         [item.lease for item in items],
         [item.now for item in items],
     )
-    return {row[0]: row for row in rows}
 
 
 async def _start_one_by_one(
@@ -111,8 +116,8 @@ async def _start_one_by_one(
     return rows
 
 
-async def _leases(
-    tx: Transaction, items: Sequence[Confirmation], rows: dict[str, Row]
+async def found_leases(
+    tx: Reader, items: Sequence[Confirmation], rows: dict[str, Row]
 ) -> dict[str, Lease]:
     context = await contexts(tx, [row[1] for row in rows.values() if row[6]])
     inputs = await large_inputs(tx, [row[1] for row in rows.values() if row[8] is None])
@@ -121,14 +126,12 @@ async def _leases(
         row = rows.get(item.token)
         if row is not None:
             text = inputs[item.job] if row[8] is None else row[8]
-            found[item.token] = granted(item, tuple(row), text, context.get(item.job, {}))
+            found[item.token] = granted(item, row, text, context.get(item.job, {}))
     return found
 
 
 # --- those that did not start ------------------------------------------------------------------
-async def _loser(
-    tx: Transaction, item: Confirmation, refusal: Unconfirmed | None
-) -> Lease | Unconfirmed:
+async def loser(tx: Reader, item: Confirmation, refusal: Unconfirmed | None) -> Lease | Unconfirmed:
     """The same proposal again is answered as before; any other hears why it was refused."""
     job = await find(tx, item.job, lock=False)
     if job is not None and job.token == item.token:
@@ -139,9 +142,9 @@ async def _loser(
     return Unconfirmed(reason(item, job))
 
 
-async def _again(tx: Transaction, item: Confirmation) -> Lease:
+async def _again(tx: Reader, item: Confirmation) -> Lease:
     (row,) = await tx.fetch(f"SELECT {COLUMNS} FROM jobs WHERE id = $1", item.job)
-    return (await _leases(tx, [item], {item.token: row}))[item.token]
+    return (await found_leases(tx, [item], {item.token: row}))[item.token]
 
 
 async def _start_parent(tx: Transaction, parent: str, now: int) -> None:

@@ -21,15 +21,19 @@ TRIES, REST = 20, 0.1
 
 SETTINGS = {
     "search_path": "fairlane",
-    "jit": "off",
     "application_name": "fairlane",
+    "jit": "off",
+    # Statements are few and known, and find their rows by an index: a plan made once, while the
+    # tables were empty, must do when they are large.
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    # A process that stands still in the middle of a transaction, or whose machine is gone, holds up
+    # everybody who waits for its locks: it loses them.
     "idle_in_transaction_session_timeout": "5s",
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
 }
-"""A process that stands still in the middle of a transaction, or whose machine is gone, holds up
-everybody who waits for its locks: it loses them."""
 
 
 def plain(url: str) -> str:
@@ -40,7 +44,12 @@ def plain(url: str) -> str:
 async def connect(url: str, *, most: int) -> asyncpg.Pool:
     try:
         return await asyncpg.create_pool(
-            plain(url), min_size=1, max_size=most, server_settings=SETTINGS, command_timeout=60
+            plain(url),
+            min_size=1,
+            max_size=most,
+            reset=_leave,
+            server_settings=SETTINGS,
+            command_timeout=60,
         )
     except (OSError, asyncpg.PostgresError, ValueError) as error:
         raise SetupError(f"cannot reach PostgreSQL: {error}") from error
@@ -61,6 +70,10 @@ async def be_present(url: str, *, alone: bool) -> asyncpg.Connection:
         if alone
         else "a process without Redis works on this database: it must be alone with it"
     )
+
+
+async def _leave(_: asyncpg.Connection) -> None:
+    """A connection goes back as it is: nobody changes a session, locks end with transactions."""
 
 
 async def demand_durable(pool: asyncpg.Pool) -> None:

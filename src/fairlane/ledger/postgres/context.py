@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.transaction import Reader
 from fairlane.ledger.rows import step_context
 
 STEPS = """
@@ -14,7 +14,7 @@ WHERE job = ANY($1::text[]) ORDER BY job, step
 """
 
 
-async def contexts(tx: Transaction, later: Sequence[str]) -> dict[str, dict[str, Any]]:
+async def contexts(tx: Reader, later: Sequence[str]) -> dict[str, dict[str, Any]]:
     """For jobs beyond their first step: what the earlier ones have made."""
     found: dict[str, dict[str, Any]] = {job: {} for job in later}
     if found:
@@ -23,7 +23,7 @@ async def contexts(tx: Transaction, later: Sequence[str]) -> dict[str, dict[str,
     return found
 
 
-async def large_inputs(tx: Transaction, jobs: Sequence[str]) -> dict[str, str]:
+async def large_inputs(tx: Reader, jobs: Sequence[str]) -> dict[str, str]:
     """Inputs too long to stand in the job's row."""
     if not jobs:
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fairlane.ledger import rows
-from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.transaction import Reader, Transaction
 from fairlane.model.event import Fact, implied
 from fairlane.model.job import Job
 
@@ -48,7 +48,7 @@ async def write_all(tx: Transaction, told: Iterable[tuple[Job, list[Fact]]]) -> 
         await tx.execute(NUMBER, ids, lasts)
 
 
-async def find(tx: Transaction, job_id: str, *, lock: bool = True) -> Job | None:
+async def find(tx: Reader, job_id: str, *, lock: bool = True) -> Job | None:
     """The job, which nobody else changes until this transaction ends, unless it is only looked
     at."""
     row = await tx.fetchrow(LOCK if lock else FIND, job_id)

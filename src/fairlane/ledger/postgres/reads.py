@@ -68,6 +68,9 @@ async def starts(connection: Connection, since: int, ranks: dict[str, int]) -> l
     return assemble.starts(await connection.fetch(STARTS, since), ranks)
 
 
+BAD = frozenset({State.FAILED, State.DEAD})
+"""Only these have an error, and they can be found by it."""
+
 TAGGED = "EXISTS (SELECT 1 FROM json_array_elements(tags::json) WHERE value::text = {})"
 
 
@@ -96,6 +99,8 @@ async def list_jobs(
         where.append("parent IS NULL")
     if wanted.states:
         where.append(f"state IN ({', '.join(repr(str(State(each))) for each in wanted.states)})")
+        if BAD.issuperset(wanted.states):
+            where.append("error_code IS NOT NULL")
     if wanted.tag is not None:
         need(TAGGED, rows.dumps(wanted.tag))
     condition = " AND ".join(where)

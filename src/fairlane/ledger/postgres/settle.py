@@ -19,7 +19,7 @@ from fairlane.ledger.endings import (
 from fairlane.ledger.postgres.fanout import cell_ended
 from fairlane.ledger.postgres.money import refund
 from fairlane.ledger.postgres.slots import free
-from fairlane.ledger.postgres.transaction import Row, Transaction
+from fairlane.ledger.postgres.transaction import Reader, Row, Transaction
 from fairlane.ledger.rows import facts_text
 from fairlane.ledger.shapes import Settled, Settlement, Stale
 from fairlane.model.attempt import Outcome
@@ -78,7 +78,7 @@ async def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled |
     kept = await free(tx, items, held)
     ended = await _end_parents(tx, winners)
     won = {id(item) for item in winners}
-    present = await _present(tx, [item for item in items if id(item) not in won])
+    jobs = await present(tx, [item for item in items if id(item) not in won])
     outcomes: list[Settled | Stale] = []
     for item in items:
         lease = item.lease
@@ -86,7 +86,7 @@ async def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled |
             slots, parent = kept.get(lease.token, ()), ended.get(lease.job)
             outcomes.append(Settled(AFTER[item.move], lease.rev + 1, slots, parent))
         else:
-            outcomes.append(await _too_late(tx, item, present.get(lease.job)))
+            outcomes.append(await too_late(tx, item, jobs.get(lease.job)))
     return outcomes
 
 
@@ -154,7 +154,7 @@ async def _end_parents(tx: Transaction, winners: Sequence[Settlement]) -> dict[s
     }
 
 
-async def _present(tx: Transaction, items: Sequence[Settlement]) -> dict[str, Row]:
+async def present(tx: Reader, items: Sequence[Settlement]) -> dict[str, Row]:
     """(id, state, rev, the token that completed it) of each job."""
     if not items:
         return {}
@@ -165,17 +165,17 @@ async def _present(tx: Transaction, items: Sequence[Settlement]) -> dict[str, Ro
     return {row[0]: row for row in rows}
 
 
-async def _too_late(tx: Transaction, item: Settlement, present: Row | None) -> Settled | Stale:
+async def too_late(tx: Reader, item: Settlement, job: Row | None) -> Settled | Stale:
     """The same settlement again is answered as before; any other hears what became of the job."""
-    if present is None:
+    if job is None:
         return Stale(None)
-    _, state, rev, ended_by = present
+    _, state, rev, ended_by = job
     if await _outcome(tx, item.lease, ended_by) == item.outcome:
         return Settled(State(state), rev, again=True)
     return Stale(State(state))
 
 
-async def _outcome(tx: Transaction, lease: Lease, ended_by: str | None) -> str | None:
+async def _outcome(tx: Reader, lease: Lease, ended_by: str | None) -> str | None:
     """How the attempt ended that this lease was for."""
     if lease.token == ended_by:
         return Outcome.COMPLETED

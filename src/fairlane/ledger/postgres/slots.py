@@ -6,6 +6,7 @@ to take a number."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import asyncpg
 
@@ -38,9 +39,13 @@ async def take_all(tx: Transaction, items: Sequence[Confirmation]) -> bool:
 
 
 async def _insert(tx: Transaction, wanted: Wanted) -> None:
+    await tx.execute(INSERT, *slot_values(wanted))
+
+
+def slot_values(wanted: Wanted) -> tuple[list[Any], ...]:
+    """Rows of slots, column by column. In one order for all, so that nobody waits in a circle."""
     wanted = sorted(wanted, key=lambda each: each[:2])
-    await tx.execute(
-        INSERT,
+    return (
         [pool for pool, _, _ in wanted],
         [n for _, n, _ in wanted],
         [item.token for _, _, item in wanted],

@@ -63,7 +63,7 @@ KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"
 async def _insert(tx: Transaction, items: list[Submission]) -> None:
     if not items:
         return
-    await tx.execute(INSERT, *zip(*(_row(item) for item in items), strict=True))
+    await tx.execute(INSERT, *values(items))
     long = [item for item in items if len(item.input) > INLINE]
     if long:
         await tx.execute(
@@ -76,29 +76,30 @@ async def _insert(tx: Transaction, items: list[Submission]) -> None:
     tx.line += len(waiting)
 
 
-def _row(item: Submission) -> tuple[Any, ...]:
+def values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
+    """For `INSERT`, column by column."""
     return (
-        item.id,
-        item.tenant,
-        item.key,
-        item.user,
-        item.name,
-        plan_text(item.plan),
-        item.plan[0].lane,
-        item.input if len(item.input) <= INLINE else None,
-        item.model,
-        item.duration,
-        item.tier,
-        item.timeout,
-        item.ready_at,
-        item.give_up_at,
-        item.created_at,
-        item.parent,
-        dumps(item.cell) if item.cell else None,
-        len(item.cells),
-        dumps(item.tags) if item.tags else None,
-        item.callback,
-        item.trace,
+        [item.id for item in items],
+        [item.tenant for item in items],
+        [item.key for item in items],
+        [item.user for item in items],
+        [item.name for item in items],
+        [plan_text(item.plan) for item in items],
+        [item.plan[0].lane for item in items],
+        [item.input if len(item.input) <= INLINE else None for item in items],
+        [item.model for item in items],
+        [item.duration for item in items],
+        [item.tier for item in items],
+        [item.timeout for item in items],
+        [item.ready_at for item in items],
+        [item.give_up_at for item in items],
+        [item.created_at for item in items],
+        [item.parent for item in items],
+        [dumps(item.cell) if item.cell else None for item in items],
+        [len(item.cells) for item in items],
+        [dumps(item.tags) if item.tags else None for item in items],
+        [item.callback for item in items],
+        [item.trace for item in items],
     )
 
 

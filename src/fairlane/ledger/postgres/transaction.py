@@ -36,6 +36,9 @@ class Transaction:
         self.line = 0
 
 
+Reader = Transaction | Connection
+"""What only looks needs no transaction."""
+
 Verb = Callable[[Transaction, Sequence[Any]], Awaitable[list[Any]]]
 """Writes each item, in order, and returns as many outcomes."""
 

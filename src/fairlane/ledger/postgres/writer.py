@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import asyncpg
 
 from fairlane.errors import InvalidInput, SetupError
+from fairlane.ledger.postgres.quick import QUICK, Beside
+from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.transaction import Transaction, Verb
 from fairlane.ledger.shapes import Written, joined
 
@@ -181,11 +183,8 @@ class Writer:
         items = [item for call in calls for item in call.items]
         cleared, self._published = self._published, []
         try:
-            async with self._pool.acquire() as connection, connection.transaction():
-                tx = Transaction(connection)
-                outcomes = await verb(tx, items)
-                receipts = await self._note_touched(tx)
-                await _note_rest(tx, cleared)
+            async with self._pool.acquire() as connection:
+                outcomes, receipts = await _write(connection, verb, items, cleared)
         except BaseException:
             self._published += cleared
             raise
@@ -194,16 +193,32 @@ class Writer:
         found = iter(outcomes)
         return [Written([next(found) for _ in call.items], receipts) for call in calls]
 
-    async def _note_touched(self, tx: Transaction) -> tuple[int, ...]:
-        if not tx.touched:
-            return ()
-        seq = await tx.fetchval("INSERT INTO outbox (jobs) VALUES ($1) RETURNING seq", tx.touched)
-        return (seq,)
+
+async def _write(
+    connection: Connection, verb: Verb, items: Sequence[Any], cleared: list[int]
+) -> tuple[list[Any], tuple[int, ...]]:
+    """In one statement where that will do, otherwise as the verb decides."""
+    part = random.randrange(PARTS)
+    if items and verb in QUICK:
+        written = await QUICK[verb](connection, items, Beside(cleared, part))
+        if written is not None:
+            return written
+    async with connection.transaction():
+        tx = Transaction(connection)
+        outcomes = await verb(tx, items)
+        receipts = ()
+        if tx.touched or cleared or tx.line:
+            found = await tx.fetch(NOTE, tx.touched, cleared, tx.line, part)
+            receipts = tuple(row[0] for row in found)
+        return outcomes, receipts
 
 
-async def _note_rest(tx: Transaction, cleared: list[int]) -> None:
-    if cleared:
-        await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", cleared)
-    if tx.line:
-        part = random.randrange(PARTS)
-        await tx.execute("UPDATE line SET queued = queued + $1 WHERE part = $2", tx.line, part)
+NOTE = """
+WITH cleared AS (
+    DELETE FROM outbox WHERE seq = ANY($2::bigint[])
+), counted AS (
+    UPDATE line SET queued = queued + $3 WHERE part = $4 AND $3 <> 0
+)
+INSERT INTO outbox (jobs) SELECT $1::text[] WHERE cardinality($1::text[]) > 0 RETURNING seq
+"""
+"""Last in its transaction: until the commit nobody else counts in this part of the line."""

@@ -1,7 +1,7 @@
 -- The next jobs in the order of service that this worker covers, one for each token, each with all
 -- its slots or not at all, filed as held. Without any, the worker is filed as idle.
--- Answers false while loading or under another epoch, else {when to look again, {id, text, slots}
--- for each token in turn}. Asked again with the same tokens it answers the same jobs.
+-- Answers false while loading or under another epoch, else {when to look again, {id, text, slots in
+-- turn, as the tokens}}. Asked again with the same tokens it answers the same jobs.
 -- KEYS prefix
 -- ARGV asking text: the worker, as it is filed
 -- ARGV loaded json: {model, since, streak}
@@ -23,11 +23,11 @@ local function look_again_at()
 end
 
 if state.loading or epoch ~= state.epoch then return false end
-local found = {}
 if call('HEXISTS', life .. 'held', tokens[1] or '') == 1 then
-  for i, was in ipairs(held.all(tokens)) do
+  local found = {}
+  for _, was in ipairs(held.all(tokens)) do
     if not was then break end
-    found[i] = {was.id, was.text, was.slots}
+    found[#found + 1], found[#found + 2], found[#found + 3] = was.id, was.text, was.slots
   end
   return {now, found}
 end
@@ -35,11 +35,9 @@ local worker = read_worker(asking)
 idle.leave(worker.id)
 waiting.move_due(now)
 round.begin(worker, loaded, #tokens, now)
-for i, token in ipairs(tokens) do
-  local proposal = round.next(token)
-  if not proposal then break end
-  found[i] = proposal
+for _, token in ipairs(tokens) do
+  if not round.next(token) then break end
 end
-if #found == 0 then idle.file(worker, asking) end
+if #round.granted == 0 then idle.file(worker, asking) end
 round.save()
-return {look_again_at(), found}
+return {look_again_at(), round.granted}

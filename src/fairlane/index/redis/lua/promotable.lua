@@ -10,7 +10,7 @@ local function look(queue, id, since)
   local reached = level(queue.rank, now - since)
   if reached < queue.rank and #found < limit then
     local entry = waiting_entry(id)
-    if entry and reached < entry.announced then found[#found + 1] = {id, reached} end
+    if entry and reached < announced_of(entry) then found[#found + 1] = {id, reached} end
   end
 end
 

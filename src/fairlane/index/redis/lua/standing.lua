@@ -10,15 +10,15 @@ if state.loading then return false end
 local entry = waiting_entry(job)
 if not entry then return false end
 if call('ZSCORE', life .. 'delays', job) then
-  return {0, entry.rank, entry.score, 0, 0, {'delayed'}}
+  return {0, entry.spec.rank, entry.score, 0, 0, {'delayed'}}
 end
 local flow = flows.of(entry)
 local own_before = call('ZRANK', flow.line, job)
 local since = entry.score
 flows.look(flow)
 if flow.place.fair then since = own_before == 0 and flows.since(flow) or now end
-local reached = entry.rank
-if entry.band == TIER then reached = level(entry.rank, now - since) end
+local reached = entry.spec.rank
+if entry.spec.band == TIER then reached = level(entry.spec.rank, now - since) end
 local ahead = standing.jobs_before(entry, flow, reached, own_before)
 local work = ahead * entry.cost + standing.running(entry)
 local behind_own = flow.place.fair and own_before or 0

@@ -16,7 +16,7 @@ end
 -- In bands without tiers a line counts where its head was born.
 local function count_flow(service, queue, flow)
   local rank, head = queue.rank, flows.look(flow)
-  if queue.band ~= TIER then rank = waiting_entry(head.id).rank end
+  if queue.band ~= TIER then rank = waiting_entry(head.id).spec.rank end
   local found = depth(service, rank)
   found[3] = found[3] + call('ZCARD', flow.line)
   if found[5] == -1 or head.score < found[5] then found[5] = head.score end

@@ -10,58 +10,59 @@ INSERT INTO meta VALUES ('epoch', '/0'), ('turn', '0/'), ('file', ''), ('catalog
 
 -- What changes while a job lives stands here; large inputs stand in `inputs`, so that a change of
 -- state never rewrites them. A completed job's row tells its last attempt, output and events. Pages
--- are filled by less than half, so that a claim and an ending find room beside the old row.
+-- are filled by less than half, so that a claim and an ending find room beside the old row. What
+-- never changes stands in front: the log repeats a row only from its first change on.
 CREATE TABLE jobs (
     id            text COLLATE "C" PRIMARY KEY,
     tenant        text   NOT NULL,
     key           text   NOT NULL,
     username      text,
     name          text   NOT NULL,
-    state         text   NOT NULL DEFAULT 'queued',
     plan          text   NOT NULL,
-    step          bigint NOT NULL DEFAULT 0,
-    lane          text   NOT NULL,
     input         text,
-    output        text,  -- of the last step, with its metrics
-    metrics       text,
     model         text   NOT NULL DEFAULT '',
-    duration      double precision NOT NULL DEFAULT 0,
     tier          text   NOT NULL,
-    level         text   NOT NULL,
-    promoted_at   bigint,
-    band          bigint NOT NULL DEFAULT 2,
-    paid_at       bigint NOT NULL DEFAULT 0,
-    charge        text,
-    rev           bigint NOT NULL DEFAULT 1,
-    seq           bigint NOT NULL DEFAULT 1,
-    written       bigint NOT NULL DEFAULT 0,
-    attempt       bigint NOT NULL DEFAULT 0,
-    timeout       bigint NOT NULL,
-    token         text,
-    fence         bigint NOT NULL DEFAULT 0,
-    worker        text,
-    region        text,
-    lease         bigint, -- how long it lasts between two heartbeats
-    lease_until   bigint,
-    deadline      bigint,
-    started_at    bigint,
-    waited        bigint NOT NULL DEFAULT 0,
-    ready_at      bigint NOT NULL,
-    give_up_at    bigint,
-    created_at    bigint NOT NULL,
-    finished_at   bigint,
-    error_code    text,
-    error_message text,
-    progress      text,
     parent        text COLLATE "C",
     cell          text,
-    cells         bigint NOT NULL DEFAULT 0,
-    cells_left    bigint NOT NULL DEFAULT 0,
     tags          text,
     callback      text,
     trace         text,
+    duration      double precision NOT NULL DEFAULT 0,
+    created_at    bigint NOT NULL,
+    cells         bigint NOT NULL DEFAULT 0,
+    lane          text   NOT NULL,
+    level         text   NOT NULL,
+    charge        text,
     last_op       text,
-    ended_by      text   -- the token that completed it
+    promoted_at   bigint,
+    give_up_at    bigint,
+    ready_at      bigint NOT NULL,
+    timeout       bigint NOT NULL,
+    paid_at       bigint NOT NULL DEFAULT 0,
+    band          bigint NOT NULL DEFAULT 2,
+    written       bigint NOT NULL DEFAULT 0,
+    cells_left    bigint NOT NULL DEFAULT 0,
+    rev           bigint NOT NULL DEFAULT 1,
+    seq           bigint NOT NULL DEFAULT 1,
+    step          bigint NOT NULL DEFAULT 0,
+    attempt       bigint NOT NULL DEFAULT 0,
+    fence         bigint NOT NULL DEFAULT 0,
+    waited        bigint NOT NULL DEFAULT 0,
+    started_at    bigint,
+    lease         bigint, -- how long it lasts between two heartbeats
+    lease_until   bigint,
+    deadline      bigint,
+    finished_at   bigint,
+    state         text   NOT NULL DEFAULT 'queued',
+    token         text,
+    worker        text,
+    region        text,
+    ended_by      text,  -- the token that completed it
+    output        text,  -- of the last step, with its metrics
+    metrics       text,
+    error_code    text,
+    error_message text,
+    progress      text
 ) WITH (
     fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.02,
@@ -76,7 +77,7 @@ CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_leased   ON jobs (lease_until) WHERE token IS NOT NULL;
 CREATE INDEX jobs_give_up  ON jobs (give_up_at)  WHERE give_up_at IS NOT NULL;
 CREATE INDEX jobs_cells    ON jobs (parent, id)  WHERE parent IS NOT NULL;
-CREATE INDEX jobs_ended_badly ON jobs (state, id) WHERE state IN ('failed', 'dead');
+CREATE INDEX jobs_ended_badly ON jobs (id)       WHERE error_code IS NOT NULL;
 
 CREATE TABLE inputs (
     job   text COLLATE "C" PRIMARY KEY,
@@ -146,20 +147,33 @@ CREATE INDEX slots_until    ON slots (until) WHERE until IS NOT NULL;
 -- The last guard: whatever the code above it believes, a limit holds. Rows above a lowered limit
 -- count against it until they are gone.
 CREATE FUNCTION slots_within_limit() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE most bigint;
 BEGIN
-    SELECT size INTO most FROM pools WHERE name = NEW.pool;
-    IF most IS NOT NULL AND (
-        NEW.n > most OR (
-            EXISTS (SELECT 1 FROM slots s WHERE s.pool = NEW.pool AND s.n > most)
-            AND (SELECT count(*) FROM slots s WHERE s.pool = NEW.pool) >= most)) THEN
+    IF EXISTS (
+        SELECT 1 FROM (SELECT pool, max(n) AS highest FROM taken GROUP BY pool) mine
+        JOIN pools ON pools.name = mine.pool
+        WHERE mine.highest > pools.size OR (
+            EXISTS (SELECT 1 FROM slots s WHERE s.pool = mine.pool AND s.n > pools.size)
+            AND (SELECT count(*) FROM slots s WHERE s.pool = mine.pool) > pools.size)) THEN
         RAISE EXCEPTION 'no slot within the limit' USING ERRCODE = 'check_violation';
     END IF;
-    RETURN NEW;
+    RETURN NULL;
 END $$;
 
-CREATE TRIGGER slots_within_limit BEFORE INSERT ON slots
-FOR EACH ROW EXECUTE FUNCTION slots_within_limit();
+CREATE TRIGGER slots_within_limit AFTER INSERT ON slots REFERENCING NEW TABLE AS taken
+FOR EACH STATEMENT EXECUTE FUNCTION slots_within_limit();
+
+-- The epoch, which with all limits stays what it is until the transaction ends. Empty if one of
+-- these pools has no limit, or more taken than its limit. The lock comes first, then the look: each
+-- statement in here sees what was committed before it.
+CREATE FUNCTION hold_settings(limited text[]) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(4217);
+    IF (SELECT count(*) FROM pools WHERE name = ANY(limited) AND drain <= size)
+            < cardinality(limited) THEN
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT value FROM meta WHERE name = 'epoch');
+END $$;
 
 -- How many jobs are in line, in parts, so that transactions do not queue for one row.
 CREATE TABLE line (

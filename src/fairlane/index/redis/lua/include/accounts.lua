@@ -85,7 +85,7 @@ end
 -- Since when the head of a line ages.
 function accounts.ages_from(account, head)
   local start = account.job == head.id and account.other_at or account.at
-  return math.max(head.score, start)
+  return head.score > start and head.score or start
 end
 
 function accounts.forget(service)

@@ -62,7 +62,7 @@ end
 
 local function left(flow)
   flows.count(flow.place, -1)
-  local account = flows.account(flow)
+  local account = flow.account or flows.account(flow)
   if account then account.waiting, account.changed = account.waiting - 1, true end
 end
 
@@ -72,22 +72,31 @@ function desk.remove(entry)
   if flows.remove(flow, entry) then left(flow) end
 end
 
-local function charge(account, entry)
-  local used = math.min(account.refund, entry.cost)
-  account.counter, account.refund = account.counter + entry.cost - used, account.refund - used
+local function charge(account, cost)
+  local refund = account.refund
+  local used = refund < cost and refund or cost
+  account.counter, account.refund = account.counter + cost - used, refund - used
+end
+
+-- The account that pays for this job of the flow, and its book; nil where nobody pays.
+local function payer(flow, entry)
+  local place = flow.place
+  if place.fair then return flow.account or flows.account(flow), place.book end
+  if not service_named(place.service).fair then return nil end
+  local book = accounts.book(place.service, entry.spec.rank)
+  return accounts.get(book, entry.user), book
 end
 
 -- The flow's head is handed out: it leaves its line, its user is charged and the user's ageing
 -- clock starts anew.
 function desk.start(flow, entry, is_fresh, now)
   flows.advance(flow)
-  if service_named(flow.place.service).fair then
-    local book = accounts.book(flow.place.service, entry.rank)
-    local account = accounts.get(book, entry.user)
+  local account, book = payer(flow, entry)
+  if account then
     if is_fresh and account.counter > accounts.virtual(book) then
       accounts.move_virtual(book, account.counter)
     end
-    if entry.band ~= SKIP then charge(account, entry) end
+    if entry.spec.band ~= SKIP then charge(account, entry.cost) end
     accounts.started(account, entry.id, now)
     account.running = account.running + 1
   end
@@ -96,11 +105,11 @@ end
 
 -- A job that was handed out is no longer running; without `actual` its cost is unknown.
 function desk.ended(entry, actual)
-  desk.ensure(entry.service)
-  local account = accounts.find(accounts.book(entry.service, entry.rank), entry.user)
+  desk.ensure(entry.spec.service)
+  local account = accounts.find(accounts.book(entry.spec.service, entry.spec.rank), entry.user)
   if not account then return end
   account.running, account.changed = math.max(0, account.running - 1), true
-  if actual and entry.band ~= SKIP then
+  if actual and entry.spec.band ~= SKIP then
     if actual >= entry.cost then
       account.counter = account.counter + actual - entry.cost
     else
@@ -111,9 +120,9 @@ end
 
 -- A running job as the ledger remembers it.
 function desk.resume(entry)
-  desk.ensure(entry.service)
-  if service_named(entry.service).fair then
-    local account = accounts.get(accounts.book(entry.service, entry.rank), entry.user)
+  desk.ensure(entry.spec.service)
+  if service_named(entry.spec.service).fair then
+    local account = accounts.get(accounts.book(entry.spec.service, entry.spec.rank), entry.user)
     account.running, account.changed = account.running + 1, true
   end
 end

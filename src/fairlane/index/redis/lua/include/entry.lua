@@ -3,7 +3,7 @@
 -- A place is what the flows of several users have in common: lane, band, tier, cap and model.
 local TIER, FRONT, SKIP = 2, 1, 0
 local LAYOUT, ANNOUNCED_AT, PLACE_AT = '<I4dddBBBdHH', 29, 30
-local places = {known = {}, named = {}}
+local places = {specs = {}, named = {}}
 
 local function split(text)
   local found = {}
@@ -46,26 +46,32 @@ end
 
 -- Other settings may have put everybody elsewhere.
 function places.forget()
-  places.known, places.named = {}, {}
+  places.specs, places.named = {}, {}
 end
 
+-- `spec` is what many entries have in common: lane, model, band, rank, cap, place and service.
 local function read_entry(id, text)
-  local rev, score, ready_at, cost, announced, band, rank, cap, lane_length, model_length, at =
+  local rev, score, ready_at, cost, _, band, rank, cap, lane_length, model_length, at =
     struct.unpack(LAYOUT, text)
   local user_at = at + lane_length + model_length
   local same = sub(text, PLACE_AT, user_at - 1)
-  local known = places.known[same]
-  if not known then
+  local spec = places.specs[same]
+  if not spec then
     local lane = sub(text, at, at + lane_length - 1)
     local model = sub(text, at + lane_length, user_at - 1)
-    known = {place = places.get(lane, band, rank, cap, model), lane = lane, model = model}
-    places.known[same] = known
+    spec = {lane = lane, model = model, band = band, rank = rank, cap = cap}
+    spec.place = places.get(lane, band, rank, cap, model)
+    spec.service = spec.place.service
+    places.specs[same] = spec
   end
   return {
     id = id, text = text, rev = rev, score = score, ready_at = ready_at, cost = cost,
-    announced = announced, band = band, rank = rank, cap = cap, user = sub(text, user_at),
-    lane = known.lane, model = known.model, place = known.place, service = known.place.service,
+    user = sub(text, user_at), spec = spec,
   }
+end
+
+local function announced_of(entry)
+  return string.byte(entry.text, ANNOUNCED_AT)
 end
 
 local function rev_of(text)

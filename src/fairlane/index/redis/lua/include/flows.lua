@@ -7,8 +7,8 @@
 --
 -- `head` is who is first: nil = not looked at, false = nobody. `ranked` is the head that the rankings
 -- know, or false. What changes is written by flows.save().
-local flows = {touched = {}, counts = {}}
-local MIDDLE = 4503599627370496 -- 2^52: makes every score a number of 16 digits
+local flows = {touched = {}, counted = {}}
+local MIDDLE = 4503599627370496 -- 2^52: makes every score positive, so that its bytes sort like it
 local SPOTS_AHEAD = 64
 
 local function flow_of(place, user)
@@ -22,7 +22,7 @@ local function flow_of(place, user)
 end
 
 function flows.of(entry)
-  local place = entry.place
+  local place = entry.spec.place
   return flow_of(place, place.by_user and entry.user or '')
 end
 
@@ -87,19 +87,29 @@ local function goes_first(a, b)
   return before(a.id, b.id)
 end
 
--- These entries stand in line. Whether nobody did before.
-function flows.add(flow, entries)
+local function add_all(flow, entries)
   local list, first = {}, entries[1]
   for i, entry in ipairs(entries) do
     list[2 * i - 1], list[2 * i] = entry.score, entry.id
-    if i > 1 and goes_first(entry, first) then first = entry end
+    if goes_first(entry, first) then first = entry end
   end
-  if #entries > 1 then flows.look(flow) end
+  flows.look(flow)
   with_all('ZADD', flow.line, list)
-  if flow.head == nil then
-    if call('ZRANK', flow.line, first.id) > 0 then return false end
-    flow.head = spot(call('ZRANGE', flow.line, 1, 1, 'WITHSCORES'))
-    flow.ranked = not flows.is_parked(flow) and flow.head
+  return first
+end
+
+-- These entries stand in line. Whether nobody did before.
+function flows.add(flow, entries)
+  local first = entries[1]
+  if #entries > 1 then
+    first = add_all(flow, entries)
+  else
+    call('ZADD', flow.line, first.score, first.id)
+    if flow.head == nil then
+      if call('ZRANK', flow.line, first.id) > 0 then return false end
+      flow.head = spot(call('ZRANGE', flow.line, 1, 1, 'WITHSCORES'))
+      flow.ranked = not flows.is_parked(flow) and flow.head
+    end
   end
   local head = flow.head
   if not head or goes_first(first, head) then
@@ -136,27 +146,42 @@ function flows.advance(flow)
   if not flow.head then flows.forget_parked(flow) end
 end
 
--- So many more wait in this place's queue.
+-- So many more wait in this place.
 function flows.count(place, n)
-  local queues = flows.counts[place.service]
-  if not queues then
-    queues = {}
-    flows.counts[place.service] = queues
+  if not place.more then
+    place.more, flows.counted[#flows.counted + 1] = 0, place
   end
-  queues[place.queue] = (queues[place.queue] or 0) + n
+  place.more = place.more + n
 end
 
 -- --- rankings -----------------------------------------------------------------------------------------
-local function member(flow, head)
-  return whole(head.score + MIDDLE) .. flow.name .. '\0' .. head.id .. struct.pack('>H', #head.id)
+-- How the members of heads with this score begin.
+function flows.member_begins(flow, score)
+  return struct.pack('>d', score + MIDDLE) .. flow.name
 end
 
--- The flow of a member. Unless it has been looked at before, its head is the one in the member.
-function flows.of_member(text)
+local function member(flow, head)
+  if not head.member then
+    head.member = flows.member_begins(flow, head.score) .. '\0' .. head.id
+      .. struct.pack('>H', #head.id)
+  end
+  return head.member
+end
+
+-- The flow of a member, quickest if it stands in the place one thinks. Unless it has been looked at
+-- before, its head is the one in the member.
+function flows.of_member(text, place)
   local id_at = #text - 1 - struct.unpack('>H', text, #text - 1)
-  local flow = flows.named(sub(text, 17, id_at - 2))
+  local begins = place and place.name or ''
+  local flow
+  if place and sub(text, 9, 8 + #begins) == begins then
+    flow = flow_of(place, sub(text, 9 + #begins, id_at - 2))
+  else
+    flow = flows.named(sub(text, 9, id_at - 2))
+  end
   if flow.head == nil then
-    flow.head = {score = tonumber(sub(text, 1, 16)) - MIDDLE, id = sub(text, id_at, -3)}
+    local score = struct.unpack('>d', text) - MIDDLE
+    flow.head = {score = score, id = sub(text, id_at, -3), member = text}
     flow.ranked = flow.head
   end
   return flow
@@ -204,6 +229,20 @@ local function save_rank(flow)
   flow.ranked = head
 end
 
+-- How many wait in each queue; several places may be in one.
+local function save_counts()
+  local keys, more = {}, {}
+  for _, place in ipairs(flows.counted) do
+    keys[place.queue] = life .. 'queues:' .. place.service
+    more[place.queue] = (more[place.queue] or 0) + place.more
+    place.more = nil
+  end
+  for queue, n in pairs(more) do
+    if n ~= 0 and call('HINCRBY', keys[queue], queue, n) <= 0 then call('HDEL', keys[queue], queue) end
+  end
+  flows.counted = {}
+end
+
 -- Write what has changed: lines, rankings, counts and accounts.
 function flows.save()
   for _, flow in ipairs(flows.touched) do
@@ -215,13 +254,7 @@ function flows.save()
     flow.is_touched = false
   end
   flows.touched = {}
-  for service, queues in pairs(flows.counts) do
-    local key = life .. 'queues:' .. service
-    for queue, n in pairs(queues) do
-      if n ~= 0 and call('HINCRBY', key, queue, n) <= 0 then call('HDEL', key, queue) end
-    end
-  end
-  flows.counts = {}
+  save_counts()
   accounts.save()
   later.run()
 end

@@ -50,7 +50,7 @@ function held.let_go(ended)
     if was and not over[each.token] then
       each.entry = read_entry(was.id, was.text)
       ids[#ids + 1], over[each.token] = was.id, true
-      accounts.want(accounts.book(each.entry.service, each.entry.rank), each.entry.user)
+      accounts.want(accounts.book(each.entry.spec.service, each.entry.spec.rank), each.entry.user)
     end
   end
   accounts.fetch()

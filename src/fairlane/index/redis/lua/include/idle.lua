@@ -93,11 +93,11 @@ end
 
 -- Who is woken for a job: a warm one first, else the longest idle.
 local function best_for(entry, lane)
-  local tier, longest, i = tiers().names[entry.rank + 1], nil, 1
+  local tier, longest, i = tiers().names[entry.spec.rank + 1], nil, 1
   local worker = idle.at(i)
   while worker do
     if covers(worker, lane) and (not worker.tiers or worker.tiers[tier]) then
-      if entry.model == '' or worker.model == entry.model then return i end
+      if entry.spec.model == '' or worker.model == entry.spec.model then return i end
       longest = longest or i
     end
     i = i + 1
@@ -112,8 +112,8 @@ function idle.wake_for(entries, now)
   for _, entry in ipairs(entries) do
     if not idle.at(1) then return end
     if entry.ready_at <= now then
-      lanes[entry.lane] = lanes[entry.lane] or read_lane(entry.lane)
-      local i = best_for(entry, lanes[entry.lane])
+      lanes[entry.spec.lane] = lanes[entry.spec.lane] or read_lane(entry.spec.lane)
+      local i = best_for(entry, lanes[entry.spec.lane])
       if i then idle.ring(i) end
     end
   end

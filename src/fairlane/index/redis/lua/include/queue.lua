@@ -4,9 +4,9 @@
 local queues = {}
 local KINDS = {[SKIP] = KIND_SKIP, [FRONT] = KIND_FRONT}
 
-local function candidate(queue, flow, at_level, kind)
+local function candidate(queue, flow, at_level, at_order, kind)
   return {
-    level = at_level, order = flows.order(flow), score = flow.head.score, since = flows.since(flow),
+    level = at_level, order = at_order, score = flow.head.score, since = flows.since(flow),
     flow = flow.name, rank = queue.rank, kind = kind, of = flow,
   }
 end
@@ -22,33 +22,30 @@ local function may_have_aged(queue, now)
   return queue.may_age
 end
 
--- {aged or nil, other or nil}
+-- The other one and the aged one, each a candidate or nil.
 function queues.candidates(queue, now)
   queue.fair = queue.fair or rankings.get(life .. 'fair:' .. queue.key, flows.order)
-  local flow = rankings.first(queue.fair)
-  if not flow then return {} end
+  local flow, at_order = rankings.first(queue.fair)
+  if not flow then return nil end
   local rank = queue.rank
-  if queue.band ~= TIER then return {other = candidate(queue, flow, 0, KINDS[queue.band])} end
-  local found = {other = candidate(queue, flow, rank, KIND_FRESH)}
+  if queue.band ~= TIER then return candidate(queue, flow, 0, at_order, KINDS[queue.band]) end
+  local fresh = candidate(queue, flow, rank, at_order, KIND_FRESH)
   local patience = tiers().patience[rank + 1]
-  if patience == 0 then return found end
+  if patience == 0 or queue.may_age == false then return fresh end
   if flow.place.fair then
-    if not may_have_aged(queue, now) then return found end
+    if not may_have_aged(queue, now) then return fresh end
     queue.aged = queue.aged or rankings.get(life .. 'aged:' .. queue.key, flows.since)
     flow = rankings.first(queue.aged)
   end
   local since = flows.since(flow)
   local reached = level(rank, now - since)
-  if reached < rank or now - since >= patience then
-    found.aged = candidate(queue, flow, reached, KIND_AGED)
-    found.aged.order = since
-  end
-  return found
+  if reached == rank and now - since < patience then return fresh end
+  return fresh, candidate(queue, flow, reached, since, KIND_AGED)
 end
 
 -- The first in fair order of those that need this model.
 function queues.warm(queue, model)
-  local flow = rankings.first(
+  local flow, at_order = rankings.first(
     rankings.get(life .. 'warm:' .. queue.key .. '|' .. model, flows.order))
-  return flow and candidate(queue, flow, queue.rank, KINDS[queue.band] or KIND_FRESH)
+  return flow and candidate(queue, flow, queue.rank, at_order, KINDS[queue.band] or KIND_FRESH)
 end

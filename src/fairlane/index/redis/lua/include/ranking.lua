@@ -9,7 +9,7 @@ function rankings.get(key, measure)
   local ranking = rankings.open[key]
   if not ranking then
     ranking = {key = key, measure = measure, items = {}, seen = 0, more = true, stale = {}}
-    ranking.look = FIRST_LOOK
+    ranking.look, ranking.at = FIRST_LOOK, 1
     rankings.open[key] = ranking
   end
   return ranking
@@ -21,9 +21,11 @@ local function comes_before(a, b)
   return before(a.flow.name, b.flow.name)
 end
 
-local function insert(items, item)
-  local low, high = 1, #items + 1
-  if high == 1 or not comes_before(item, items[high - 1]) then
+-- `at` is where the items begin that still count.
+local function insert(ranking, item)
+  local items, low = ranking.items, ranking.at
+  local high = #items + 1
+  if high == low or not comes_before(item, items[high - 1]) then
     items[high] = item
     return
   end
@@ -49,7 +51,8 @@ local function look_further(ranking)
     'ZRANGE', ranking.key, ranking.seen, ranking.seen + ranking.look - 1, 'WITHSCORES')
   local found = {}
   for i = 1, #rows, 2 do
-    local flow = flows.of_member(rows[i])
+    local flow = flows.of_member(rows[i], ranking.place)
+    ranking.place = flow.place
     found[#found + 1] = flow
     flows.want_account(flow)
   end
@@ -58,7 +61,7 @@ local function look_further(ranking)
   for i, flow in ipairs(found) do
     if flow.head and not flow.parked then
       local noted, present = tonumber(rows[2 * i]), ranking.measure(flow)
-      insert(ranking.items, {flow = flow, measure = present, score = flow.head.score})
+      insert(ranking, {flow = flow, measure = present, score = flow.head.score})
       if present ~= noted then
         ranking.stale[#ranking.stale + 1] = {flow, rows[2 * i - 1]}
       end
@@ -75,33 +78,30 @@ end
 local function is_sure(ranking, item)
   if not ranking.more or item.measure < ranking.last_measure then return true end
   if item.measure > ranking.last_measure then return false end
-  return not before(ranking.last_member, whole(item.score + MIDDLE) .. item.flow.name)
+  return not before(ranking.last_member, flows.member_begins(item.flow, item.score))
 end
 
--- The first flow, or nil.
+-- The first flow and its measure, or nil.
 function rankings.first(ranking)
-  local items = ranking.items
   while true do
-    local item = items[1]
+    local item = ranking.items[ranking.at]
     if not item then
       if not ranking.more then return nil end
       look_further(ranking)
     else
       local flow = item.flow
       local head = flow.head
-      if not head or flow.parked then
-        table.remove(items, 1)
+      local present = head and not flow.parked and ranking.measure(flow)
+      if not present then
+        ranking.at = ranking.at + 1
+      elseif present ~= item.measure or head.score ~= item.score then
+        ranking.at = ranking.at + 1
+        item.measure, item.score = present, head.score
+        insert(ranking, item)
+      elseif is_sure(ranking, item) then
+        return flow, present
       else
-        local present = ranking.measure(flow)
-        if present ~= item.measure or head.score ~= item.score then
-          table.remove(items, 1)
-          item.measure, item.score = present, head.score
-          insert(items, item)
-        elseif is_sure(ranking, item) then
-          return flow
-        else
-          look_further(ranking)
-        end
+        look_further(ranking)
       end
     end
   end

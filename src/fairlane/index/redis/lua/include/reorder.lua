@@ -30,7 +30,7 @@ local function reorder(old, new)
   for _, token in ipairs(call('HKEYS', life .. 'held')) do
     local was = held.all({token})[1]
     local entry = read_entry(was.id, was.text)
-    if entry.service == new.name then desk.resume(entry) end
+    if entry.spec.service == new.name then desk.resume(entry) end
   end
   table.sort(ids, function(a, b)
     if a[1] ~= b[1] then return a[1] < b[1] end

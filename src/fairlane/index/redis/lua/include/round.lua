@@ -6,14 +6,16 @@
 -- and looked at again only where a pick has touched them.
 local round = {}
 local HOLD_AFTER, HOLD_FOR = 4, 30000000
+local NO_SLOTS = {}
 
 local function admits(service, region, now)
   if service.paused then return false end
-  return not gates.any() or gates.admits(service.name, region, now)
+  return not round.is_gated or gates.admits(service.name, region, now)
 end
 
 function round.begin(worker, loaded, most, now)
   round.worker, round.loaded, round.now, round.views, round.all = worker, loaded, now, {}, {}
+  round.granted, round.is_gated = {}, gates.any() -- granted: id, text, slots in turn
   round.gone, round.number = later.list('HDEL', life .. 'jobs'), next_number(most) - most
   for _, name in ipairs(desk.all()) do
     local service = service_named(name)
@@ -23,7 +25,7 @@ function round.begin(worker, loaded, most, now)
         if serves(worker, queue) then served[#served + 1] = queue end
       end
       if #served > 0 then
-        local view = {service = service, queues = served, pools = {}, candidates = {}}
+        local view = {service = service, queues = served, pools = {}, others = {}, aged = {}}
         view.credits = order.credits(name)
         view.had = view.credits
         for _, pool_name in ipairs(pool_names(service, worker.region)) do
@@ -40,26 +42,30 @@ function round.begin(worker, loaded, most, now)
 end
 
 local function has_room(view, reserved)
-  for _, pool in ipairs(view.pools) do
-    local kept = hold.covers(reserved, pool.name) and 1 or 0
-    if pool.limit - pool.held <= kept then return false end
+  local used = view.pools
+  for i = 1, #used do
+    local kept = reserved and hold.covers(reserved, used[i].name) and 1 or 0
+    if used[i].limit - used[i].held <= kept then return false end
   end
   return true
 end
 
+local function put_up(found, candidate)
+  local known = found[candidate.kind]
+  if not known or order.less(candidate, known) then found[candidate.kind] = candidate end
+end
+
+-- The best candidate of each kind.
 local function heads_of(view)
   if view.heads then return view.heads end
-  local found = {}
-  for i, queue in ipairs(view.queues) do
-    local two = view.candidates[i]
-    if not two then
-      two = queues.candidates(queue, round.now)
-      view.candidates[i] = two
+  local found, others, aged, served = {}, view.others, view.aged, view.queues
+  for i = 1, #served do
+    if others[i] == nil then
+      local one, two = queues.candidates(served[i], round.now)
+      others[i], aged[i] = one or false, two or false
     end
-    for _, each in pairs(two) do
-      local known = found[each.kind]
-      if not known or order.less(each, known) then found[each.kind] = each end
-    end
+    if others[i] then put_up(found, others[i]) end
+    if aged[i] then put_up(found, aged[i]) end
   end
   view.heads = found
   return found
@@ -132,12 +138,12 @@ local function with_affinity(best)
   local model, service, up = round.loaded.model, best.view.service, best.candidate
   if model == '' or up.kind == KIND_SKIP or not service.keeps_models then return best end
   local entry = head_entry(up.of)
-  if entry.model == model then return best end
+  if entry.spec.model == model then return best end
   local warm = best_warm(model)
   if not warm then return best end
   local pick = {
-    rank = entry.rank, patience = tiers().patience[entry.rank + 1], age = round.now - up.since,
-    load = load_time(service.name, entry.model), service_time = entry.cost,
+    rank = entry.spec.rank, patience = tiers().patience[entry.spec.rank + 1], age = round.now - up.since,
+    load = load_time(service.name, entry.spec.model), service_time = entry.cost,
     single_slot = service.limit == 1,
   }
   if stays(service, round.loaded, pick, warm.candidate.rank, round.now) then return warm end
@@ -148,10 +154,11 @@ end
 -- A user's counter and clock are shared by all lanes of a service and tier.
 local function touched(view, queue_key, rank)
   view.heads = nil
-  for i, each in ipairs(view.queues) do
-    if each.key == queue_key or each.rank == rank then view.candidates[i] = false end
+  local served = view.queues
+  for i = 1, #served do
+    if served[i].rank == rank or served[i].key == queue_key then view.others[i] = nil end
   end
-  if gates.any() and not admits(view.service, round.worker.region, round.now) then
+  if round.is_gated and not admits(view.service, round.worker.region, round.now) then
     for i, each in ipairs(round.views) do
       if each == view then table.remove(round.views, i) break end
     end
@@ -167,7 +174,9 @@ local function loaded_after(loaded, model, now)
 end
 
 local function take_slots(view, flow, token)
-  local slots, cap = {}, flow.place.cap
+  local cap = flow.place.cap
+  if cap == 0 and #view.pools == 0 then return NO_SLOTS end
+  local slots = {}
   for _, pool in ipairs(view.pools) do slots[#slots + 1] = pools.take(pool, token, round.now) end
   if cap > 0 then
     slots[#slots + 1] = pools.take(pools.of_user(flow.user, cap), token, round.now)
@@ -188,24 +197,28 @@ local function grant(best, flow, token)
   desk.start(flow, entry, best.candidate.kind == KIND_FRESH, now)
   round.number = round.number + 1
   held.file(token, entry, packed, now, round.number, now)
-  if gates.any() then gates.let_through(view.service.name, round.worker.region, token) end
+  if round.is_gated then gates.let_through(view.service.name, round.worker.region, token) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then hold.set(false) end
-  round.loaded = loaded_after(round.loaded, entry.model, now)
-  touched(view, flow.place.queue, entry.rank)
-  return {entry.id, entry.text, slots}
+  round.loaded = loaded_after(round.loaded, entry.spec.model, now)
+  touched(view, flow.place.queue, entry.spec.rank)
+  local granted = round.granted
+  granted[#granted + 1], granted[#granted + 2], granted[#granted + 3] = entry.id, entry.text, slots
 end
 
--- Hand out the best job there is now, under this token.
+-- Hand out the best job there is now, under this token. Whether there was one.
 function round.next(token)
   while true do
     local best = best_choice()
-    if not best then return nil end
+    if not best then return false end
     best = with_affinity(best)
     local flow = best.candidate.of
     local cap = flow.place.cap
     local own = cap > 0 and pools.of_user(flow.user, cap)
-    if not own or own.limit - own.held > 0 then return grant(best, flow, token) end
+    if not own or own.limit - own.held > 0 then
+      grant(best, flow, token)
+      return true
+    end
     local reserved = hold.get()
     if reserved and reserved.job == flow.head.id then hold.set(false) end
     flows.park(flow)

@@ -39,12 +39,12 @@ end
 -- Jobs that go before this one if nothing new comes.
 function standing.jobs_before(entry, own, reached, own_before)
   local found = own_before
-  local counts = pairs_of(call('HGETALL', life .. 'queues:' .. entry.service))
-  for _, queue in ipairs(desk.queues(entry.service)) do
+  local counts = pairs_of(call('HGETALL', life .. 'queues:' .. entry.spec.service))
+  for _, queue in ipairs(desk.queues(entry.spec.service)) do
     local tier = queue.band == TIER
-    if queue.band < entry.band or (tier and queue.rank < reached) then
+    if queue.band < entry.spec.band or (tier and queue.rank < reached) then
       found = found + tonumber(counts[queue.key])
-    elseif queue.band == entry.band and (not tier or queue.rank == entry.rank) then
+    elseif queue.band == entry.spec.band and (not tier or queue.rank == entry.spec.rank) then
       found = found + same_tier(queue, entry, own, own_before)
     end
   end
@@ -53,7 +53,7 @@ end
 
 -- What is left of the jobs that hold all slots: half of each, as far as anybody knows.
 function standing.running(entry)
-  local pool = pools.get('svc:' .. entry.service)
+  local pool = pools.get('svc:' .. entry.spec.service)
   if not pool or pool.limit - pool.held > 0 then return 0 end
   return floor_div(pool.limit * entry.cost, 2)
 end
@@ -82,7 +82,7 @@ local function full_pools(service, lane)
 end
 
 function standing.reasons(entry, flow)
-  local found, service = {}, service_named(entry.service)
+  local found, service = {}, service_named(entry.spec.service)
   if service.paused then found[1] = 'paused' end
   local keys = {service.name}
   for _, each in ipairs(service.regions) do keys[#keys + 1] = service.name .. '@' .. each[1] end
@@ -92,12 +92,12 @@ function standing.reasons(entry, flow)
       found[#found + 1] = 'closed:' .. key .. ':' .. whole(gate.closed_until)
     end
   end
-  for _, name in ipairs(full_pools(service, read_lane(entry.lane))) do
+  for _, name in ipairs(full_pools(service, read_lane(entry.spec.lane))) do
     local pool = pools.get(name)
     local kind = is_rate_pool(name) and 'rate' or 'busy'
     found[#found + 1] = kind .. ':' .. name .. ':' .. whole(pool.held) .. '/' .. whole(pool.limit)
   end
-  if flows.is_parked(flow) then found[#found + 1] = 'user_running:' .. whole(entry.cap) end
+  if flows.is_parked(flow) then found[#found + 1] = 'user_running:' .. whole(entry.spec.cap) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then found[#found + 1] = 'reserving' end
   return found

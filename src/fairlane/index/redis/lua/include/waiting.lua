@@ -18,7 +18,7 @@ function waiting.known_revs(ids)
 end
 
 function waiting.count_delayed(entry, by)
-  local key, field = life .. 'delayed', entry.lane .. '|' .. entry.rank
+  local key, field = life .. 'delayed', entry.spec.lane .. '|' .. entry.spec.rank
   if call('HINCRBY', key, field, by) <= 0 then call('HDEL', key, field) end
 end
 
@@ -31,7 +31,7 @@ end
 function waiting.line_up(entries, now)
   local ready = {}
   for _, entry in ipairs(entries) do
-    desk.ensure(entry.service)
+    desk.ensure(entry.spec.service)
     if entry.ready_at > now then delay(entry) else ready[#ready + 1] = entry end
   end
   desk.enter(ready)
@@ -49,7 +49,7 @@ end
 
 function waiting.add(entries, now)
   if state.loading then
-    for _, entry in ipairs(entries) do desk.ensure(entry.service) end
+    for _, entry in ipairs(entries) do desk.ensure(entry.spec.service) end
     waiting.load(entries)
     return
   end
@@ -84,7 +84,7 @@ function waiting.move_due(now)
     if text then
       local entry = read_entry(due[i], text)
       waiting.count_delayed(entry, -1)
-      desk.ensure(entry.service)
+      desk.ensure(entry.spec.service)
       entries[#entries + 1] = entry
     end
   end

@@ -1,4 +1,4 @@
-"""Real PostgreSQL and Redis servers for tests, private to the test run.
+"""Real PostgreSQL and Redis servers for tests, benchmarks and demos, private to one process.
 
 The program comes from a wheel in the environment, or else is one found on the machine.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from tests.server_process import Server, ServerFailed, ask, send
+from fairlane.servers.process import Server, ServerFailed, ask, send
 
 NOBODY = "65534"
 AS_NOBODY = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}")
@@ -27,7 +27,7 @@ AS_NOBODY = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}
 
 class Databases:
     """A PostgreSQL that hands out empty databases. By itself: a server that someone else runs,
-    and that no test may kill."""
+    and that nobody here may kill."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -35,7 +35,7 @@ class Databases:
 
     async def new_database(self) -> str:
         """The URL of a fresh, empty database."""
-        name = f"fairlane_test_{secrets.token_hex(6)}"
+        name = f"fairlane_{secrets.token_hex(6)}"
         await self._execute(f"CREATE DATABASE {name} TEMPLATE template0")
         self._names.append(name)
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
@@ -120,15 +120,17 @@ class Postgres(Server, Databases):
                 pwd.getpwuid(os.geteuid())
                 return (), ""
         if shutil.which("unshare"):
-            tried = subprocess.run([*AS_NOBODY, "true"], check=False, capture_output=True)
+            tried = subprocess.run(  # noqa: S603 - a fixed command
+                [*AS_NOBODY, "true"], check=False, capture_output=True
+            )
             if tried.returncode == 0:
                 return AS_NOBODY, ""
         return (), NOBODY if root else ""
 
 
 class Keys:
-    """A Redis to keep keys in. By itself: a server that someone else runs, and that no test may
-    kill or flush."""
+    """A Redis to keep keys in. By itself: a server that someone else runs, and that nobody
+    here may kill or flush."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -1,4 +1,4 @@
-"""A server process for tests: private, ready when started, and gone with the test run."""
+"""A server process of our own: private, ready when started, and gone when we are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if user:
 if prctl := getattr(ctypes.CDLL(None), "prctl", None):
     prctl(1, int(number), 0, 0, 0)
     if os.getppid() != int(parent):
-        sys.exit("the test run is gone")
+        sys.exit("the one who started it is gone")
 os.execv(command[0], command)
 """
 
@@ -41,7 +41,7 @@ class Server(ABC):
     """One server process on 127.0.0.1, with a port and a temporary folder of its own.
 
     A context manager that starts and stops it. The port stays the same through restarts. However
-    the test run ends, the kernel ends the server when the thread that started it is gone: so
+    we end, the kernel ends the server when the thread that started it is gone: so
     start it in the main thread.
     """
 
@@ -77,7 +77,8 @@ class Server(ABC):
 
     def start(self, *, within: float = 30) -> None:
         """Returns when the server answers."""
-        assert not self.pids, "it is up"
+        if self.pids:
+            raise ServerFailed("it is up")
         self._prepare()
         self._process = self._launch(self._command())
         deadline = time.monotonic() + within
@@ -121,14 +122,14 @@ class Server(ABC):
         before, user = self._disguise()
         number, parent = str(int(self._at_our_death)), str(os.getpid())
         with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(
+            return subprocess.Popen(  # noqa: S603 - our own servers
                 [*before, sys.executable, "-ISc", TIED, number, parent, user, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
                 env=_environment(),
-                start_new_session=True,  # Ctrl-C is for the test run, not for its servers
+                start_new_session=True,  # Ctrl-C is for us, not for our servers
             )
 
     def _failed(self, what: str) -> ServerFailed:

@@ -1,4 +1,4 @@
-"""Measuring the embedded engine. Every figure is taken from a real file with durable commits."""
+"""Measuring an engine. Every figure is taken from real stores with durable commits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from fairlane.clock import SystemClock
 from fairlane.compose import embedded
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done
-from fairlane.index.index import Freed
+from fairlane.index.index import Freed, Index
 from fairlane.index.memory import MemoryIndex
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry
@@ -55,12 +55,16 @@ def catalog(limit: int = 0) -> Catalog:
     return Catalog(tasks().tiers, [Service("noop", limit=limit)])
 
 
-def job(i: int) -> NewJob:
-    return NewJob("noop", PAYLOAD, user=f"user-{i % USERS}", tier=NAMES[i % len(NAMES)])
+def job(i: int, tier: str | None = None) -> NewJob:
+    return NewJob("noop", PAYLOAD, user=f"user-{i % USERS}", tier=tier or NAMES[i % len(NAMES)])
+
+
+Queue = Callable[[int], AbstractAsyncContextManager[Engine]]
+"""Opens an empty queue whose service has this limit; 0 = none."""
 
 
 @asynccontextmanager
-async def queue(limit: int = 0) -> AsyncIterator[Engine]:
+async def embedded_queue(limit: int) -> AsyncIterator[Engine]:
     with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
         async with await embedded(catalog(limit), Path(folder) / "ledger.db") as engine:
             gc.collect()
@@ -71,9 +75,9 @@ def repeat(runs: int, measure: Callable[[], Coroutine[Any, Any, float]]) -> list
     return [uvloop.run(measure()) for _ in range(runs)]
 
 
-async def batch_submits(jobs: int, n: int) -> float:
+async def batch_submits(queue: Queue, jobs: int, n: int) -> float:
     """Jobs a second, n jobs a call, each answered after its durable commit."""
-    async with queue() as engine:
+    async with queue(0) as engine:
         batches = iter([[job(i) for i in range(b, min(b + n, jobs))] for b in range(0, jobs, n)])
 
         async def caller() -> None:
@@ -83,9 +87,9 @@ async def batch_submits(jobs: int, n: int) -> float:
         return jobs / await _timed(*(caller() for _ in range(CALLERS)))
 
 
-async def single_submits(jobs: int, callers: int) -> float:
+async def single_submits(queue: Queue, jobs: int, callers: int) -> float:
     """Jobs a second, one job a call, each answered after its durable commit."""
-    async with queue() as engine:
+    async with queue(0) as engine:
         numbers = iter(range(jobs))
 
         async def caller() -> None:
@@ -95,11 +99,16 @@ async def single_submits(jobs: int, callers: int) -> float:
         return jobs / await _timed(*(caller() for _ in range(callers)))
 
 
-async def drained(jobs: int, n: int, limit: int) -> float:
+async def fill(engine: Engine, jobs: int, tier: str | None = None) -> None:
+    for start in range(0, jobs, 1000):
+        batch = [job(i, tier) for i in range(start, min(start + 1000, jobs))]
+        await engine.submit_many(batch)
+
+
+async def drained(queue: Queue, jobs: int, n: int, limit: int) -> float:
     """Jobs a second from queued to completed, claimed and settled n at a time."""
     async with queue(limit) as engine:
-        for start in range(0, jobs, 1000):
-            await engine.submit_many([job(i) for i in range(start, min(start + 1000, jobs))])
+        await fill(engine, jobs)
         left = jobs
 
         async def lane(number: int) -> None:
@@ -118,9 +127,9 @@ async def drained(jobs: int, n: int, limit: int) -> float:
         return jobs / took
 
 
-async def latencies(jobs: int) -> tuple[float, float]:
+async def latencies(queue: Queue, jobs: int) -> tuple[float, float]:
     """Milliseconds from the call of submit to the start of an idle worker: p50 and p99."""
-    async with queue() as engine:
+    async with queue(0) as engine:
         waits: list[float] = []
         worker = Worker("worker")
         started = asyncio.Event()
@@ -145,18 +154,20 @@ async def latencies(jobs: int) -> tuple[float, float]:
         return ranked[len(ranked) // 2], ranked[len(ranked) * 99 // 100]
 
 
-async def claim_cost(waiting: int, n: int, rounds: int) -> float:
+async def memory_claim_cost(waiting: int, n: int, rounds: int) -> float:
+    return await claim_cost(MemoryIndex(catalog(), SystemClock()), waiting, n, rounds)
+
+
+async def claim_cost(index: Index, waiting: int, n: int, rounds: int) -> float:
     """Microseconds a job that the index needs to choose n, with so many waiting."""
-    index = MemoryIndex(catalog(), SystemClock())
     await index.begin("bench")
     await index.open("bench", 0)
-    await index.put(
-        [
-            Entry(f"{i:032x}", 1, "noop||", Band.TIER, i % 3, i, i, f"u:{i % USERS}", "", 10**6)
-            for i in range(waiting)
-        ],
-        waiting,
-    )
+    entries = [
+        Entry(f"{i:032x}", 1, "noop||", Band.TIER, i % 3, i, i, f"u:{i % USERS}", "", 10**6)
+        for i in range(waiting)
+    ]
+    for start in range(0, waiting, 10_000):
+        await index.put(entries[start : start + 10_000], waiting)
     gc.collect()
     worker, taken, spent = Worker("worker"), 0, 0.0
     for _ in range(rounds):

@@ -1,0 +1,1 @@
+"""Measuring Fairlane: what it does a second, and how long one waits."""

@@ -1,0 +1,56 @@
+"""pgqueuer doing the same work, if it is installed: the same payload, the same body of a job."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import asyncpg
+import orjson
+import uvloop
+
+from fairlane.bench.measure import PAYLOAD
+from fairlane.bench.worker import MARK
+
+BATCH = 1_000
+
+
+async def fill(database: str, jobs: int, n: int = BATCH) -> float:
+    """Seconds that it takes to submit them, n at a time, over one connection."""
+    from pgqueuer.db import AsyncpgDriver
+    from pgqueuer.queries import Queries
+
+    connection = await asyncpg.connect(database)
+    try:
+        queries = Queries(AsyncpgDriver(connection))
+        await queries.install()
+        body = orjson.dumps(PAYLOAD)
+        begin = time.perf_counter()
+        for start in range(0, jobs, n):
+            size = min(n, jobs - start)
+            await queries.enqueue(["noop"] * size, [body] * size, [0] * size)
+        return time.perf_counter() - begin
+    finally:
+        await connection.close()
+
+
+async def main(hits: str, database: str, batch: str) -> None:
+    from pgqueuer import PgQueuer
+    from pgqueuer.db import AsyncpgDriver
+
+    file = os.open(hits, os.O_WRONLY | os.O_APPEND)
+    connection = await asyncpg.connect(database)
+    queue = PgQueuer(AsyncpgDriver(connection))
+
+    async def noop(job: Any) -> None:
+        len(orjson.loads(job.payload)["text"])
+        os.write(file, MARK)
+
+    queue.entrypoint("noop")(noop)
+    await queue.qm.run(batch_size=int(batch))
+
+
+if __name__ == "__main__":
+    uvloop.run(main(*sys.argv[1:]))

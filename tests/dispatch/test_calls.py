@@ -71,6 +71,7 @@ async def test_an_answer_that_no_retry_can_help_fails_the_job(
         assert len(at.service.calls) == 1
 
 
+@only_http
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 async def test_a_service_that_is_away_or_full_is_asked_again(tmp_path: Path, status: int) -> None:
     async with scene(tmp_path) as at:
@@ -116,6 +117,7 @@ async def test_a_job_that_fails_for_good_after_its_attempts_is_dead(tmp_path: Pa
         assert ended.error.code is Code.MAX_ATTEMPTS
 
 
+@only_http
 async def test_the_service_says_when_to_come_back(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         at.service.switches.status = 503
@@ -162,6 +164,7 @@ async def test_an_answer_that_cannot_be_understood_fails_the_job(
         assert said in job.error.message
 
 
+@only_http
 async def test_an_answer_that_is_too_long_is_not_kept(tmp_path: Path) -> None:
     service = SimulatedService("work", limit=1)
     async with scene(tmp_path, service, endpoint=Endpoint("", max_response=1000)) as at:
@@ -234,6 +237,7 @@ def test_an_address_that_cannot_be_called_is_refused_at_the_start(url: str) -> N
         checked("work", Endpoint(url))
 
 
+@only_http
 async def test_no_connection_is_a_service_that_is_away(tmp_path: Path) -> None:
     """The slot is free at once: nothing can be running where nobody answered."""
     async with SimulatedService("work").serving() as gone:

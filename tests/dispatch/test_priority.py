@@ -17,6 +17,9 @@ from fairlane.model.job import NewJob
 from fairlane.priority import PriorityService
 from tests.world import World, catalog
 
+only_http = pytest.mark.embedded
+"""What the stores are makes no difference here."""
+
 
 @asynccontextmanager
 async def asking(
@@ -46,6 +49,7 @@ async def test_a_job_gets_the_tier_that_its_user_has_there(tmp_path: Path) -> No
         assert source.asked[-1] == "o'neil/../ada"
 
 
+@only_http
 async def test_a_tier_in_the_request_is_not_asked_for(tmp_path: Path) -> None:
     async with asking(tmp_path) as (world, source, _):
         job = await world.submit(user="ada", tier="low")
@@ -53,6 +57,7 @@ async def test_a_tier_in_the_request_is_not_asked_for(tmp_path: Path) -> None:
         assert not source.asked
 
 
+@only_http
 async def test_an_answer_is_good_for_a_minute(tmp_path: Path) -> None:
     async with asking(tmp_path) as (world, source, _):
         await tier_of(world, "ada")
@@ -85,6 +90,7 @@ async def test_during_an_outage_everybody_keeps_their_tier_also_after_a_restart(
             assert await tier_of(world, "ada") == "medium"
 
 
+@only_http
 async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_its_limit(
     tmp_path: Path,
 ) -> None:
@@ -100,6 +106,7 @@ async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_its_l
         assert await tier_of(world, "f") == "high"
 
 
+@only_http
 async def test_a_tier_that_is_not_configured_changes_nothing(tmp_path: Path) -> None:
     async with asking(tmp_path) as (world, source, _):
         await tier_of(world, "ada")
@@ -109,6 +116,7 @@ async def test_a_tier_that_is_not_configured_changes_nothing(tmp_path: Path) -> 
             assert await tier_of(world, "ada") == "high"
 
 
+@only_http
 async def test_many_who_want_to_know_the_same_share_one_request(tmp_path: Path) -> None:
     async with asking(tmp_path) as (world, source, _):
         source.gate.clear()
@@ -124,6 +132,7 @@ async def test_many_who_want_to_know_the_same_share_one_request(tmp_path: Path) 
         assert source.asked == ["ada"]
 
 
+@only_http
 async def test_a_batch_asks_for_all_of_its_users_at_once(tmp_path: Path) -> None:
     async with asking(tmp_path) as (world, source, _):
         source.gate.clear()
@@ -147,6 +156,7 @@ async def test_an_idempotency_key_holds_though_the_tier_has_changed(tmp_path: Pa
         assert again.job == first.job
 
 
+@only_http
 async def test_names_that_no_address_can_carry_are_not_asked_for(tmp_path: Path) -> None:
     async with asking(tmp_path) as (world, source, _):
         assert await tier_of(world, "..") == "medium"
@@ -174,6 +184,7 @@ async def test_only_so_many_answers_are_kept_in_memory_and_the_rest_in_the_ledge
         assert await tier_of(world, "u0") == "high"
 
 
+@only_http
 async def test_its_settings_are_checked_at_the_start(tmp_path: Path) -> None:
     async with World(catalog(), tmp_path / "db") as world:
         with pytest.raises(SetupError):

@@ -240,6 +240,7 @@ async def test_a_receiver_that_wants_no_more_gets_no_more(tmp_path: Path) -> Non
         assert await at.send() == 1
 
 
+@pytest.mark.embedded
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 400, 404, 500])
 async def test_only_a_2xx_is_a_delivery_and_redirects_are_not_followed(
     tmp_path: Path, status: int
@@ -253,6 +254,7 @@ async def test_only_a_2xx_is_a_delivery_and_redirects_are_not_followed(
         assert await at.outcomes() == [None]
 
 
+@pytest.mark.embedded
 async def test_nobody_connects_to_an_address_that_is_not_public(tmp_path: Path) -> None:
     """The name was public when the job was submitted; it is checked again at every delivery."""
     answers = [["93.184.215.14"], ["127.0.0.1"]]
@@ -270,6 +272,7 @@ async def test_nobody_connects_to_an_address_that_is_not_public(tmp_path: Path) 
         assert not at.receiver.heard
 
 
+@pytest.mark.embedded
 async def test_the_connection_goes_to_the_address_that_was_checked(tmp_path: Path) -> None:
     """The name is resolved once: a second answer, whatever it is, is never asked for."""
     asked: list[str] = []
@@ -288,6 +291,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked(tmp_path: Pat
         assert heard.headers["Host"] == f"hooks.example.com:{port}"
 
 
+@pytest.mark.embedded
 async def test_a_sender_looks_by_itself(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         await at.end(await at.world.submit(callback=at.receiver.url))

@@ -102,16 +102,15 @@ class Dispatcher:
         for desk in self._desks:
             desk.worker = replace(desk.worker, state=WorkerState.DRAINING)
             desk.ended.set()
-            await self._tell(self._engine.drain(desk.worker))
+        await asyncio.gather(*(_told(self._engine.drain(each)) for each in self._workers()))
         await _ended(self._claiming, LAST_WORDS)
         calls = {task for desk in self._desks for task in desk.running}
         await self._finish(calls, seconds(self._grace if grace is None else grace))
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        for desk in self._desks:
-            desk.worker = replace(desk.worker, state=WorkerState.DEAD)
-            await self._tell(self._engine.register(desk.worker))
+        dead = [replace(worker, state=WorkerState.DEAD) for worker in self._workers()]
+        await asyncio.gather(*(_told(self._engine.register(each)) for each in dead))
         await self._session.close()
 
     # --- claiming ----------------------------------------------------------------------------
@@ -206,6 +205,9 @@ class Dispatcher:
                     raise
                 message = f"{report.lease.service}: its answer cannot be stored: {error}"
                 report = Failed(report.lease, Fault.SERVICE_ERROR, message)
+            except SetupError:  # the engine has been stopped: its lease will end by itself
+                log.exception("%s is not settled", report.lease.job)
+                return
             except Exception as error:  # noqa: BLE001 - a store is away: it will be back
                 log.warning("%s is not settled, trying again: %r", report.lease.job, error)
                 await asyncio.sleep(PAUSE)
@@ -232,11 +234,12 @@ class Dispatcher:
             task.cancel()
         await _ended(calls, LAST_WORDS)
 
-    async def _tell(self, saying: Coroutine[Any, Any, object]) -> None:
-        """A dispatcher that ends does not wait for stores that are away."""
-        with suppress(Exception):
-            async with asyncio.timeout(LAST_WORDS):
-                await saying
+
+async def _told(saying: Coroutine[Any, Any, object]) -> None:
+    """A dispatcher that ends does not wait for stores that are away."""
+    with suppress(Exception):
+        async with asyncio.timeout(LAST_WORDS):
+            await saying
 
 
 async def _ended(tasks: list[asyncio.Task[None]] | set[asyncio.Task[None]], within: float) -> None:

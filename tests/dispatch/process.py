@@ -20,7 +20,7 @@ from fairlane.model.endpoint import Endpoint
 from fairlane.model.service import Executor, Fairness, Overrun, Service
 from fairlane.model.tier import Tier, Tiers
 
-TIMEOUT = 4.0
+TIMEOUT = 5.0
 LIMITS = {"one": 1, "four": 4, "loose": 1}
 
 

@@ -120,14 +120,16 @@ class Life:
     # --- handing out -------------------------------------------------------------------------
     async def claim(self) -> None:
         worker = self.dice.choice(self.fuzz.workers)
-        n = self.dice.choice([1, 1, 2, 5])
         loaded = self.fuzz.loaded[worker.id]
-        picks = await self.pair.claim(worker, loaded, n, self.now, self.epoch)
+        picks = await self.pair.claim(worker, loaded, self.how_many(), self.now, self.epoch)
         for each in picks.proposals:
             self.fuzz.loaded[worker.id] = self.fuzz.loaded[worker.id].after(
                 each.entry.model, self.now
             )
         self.claimed += len(picks.proposals)
+
+    def how_many(self) -> int:
+        return self.dice.choice([1, 1, 2, 5])
 
     async def end(self) -> None:
         held = [*self.pair.memory.held.values()]
@@ -247,11 +249,42 @@ class Life:
         await pair.do("open", self.epoch, self.now)
 
 
+class Crowd(Life):
+    """Many users and large claims: more than anybody looks at in one go."""
+
+    async def arrive(self) -> None:
+        users = 6 if self.dice.random() < 0.3 else 90
+        entries = [self.one_of(users) for _ in range(self.dice.choice([1, 20, 60]))]
+        await self.pair.do("put", entries, self.now)
+
+    def one_of(self, users: int) -> Entry:
+        entry = self.entry()
+        kept = entry.cap or self.dice.random() < 0.1
+        user = entry.user if kept else f"user-{self.dice.randrange(users)}"
+        return entry._replace(user=user, lane="a||" if self.dice.random() < 0.5 else entry.lane)
+
+    def how_many(self) -> int:
+        return self.dice.choice([1, 7, 30, 70])
+
+    async def end(self) -> None:
+        held = [*self.pair.memory.held.values()]
+        ended = self.dice.sample(held, len(held) * self.dice.choice([1, 2, 3]) // 3)
+        costs = [each.entry.cost * self.dice.choice([0, 1, 2, 5]) // 2 for each in ended]
+        freed = [Freed(each.token, cost) for each, cost in zip(ended, costs, strict=True)]
+        await self.pair.do("free", freed, self.now)
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_both_hand_out_the_same_jobs(seed: int, redis_url: str) -> None:
     await Life(seed, redis_url).live(STEPS)
 
 
+@pytest.mark.parametrize("seed", range(2000, 2000 + SEEDS // 3))
+async def test_both_hand_out_the_same_jobs_to_a_crowd(seed: int, redis_url: str) -> None:
+    await Crowd(seed, redis_url).live(STEPS // 4)
+
+
 async def test_the_lives_hand_out_enough_to_mean_something(redis_url: str) -> None:
     claims = [await Life(seed, redis_url).live(150) for seed in range(1000, 1003)]
     assert sum(claims) > 60
+    assert await Crowd(1001, redis_url).live(75) > 150

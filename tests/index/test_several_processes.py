@@ -19,6 +19,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.service import Service
 from fairlane.model.worker import Worker
 from tests.index.server import running_server
+from tests.index.test_same_order import Life
 from tests.unit.driver import COLD, SECOND, TIERS, WORKER, job, plain
 
 CLOCK = SystemClock()
@@ -220,12 +221,21 @@ async def test_a_server_that_is_away_is_not_ready_and_then_it_is(tmp_path: Path)
         await index.__aexit__()
 
 
-async def test_a_user_limited_to_the_prefix_is_enough(tmp_path: Path) -> None:
-    rules = ["on", "nopass", "~{fairlane}:*", "resetchannels", "+@all", "-@admin", "-@dangerous"]
+def permissions() -> list[str]:
+    """What the documentation allows the index to do."""
+    page = (Path(__file__).parents[2] / "docs/decisions/0006-redis.md").read_text("utf-8")
+    words = page.partition("ACL SETUSER fairlane ")[2].partition("```")[0].split()
+    return [word for word in words if not word.startswith(">")]
+
+
+async def limit_the_user(url: str, *rules: str) -> None:
+    async with Redis.from_url(url) as server:
+        await server.execute_command("ACL", "SETUSER", "default", "reset", "nopass", *rules)  # type: ignore[no-untyped-call]
+
+
+async def test_a_user_with_the_permissions_of_the_documentation_is_enough(tmp_path: Path) -> None:
     with running_server(tmp_path) as url:
-        async with Redis.from_url(url) as server:
-            command = ["ACL", "SETUSER", "default", "reset", *rules, "+info"]
-            await server.execute_command(*command)  # type: ignore[no-untyped-call]
+        await limit_the_user(url, *permissions())
         async with RedisIndex(catalog(), CLOCK, url) as index:
             await index.begin("e")
             assert await index.open("e", NOW)
@@ -237,6 +247,14 @@ async def test_a_user_limited_to_the_prefix_is_enough(tmp_path: Path) -> None:
         async with Redis.from_url(url) as server:
             with pytest.raises(NoPermissionError):
                 await server.get("something else")
+
+
+async def test_random_lives_need_no_further_permission(tmp_path: Path) -> None:
+    keys = "~{fairlane}:*"
+    with running_server(tmp_path) as url:
+        rules = [word if word != keys else "~{fuzz7}:*" for word in permissions()]
+        await limit_the_user(url, *rules)
+        await Life(7, url).live(300)
 
 
 # --- names ---------------------------------------------------------------------------------------

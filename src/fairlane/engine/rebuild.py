@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from fairlane.engine import live
 from fairlane.engine.core import Core, publish
-from fairlane.errors import UnknownName
+from fairlane.errors import NotReady, UnknownName
 from fairlane.ids import token
 from fairlane.index.index import Held
 from fairlane.ledger.shapes import Stamp, Turn
@@ -57,13 +57,18 @@ async def join(core: Core) -> None:
 
 
 async def rebuild(core: Core) -> None:
-    """A new life, whatever the index says of itself."""
+    """A new life, whatever the index says of itself. One that is away is waited for a while."""
+    until = asyncio.get_running_loop().time() + RIGHT
     async with core.rebuilding:
         core.ready.clear()
         while True:
-            stamp, turn = await core.ledger.turn()
-            if _may_rebuild(core, stamp, turn) and await _rebuild(core, turn.number):
-                return
+            try:
+                stamp, turn = await core.ledger.turn()
+                if _may_rebuild(core, stamp, turn) and await _rebuild(core, turn.number):
+                    return
+            except NotReady:
+                if asyncio.get_running_loop().time() > until:
+                    raise
             await asyncio.sleep(PAUSE)
 
 

@@ -296,3 +296,4 @@ class Counts(NamedTuple):
     wrong_balances: int
     event_gaps: int
     stuck_parents: int
+    unlisted: int

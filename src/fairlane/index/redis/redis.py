@@ -14,6 +14,7 @@ from fairlane.index.redis import texts, views
 from fairlane.index.redis.bells import Bells
 from fairlane.index.redis.server import Server
 from fairlane.index.redis.texts import flat, json, plain
+from fairlane.index.redis.together import Together
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
 from fairlane.model.lease import Slot
@@ -42,6 +43,9 @@ class RedisIndex:
         self._server = Server(url, prefix)
         self._bells = Bells(self._server)
         self._run = self._server.run
+        self._put = Together(lambda now, words: self._run("put", now, *words))
+        self._free = Together(lambda _, words: self._run("free", *words))
+        self._answered = Together(lambda _, words: self._run("answered", *words))
 
     async def check(self) -> None:
         """Refuse a server that would not keep what it is told."""
@@ -62,7 +66,7 @@ class RedisIndex:
     async def put(self, entries: Sequence[Entry], now: int) -> None:
         if entries:
             self._check(entries)
-            await self._run("put", now, *flat(entries))
+            await self._put.call(now, flat(entries))
 
     async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
         if jobs:
@@ -100,9 +104,9 @@ class RedisIndex:
         if tokens:
             await self._run("drop", *tokens)
 
-    async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - a clockless verb
+    async def free(self, freed: Sequence[Freed], now: int) -> None:
         if freed:
-            await self._run("free", *texts.freed(freed))
+            await self._free.call(now, texts.freed(freed))
 
     async def unverified(self, before: int, limit: int) -> list[Held]:
         return [texts.held(row) for row in await self._run("unverified", before, limit)]
@@ -133,7 +137,7 @@ class RedisIndex:
 
     async def answered(self, calls: Sequence[Call]) -> None:
         if calls:
-            await self._run("answered", *texts.calls(calls))
+            await self._answered.call(0, texts.calls(calls))
 
     async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
         answer = await self._run("unavailable", json(call), job, now, retry_after)

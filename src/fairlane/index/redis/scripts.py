@@ -1,5 +1,8 @@
 """The verbs in Lua, one per file. A header says what a verb does and names its arguments, which the
-loader turns into locals; `--@include name` puts in what verbs share, once."""
+loader turns into locals; `--@include name` puts in what verbs share, once.
+
+A script defines its functions anew whenever it is run, so the loader leaves out those that a verb
+does not use, and writes the values of names in capitals in their place."""
 
 from __future__ import annotations
 
@@ -19,6 +22,11 @@ READERS = {
     "rest": "{{}} for i = {0}, #ARGV do {1}[i - {0} + 1] = ARGV[i] end",
 }
 """How an argument is read: as it is, as a number, as JSON, or all that are left as a list."""
+
+FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\(")
+VALUE = r"(?:'[^',]*'|\d+)"
+CONSTANTS = re.compile(rf"^local ([A-Z][A-Z_, ]+) = ({VALUE}(?:, {VALUE})*)(?: +--.*)?$")
+CAPITALS = re.compile(r"(?<!['\w])[A-Z][A-Z_]+(?!['\w])")
 
 
 class Script(NamedTuple):
@@ -40,7 +48,8 @@ def load(name: str, folder: Path = FOLDER) -> Script:
         f"local {found[2]} = {READERS[found[3] or 'text'].format(number, found[2])}"
         for number, found in enumerate(arguments, start=1)
     ]
-    source = "\n".join([*named, *_expanded(text, folder, set())])
+    lines = [line for line in _expanded(text, folder, set()) if not line.lstrip().startswith("--")]
+    source = "\n".join([*named, *_in_use(_with_values(lines))])
     sha = hashlib.sha1(source.encode()).hexdigest()  # noqa: S324 - the server's name for a script
     return Script(name, source, sha, tuple(found[2] for found in arguments))
 
@@ -60,3 +69,38 @@ def _expanded(text: str, folder: Path, seen: set[str]) -> list[str]:
             shared = (folder / "include" / f"{found[1]}.lua").read_text("utf-8")
             lines += _expanded(shared, folder, seen)
     return lines
+
+
+def _with_values(lines: list[str]) -> list[str]:
+    """Names in capitals are constants."""
+    values: dict[str, str] = {}
+    for line in lines:
+        if found := CONSTANTS.match(line):
+            values |= zip(found[1].split(", "), found[2].split(", "), strict=True)
+    return [
+        CAPITALS.sub(lambda name: values.get(name[0], name[0]), line)
+        for line in lines
+        if not CONSTANTS.match(line)
+    ]
+
+
+def _in_use(lines: list[str]) -> list[str]:
+    """All but functions that nothing refers to. A function at the outermost level ends with the
+    next `end` at the beginning of a line, or with the line itself."""
+    blocks: list[tuple[str, list[str]]] = []
+    is_open = False
+    for line in lines:
+        found = FUNCTION.match(line)
+        if found or not is_open:
+            blocks.append((found[1] if found else "", [line]))
+        else:
+            blocks[-1][1].append(line)
+        is_open = line != "end" and (is_open or (found is not None and not line.endswith(" end")))
+    bodies = {name: "\n".join(body) for name, body in blocks if name}
+    used = set[str]()
+    looked_at = ["\n".join(body) for name, body in blocks if not name]
+    while looked_at:
+        for name in bodies.keys() & set(re.findall(r"[\w.]+", looked_at.pop())) - used:
+            used.add(name)
+            looked_at.append(bodies[name])
+    return [line for name, body in blocks if not name or name in used for line in body]

@@ -14,8 +14,9 @@ from redis import exceptions
 from fairlane.errors import NotReady, SetupError
 from fairlane.index.redis import scripts
 from fairlane.index.redis.connect import Client
+from fairlane.index.redis.line import Line, Word
 
-CONNECTIONS = 16
+CONNECTIONS = 2
 ANSWER_WITHIN = 30.0
 """Seconds after which a server that does not answer counts as gone."""
 
@@ -33,10 +34,11 @@ AWAY = (
 class Server:
     def __init__(self, url: str, prefix: str) -> None:
         self.prefix = prefix
-        self._calls = Client(url, connections=CONNECTIONS, timeout=ANSWER_WITHIN)
+        self._pages = Client(url, connections=CONNECTIONS, timeout=ANSWER_WITHIN)
         self._waits = Client(url, connections=1, timeout=None)
-        self._client, self.blocking = self._calls.redis, self._waits.redis
-        self._turns = asyncio.Semaphore(CONNECTIONS)
+        self._calls = Client(url, connections=1, timeout=None)
+        self._client, self.blocking = self._pages.redis, self._waits.redis
+        self._line = Line(self._calls.redis.connection_pool, ANSWER_WITHIN)
         self._scripts = {name: scripts.load(name) for name in scripts.names()}
         self._running, self._closed, self._quiet = 0, False, asyncio.Event()
 
@@ -49,18 +51,18 @@ class Server:
                 'set it to "noeviction"'
             )
 
-    async def run(self, verb: str, *arguments: str | int | bytes) -> Any:
+    async def run(self, verb: str, *arguments: Word) -> Any:
         """What the verb answers, texts as bytes. Raises NotReady if the server is away: whether
         the verb was executed is not known then."""
         if self._closed:
             raise SetupError("the index is closed")
         self._running += 1
         try:
-            async with self._turns:
-                return await self._run(verb, *arguments)
+            return await self._run(verb, *arguments)
         except AWAY as error:
             if isinstance(error, exceptions.ReadOnlyError):
-                await self._calls.leave()
+                await self._line.leave()
+                await self._pages.leave()
                 await self._waits.leave()
             raise NotReady("the index cannot be reached") from error
         finally:
@@ -68,12 +70,12 @@ class Server:
             if not self._running:
                 self._quiet.set()
 
-    async def _run(self, verb: str, *arguments: str | int | bytes) -> Any:
+    async def _run(self, verb: str, *arguments: Word) -> Any:
         script = self._scripts[verb]
         try:
-            return await self._client.evalsha(script.sha, 1, self.prefix, *arguments)
+            return await self._line.ask("EVALSHA", script.sha, 1, self.prefix, *arguments)
         except exceptions.NoScriptError:  # nothing was executed
-            return await self._client.eval(script.source, 1, self.prefix, *arguments)
+            return await self._line.ask("EVAL", script.source, 1, self.prefix, *arguments)
 
     async def remove_other_lives(self) -> None:
         """Remove what rebuilds have left behind. Which life is the present one is asked anew with
@@ -93,5 +95,6 @@ class Server:
         if self._running:
             self._quiet.clear()
             await self._quiet.wait()
-        await self._calls.close()
-        await self._waits.close()
+        await self._line.close()
+        for client in (self._calls, self._pages, self._waits):
+            await client.close()

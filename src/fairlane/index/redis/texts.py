@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from fairlane.index.index import Call, Freed, Held, Proposal
+from fairlane.index.redis.line import Word
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
@@ -71,7 +72,7 @@ def entry(job: bytes | str, text: bytes) -> Entry:
     )
 
 
-def flat(entries: Iterable[Entry]) -> list[str | bytes]:
+def flat(entries: Iterable[Entry]) -> list[Word]:
     """Ids and texts in turn."""
     return [part for each in entries for part in (each.id, text(each))]
 
@@ -94,17 +95,17 @@ def held(row: list[Any]) -> Held:
     return Held(token.decode(), entry(job, text), slots(taken), at)
 
 
-def pairs(numbers: Iterable[tuple[str, int]]) -> list[str | int]:
+def pairs(numbers: Iterable[tuple[str, int]]) -> list[Word]:
     """Ids and their numbers in turn."""
     return [part for job, number in numbers for part in (job, number)]
 
 
-def calls(answered: Iterable[Call]) -> list[str]:
+def calls(answered: Iterable[Call]) -> list[Word]:
     """Service, region and token in turn."""
     return [part for service, region, token in answered for part in (service, region or "", token)]
 
 
-def freed(ended: Iterable[Freed]) -> list[str | bytes | int]:
+def freed(ended: Iterable[Freed]) -> list[Word]:
     """Token, actual cost and kept slots in turn."""
     return [
         part
@@ -113,7 +114,7 @@ def freed(ended: Iterable[Freed]) -> list[str | bytes | int]:
     ]
 
 
-def running(jobs: Iterable[Held]) -> list[str | bytes | int]:
+def running(jobs: Iterable[Held]) -> list[Word]:
     """Token, id, text, slots and the moment of their start in turn."""
     return [
         part

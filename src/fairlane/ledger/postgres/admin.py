@@ -1,4 +1,4 @@
-"""Users, money, limits, live settings, workers, and what is kept for how long."""
+"""Users, money, limits, live settings, workers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from fairlane.ledger.accounts import MINT, account_of
 from fairlane.ledger.postgres import stamps
 from fairlane.ledger.postgres.money import balance, transfer
 from fairlane.ledger.postgres.reading import Connection, snapshot
+from fairlane.ledger.postgres.rolls import IS_LEASED
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
-from fairlane.ledger.requests import Grant, LimitsChange, QuotaChange, Retirement, TierChange
+from fairlane.ledger.requests import Grant, LimitsChange, QuotaChange, TierChange
 from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, Stamp
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
@@ -21,6 +22,13 @@ CHANGES_LOCK = 4219
 """Advisory lock: audited changes are made one after the other, so each knows what it replaces."""
 
 LOCK = "SELECT pg_advisory_xact_lock($1)"
+
+
+async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
+    found: str | None = await connection.fetchval(
+        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
+    )
+    return found
 
 
 async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
@@ -143,8 +151,8 @@ async def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:
     return True
 
 
-RUNNING = """
-SELECT id, lane, region FROM jobs WHERE token IS NOT NULL
+RUNNING = f"""
+SELECT id, lane, region FROM jobs WHERE {IS_LEASED}
 AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = $1 AND slots.token = jobs.token)
 """
 HOLD = """
@@ -226,46 +234,3 @@ async def workers(connection: Connection) -> list[tuple[Worker, int]]:
     return specs.workers(
         await connection.fetch("SELECT id, spec, state, heartbeat_at FROM workers ORDER BY id")
     )
-
-
-# --- retention -----------------------------------------------------------------------------------
-OVER = """
-SELECT id, state FROM jobs WHERE finished_at <= $1
-AND (state <> 'dead' OR finished_at <= $2)
-AND (parent IS NULL OR NOT EXISTS (
-    SELECT 1 FROM jobs p WHERE p.id = jobs.parent AND p.finished_at IS NULL))
-AND (cells = 0 OR NOT EXISTS (SELECT 1 FROM jobs cell WHERE cell.parent = jobs.id))
-AND id NOT IN (SELECT unnest(outbox.jobs) FROM outbox)
-ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED
-"""
-REMEMBER = """
-UPDATE idempotency SET status = v.state
-FROM unnest($1::text[], $2::text[]) v (job, state) WHERE idempotency.job = v.job
-"""
-FORGET_KEYS = """
-WITH due AS (
-    SELECT scope, key FROM idempotency WHERE at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM idempotency USING due
-    WHERE idempotency.scope = due.scope AND idempotency.key = due.key RETURNING 1
-)
-SELECT count(*) FROM gone
-"""
-
-
-async def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
-    return [await _retire(tx, item) for item in items]
-
-
-async def _retire(tx: Transaction, item: Retirement) -> int:
-    """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
-    names, stay; so does what another process is at."""
-    found = await tx.fetch(OVER, item.finished_before, item.dead_before, item.limit)
-    if found:
-        ids = [row[0] for row in found]
-        await tx.execute(REMEMBER, ids, [row[1] for row in found])
-        for table in ("steps", "attempts", "events", "inputs"):
-            await tx.execute(f"DELETE FROM {table} WHERE job = ANY($1::text[])", ids)
-        await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
-    keys: int = await tx.fetchval(FORGET_KEYS, item.keys_before, item.limit)
-    return max(len(found), keys)

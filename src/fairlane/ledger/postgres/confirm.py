@@ -9,6 +9,7 @@ from typing import Any
 from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
 from fairlane.ledger.postgres.context import contexts, large_inputs
 from fairlane.ledger.postgres.history import find
+from fairlane.ledger.postgres.rolls import LEASED, enrol
 from fairlane.ledger.postgres.slots import take, take_all
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Reader, Row, Transaction
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
@@ -21,13 +22,19 @@ UPDATE jobs SET state = 'running', rev = jobs.rev + 1, seq = seq + 1, attempt = 
     fence = fence + 1, token = v.token, worker = v.worker, region = v.region, lease = v.lease,
     lease_until = v.now + least(v.lease, timeout), deadline = v.now + timeout,
     started_at = v.now, waited = waited + v.now - ready_at
-FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::bigint[], $10::bigint[])
-    AS v (id, rev, lane, tier, who, token, worker, region, lease, now)
+FROM {proposals}
 WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cells = 0
     AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
     AND coalesce(tenant || ':u:' || username, tenant || ':k:' || key) = v.who
 """
+PROPOSALS = """
+    unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::bigint[], $10::bigint[])
+    AS v (id, rev, lane, tier, who, token, worker, region, lease, now)
+"""
+
+
+START_ALL = f"{START.format(proposals=PROPOSALS)} RETURNING {RETURNED}"
 
 
 async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
@@ -46,6 +53,10 @@ async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease 
         rows = await _start_one_by_one(tx, items, refused)
     leases = await found_leases(tx, items, rows)
     tx.line -= len(rows)
+    tx.running += len(rows)
+    if leases:
+        until = min(lease.lease_until for lease in leases.values())
+        await enrol(tx, LEASED, until, [lease.job for lease in leases.values()])
     for parent in sorted({lease.parent for lease in leases.values() if lease.parent is not None}):
         await _start_parent(tx, parent, items[0].now)
     return [
@@ -80,12 +91,12 @@ async def _update_and_take(tx: Transaction, items: Sequence[Confirmation]) -> di
 async def _update(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row]:
     if not items:
         return {}
-    rows = await tx.fetch(f"{START} RETURNING {RETURNED}", *start_values(items))
+    rows = await tx.fetch(START_ALL, *_values(items))
     return {row[0]: row for row in rows}
 
 
-def start_values(items: Sequence[Confirmation]) -> tuple[list[Any], ...]:
-    """For `START`. In the order of the jobs: that is the order they are locked in."""
+def _values(items: Sequence[Confirmation]) -> tuple[list[Any], ...]:
+    """Column by column. In the order of the jobs: that is the order they are locked in."""
     items = sorted(items, key=attrgetter("job"))
     return (
         [item.job for item in items],

@@ -27,6 +27,8 @@ SETTINGS = {
     # tables were empty, must do when they are large.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_hashjoin": "off",  # these two read a table once for all; row by row is never much worse
+    "enable_mergejoin": "off",
     # A process that stands still in the middle of a transaction, or whose machine is gone, holds up
     # everybody who waits for its locks: it loses them.
     "idle_in_transaction_session_timeout": "5s",

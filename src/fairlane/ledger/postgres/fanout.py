@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fairlane.ledger.assemble import ending
 from fairlane.ledger.postgres.history import find, write_events
+from fairlane.ledger.postgres.rolls import enrol, enrol_live
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.model.event import EventType, Fact
 from fairlane.model.state import Move, State, moved
@@ -35,6 +36,7 @@ async def cell_reopened(tx: Transaction, parent: str, now: int, cells: int = 1) 
             "error_code = NULL, error_message = NULL WHERE id = $1",
             parent,
         )
+        await enrol_live(tx, [parent])
         await _tell(tx, parent, Fact(EventType.JOB_REOPENED, now, {}))
 
 
@@ -55,6 +57,7 @@ async def _end(tx: Transaction, parent: str, now: int) -> None:
         end.code,
         end.message,
     )
+    await enrol(tx, end.state, now, [parent])
     await _tell(tx, parent, end.fact)
 
 

@@ -10,6 +10,7 @@ from fairlane.ledger import rows
 from fairlane.ledger.postgres.fanout import cell_ended
 from fairlane.ledger.postgres.history import JOB, find_all, write_all
 from fairlane.ledger.postgres.money import refund
+from fairlane.ledger.postgres.rolls import enrol
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
 from fairlane.ledger.shapes import Renewal
@@ -173,6 +174,7 @@ async def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
     waited = [job.waited_until(now) for job in jobs]
     messages = [f"no capacity at {job.current.service} in time" for job in jobs]
     await tx.execute(GIVE_UP, ids, waited, messages, now, code)
+    await enrol(tx, State.FAILED, now, ids)
     for job in jobs:
         if job.band is Band.SKIP and job.step == 0:
             await refund(tx, job.id, now)

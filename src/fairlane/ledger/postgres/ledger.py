@@ -10,14 +10,14 @@ import asyncpg
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
-from fairlane.ledger.postgres import admin, leases, money, moves, reads, stamps
+from fairlane.ledger.postgres import admin, leases, money, moves, reads, retention, rolls, stamps
 from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
 from fairlane.ledger.postgres.connect import be_present, connect, demand_durable, migrate
 from fairlane.ledger.postgres.gateway import PostgresKnownTiers, PostgresWebhooks
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.settle import settle
-from fairlane.ledger.postgres.submit import LINE, submit
+from fairlane.ledger.postgres.submit import submit
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.ledger.postgres.writer import Writer
 from fairlane.ledger.requests import (
@@ -74,6 +74,9 @@ T = TypeVar("T")
 Out = TypeVar("Out")
 
 CONNECTIONS = 10
+
+LOOKS = 100
+"""Transactions that strike finished jobs off the roll of the living in one go, at most."""
 
 
 class PostgresLedger:
@@ -147,6 +150,9 @@ class PostgresLedger:
         return rows.lease(found)
 
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
+        if not await self._read(reads.is_due, now):
+            return []
+        await self._one(rolls.look_through_leases, now)
         return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
@@ -236,14 +242,14 @@ class PostgresLedger:
         return await self._read(reads.count, state)
 
     async def load(self) -> tuple[int, int]:
-        return await self._pool.fetchval(LINE), await self._read(reads.running)
+        return await self._read(reads.load)
 
     async def finished_since(self, since: int) -> dict[State, int]:
         return await self._read(reads.finished_since, since)
 
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:
-        return await self._read(_tier_of, tenant, user)
+        return await self._read(admin.tier_of, tenant, user)
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
         await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
@@ -301,7 +307,10 @@ class PostgresLedger:
         self, finished_before: int, dead_before: int, keys_before: int, limit: int
     ) -> int:
         wanted = Retirement(finished_before, dead_before, keys_before, limit)
-        return await self._one(admin.retire, wanted)
+        for _ in range(LOOKS):
+            if not await self._one(rolls.look_through_live, limit):
+                break
+        return await self._one(retention.retire, wanted)
 
     async def check(self) -> Counts:
         return await self._read(reads.check)
@@ -333,10 +342,3 @@ async def _outbox(connection: Connection, limit: int) -> list[tuple[int, list[st
 async def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
     await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", list(items))
     return [None] * len(items)
-
-
-async def _tier_of(connection: Connection, tenant: str, user: str) -> str | None:
-    found: str | None = await connection.fetchval(
-        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
-    )
-    return found

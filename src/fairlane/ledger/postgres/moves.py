@@ -13,6 +13,7 @@ from fairlane.ledger.accounts import SKIPS, account_of
 from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
 from fairlane.ledger.postgres.history import JOB, find, write_all, write_events
 from fairlane.ledger.postgres.money import balance, is_done, refund, transfer
+from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol, enrol_live
 from fairlane.ledger.postgres.slots import keep_until
 from fairlane.ledger.postgres.submit import ALMOST, LINE
 from fairlane.ledger.postgres.transaction import QUEUE_LOCK, Transaction
@@ -68,6 +69,7 @@ async def _cancel_all(
         if job.token is not None:
             until = job.deadline if job.current.service in strict else job.lease_until
             kept = await keep_until(tx, job.token, until or now)
+            tx.running -= 1
         elif not job.fan_out:
             tx.line -= 1
         tx.touched.append(job.id)
@@ -76,6 +78,7 @@ async def _cancel_all(
     await write_all(tx, [(job, [Fact(EventType.JOB_CANCELLED, now, {})]) for job in jobs])
     ids = [job.id for job in jobs]
     await tx.execute(CANCEL, ids, [job.waited_until(now) for job in jobs], now)
+    await enrol(tx, State.CANCELLED, now, ids)
     for job in jobs:
         if job.band is Band.SKIP and job.step == 0:
             await refund(tx, job.id, now)
@@ -127,13 +130,13 @@ async def _reopen(
     return Reopened([each.id for each in jobs], again=False)
 
 
-PENDING_OF_USER = """
-SELECT count(*) FROM jobs
-WHERE tenant = $1 AND username = $2 AND finished_at IS NULL AND cells = 0
+PENDING_OF_USER = f"""
+SELECT count(*) FROM jobs WHERE tenant = $1 AND username = $2 AND finished_at IS NULL
+    AND cells = 0 AND id >= ({OLDEST_LIVE})
 """
-PENDING_OF_KEY = """
-SELECT count(*) FROM jobs
-WHERE tenant = $1 AND username IS NULL AND key = $2 AND finished_at IS NULL AND cells = 0
+PENDING_OF_KEY = f"""
+SELECT count(*) FROM jobs WHERE tenant = $1 AND username IS NULL AND key = $2
+    AND finished_at IS NULL AND cells = 0 AND id >= ({OLDEST_LIVE})
 """
 
 
@@ -180,6 +183,7 @@ async def _back_in_line(tx: Transaction, jobs: Sequence[Job], move: Move, now: i
     ids = [job.id for job in jobs]
     places = [place(job, move, now) for job in jobs]
     await tx.execute(BACK_IN_LINE, ids, *map(list, zip(*places, strict=True)), now)
+    await enrol_live(tx, ids)
     tx.line += len(jobs)
     tx.touched += ids
     parent = jobs[0].parent

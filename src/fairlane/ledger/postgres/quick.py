@@ -11,18 +11,19 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from fairlane.ledger.endings import complete_row, fits
+from fairlane.ledger.endings import fits
 from fairlane.ledger.grants import wrong_epoch_or_pools
 from fairlane.ledger.postgres import confirm as confirming
 from fairlane.ledger.postgres import settle as settling
 from fairlane.ledger.postgres import submit as submitting
-from fairlane.ledger.postgres.confirm import RETURNED, START, found_leases, loser, start_values
+from fairlane.ledger.postgres.confirm import RETURNED, START, found_leases, loser
+from fairlane.ledger.postgres.packing import Unpackable, packed, unpacked
 from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.settle import COMPLETE, present, too_late
 from fairlane.ledger.postgres.slots import slot_values
-from fairlane.ledger.postgres.submit import ALMOST, INSERT, LINE, values
+from fairlane.ledger.postgres.submit import ALMOST, LINE
 from fairlane.ledger.postgres.transaction import Verb
-from fairlane.ledger.rows import INLINE
+from fairlane.ledger.rows import INLINE, dumps, plan_text
 from fairlane.ledger.shapes import (
     Accepted,
     Confirmation,
@@ -39,10 +40,10 @@ from fairlane.model.state import Move, State
 
 
 class Beside(NamedTuple):
-    """What goes along: outbox rows that may go, and the part of the line to count in."""
+    """What goes along: the part of the line to count in, and outbox rows that may go."""
 
-    cleared: list[int]
     part: int
+    cleared: list[int]
 
 
 class Written(NamedTuple):
@@ -57,46 +58,75 @@ Quick = Callable[[Connection, Sequence[Any], Beside], Awaitable[Written | None]]
 SUBMIT = f"""
 WITH fit AS MATERIALIZED (
     SELECT (SELECT count(*) = 0 FROM quotas
-            JOIN unnest($22::text[], $23::text[]) u (tenant, name)
+            JOIN unnest($19::text[], $20::text[]) u (tenant, name)
                 ON quotas.tenant = u.tenant AND quotas.username = u.name)
-        AND ($24 = 0 OR ({LINE}) + $25 + {ALMOST} <= $24) AS ok
+        AND ($21 = 0 OR ({LINE}) + $22 + {ALMOST} <= $21) AS ok
 ), new AS (
-    {INSERT} WHERE (SELECT ok FROM fit)
+    INSERT INTO jobs (id, tenant, key, username, name, plan, lane, input, model, duration, tier,
+        level, timeout, ready_at, give_up_at, created_at, tags, callback, trace)
+    SELECT id, tenant, key, username, name, plan, lane, input, model, duration, tier,
+        tier, timeout, ready_at, give_up_at, created_at, tags, callback, trace
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+            $7::float8[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+            $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[])
+        alike (tenant, key, name, plan, lane, model, duration, tier, timeout, ready_at, give_up_at,
+            created_at, tags, callback, trace, ids, usernames, inputs),
+        unnest({unpacked("ids")}, {unpacked("usernames")}, {unpacked("inputs")})
+            one (id, username, input)
+    WHERE (SELECT ok FROM fit)
+    RETURNING id
 ), counted AS (
-    UPDATE line SET queued = queued + $25 WHERE part = $26 AND (SELECT ok FROM fit)
+    UPDATE line SET queued = queued + $22 WHERE part = $23 AND (SELECT ok FROM fit)
 ), cleared AS (
-    DELETE FROM outbox WHERE seq = ANY($27::bigint[])
+    DELETE FROM outbox WHERE seq = ANY($24::bigint[])
+), listed AS (
+    INSERT INTO rolls (kind, first, number, jobs)
+    SELECT 'live', min(id), count(*), array_agg(id) FROM new HAVING count(*) > 0
 )
-INSERT INTO outbox (jobs) SELECT $1 WHERE (SELECT ok FROM fit) RETURNING seq
+INSERT INTO outbox (jobs) SELECT array_agg(id) FROM new HAVING count(*) > 0 RETURNING seq
 """
+
+ALIKE = (
+    *("tenant", "key", "name", "plan", "model", "duration", "tier", "timeout", "ready_at"),
+    *("give_up_at", "created_at", "tags", "callback", "trace", "quota"),
+)
+alike = itemgetter(*map(Submission._fields.index, ALIKE))
+"""What many submissions of a batch have in common."""
 
 
 async def submit(
     connection: Connection, items: Sequence[Submission], beside: Beside
 ) -> Written | None:
-    most = 0
-    users: set[tuple[str, str]] = set()
+    groups: dict[tuple[Any, ...], list[Submission]] = {}
     for item in items:
-        quota = item.quota
         if (
             item.idempotency is not None
-            or item.cells
             or item.refusal is not None
-            or quota.pending
-            or quota.per_hour
+            or item.cells
             or len(item.input) > INLINE
         ):
             return None
-        if item.user is not None:
-            users.add((item.tenant, item.user))
+        groups.setdefault(alike(item), []).append(item)
+    most = 0
+    for *_, quota in groups:
+        if quota.counts_user:
+            return None
         if quota.waiting:
             most = min(most or quota.waiting, quota.waiting)
-    tenants, names = [tenant for tenant, _ in users], [name for _, name in users]
-    number = len(items)
+    users = {(item.tenant, item.user) for item in items if item.user is not None}
     try:
+        columns = zip(*(_group(*group) for group in groups.items()), strict=True)
         seq = await connection.fetchval(
-            SUBMIT, *values(items), tenants, names, most, number, beside.part, beside.cleared
+            SUBMIT,
+            *columns,
+            [tenant for tenant, _ in users],
+            [user for _, user in users],
+            most,
+            len(items),
+            *beside,
         )
+    except Unpackable:
+        return None
     except asyncpg.UniqueViolationError:  # run again after a lost answer
         return None
     if seq is None:
@@ -105,24 +135,59 @@ async def submit(
     return Written(outcomes, (seq,))
 
 
+def _group(common: tuple[Any, ...], items: list[Submission]) -> tuple[Any, ...]:
+    tenant, key, name, plan, model, *more, tags, callback, trace, _ = common
+    return (
+        tenant,
+        key,
+        name,
+        plan_text(plan),
+        plan[0].lane,
+        model,
+        *more,
+        dumps(tags) if tags else None,
+        callback,
+        trace,
+        packed([item.id for item in items]),
+        packed([item.user for item in items]),
+        packed([item.input for item in items]),
+    )
+
+
 # --- confirm -------------------------------------------------------------------------------------
+PROPOSALS = f"""(
+    SELECT id, token, who, rev, lane, tier, worker, region, lease, now
+    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
+            $7::bigint[], $8::text[], $9::text[], $10::text[])
+        alike (rev, lane, tier, worker, region, lease, now, ids, tokens, users),
+        unnest({unpacked("ids")}, {unpacked("tokens")}, {unpacked("users")}) one (id, token, who)
+    WHERE (SELECT epoch FROM held) = $12
+        AND now + 0 = now -- always; few rows are expected of it, so each job is looked up
+    ORDER BY id COLLATE "C"
+) v"""
 CONFIRM = f"""
 WITH held AS MATERIALIZED (SELECT hold_settings($11::text[]) AS epoch),
-started AS ({START} AND (SELECT epoch FROM held) = $12 RETURNING {RETURNED}),
-parents AS (
+started AS (
+    {START.format(proposals=PROPOSALS)} RETURNING {RETURNED}
+), parents AS (
     UPDATE jobs SET state = 'running', rev = rev + 1, started_at = $13
     WHERE id IN (SELECT parent FROM started WHERE parent IS NOT NULL) AND state = 'queued'
 ), counted AS (
-    UPDATE line SET queued = queued - (SELECT count(*) FROM started) WHERE part = $14
+    UPDATE line SET queued = queued - (SELECT count(*) FROM started),
+        running = running + (SELECT count(*) FROM started)
+    WHERE part = $14
 ), cleared AS (
     DELETE FROM outbox WHERE seq = ANY($15::bigint[])
+), listed AS (
+    INSERT INTO rolls (kind, at, number, jobs)
+    SELECT 'leased', min(lease_until), count(*), array_agg(id) FROM started HAVING count(*) > 0
 )
 """
 CONFIRM_FREELY = f"{CONFIRM} SELECT * FROM started"
 CONFIRM_WITH_SLOTS = f"""{CONFIRM}, taken AS (
     INSERT INTO slots SELECT s.* FROM unnest($16::text[], $17::bigint[], $18::text[], $19::text[],
         $20::bigint[]) s (pool, n, token, job, until)
-    WHERE s.token IN (SELECT token FROM started)
+    WHERE (s.token IN (SELECT token FROM started)) IS TRUE -- looked up, not joined
 )
 SELECT * FROM started
 """
@@ -131,29 +196,42 @@ SELECT * FROM started
 async def confirm(
     connection: Connection, items: Sequence[Confirmation], beside: Beside
 ) -> Written | None:
-    epoch, slots = items[0].epoch, False
+    epoch = items[0].epoch
+    groups: dict[tuple[Any, ...], list[Confirmation]] = {}
     limited: set[str] = set()
+    wanted: list[tuple[str, int, Confirmation]] = []
     for item in items:
         if wrong_epoch_or_pools(item, epoch) is not None:
             return None
         if item.slots:
-            slots = True
             limited.update(item.pools)
+            wanted += [(slot.pool, slot.n, item) for slot in item.slots]
+        common = (item.rev, item.lane, item.tier, item.worker, item.region, item.lease, item.now)
+        groups.setdefault(common, []).append(item)
     if any(map(is_user_pool, limited)):
         return None
-    common = *start_values(items), list(limited), epoch, items[0].now, beside.part, beside.cleared
     try:
-        if slots:
-            wanted = [(slot.pool, slot.n, item) for item in items for slot in item.slots]
-            found = await connection.fetch(CONFIRM_WITH_SLOTS, *common, *slot_values(wanted))
+        columns = zip(*(_proposals(*group) for group in groups.items()), strict=True)
+        args = *columns, list(limited), epoch, items[0].now, *beside
+        if wanted:
+            found = await connection.fetch(CONFIRM_WITH_SLOTS, *args, *slot_values(wanted))
         else:
-            found = await connection.fetch(CONFIRM_FREELY, *common)
-    except asyncpg.IntegrityConstraintViolationError:
+            found = await connection.fetch(CONFIRM_FREELY, *args)
+    except (Unpackable, asyncpg.IntegrityConstraintViolationError):
         return None
-    if slots and not found:
+    if wanted and not found:
         return None
     leases = await found_leases(connection, items, {row[0]: row for row in found})
     return Written([leases.get(item.token) or await _loser(connection, item) for item in items])
+
+
+def _proposals(common: tuple[Any, ...], items: list[Confirmation]) -> tuple[Any, ...]:
+    return (
+        *common,
+        packed([item.job for item in items]),
+        packed([item.token for item in items]),
+        packed([item.user for item in items]),
+    )
 
 
 async def _loser(connection: Connection, item: Confirmation) -> Lease | Unconfirmed:
@@ -162,19 +240,35 @@ async def _loser(connection: Connection, item: Confirmation) -> Lease | Unconfir
 
 
 # --- settle --------------------------------------------------------------------------------------
+RESULTS = f"""(
+    SELECT id, token, output, metrics, now
+    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
+            alike (now, ids, tokens, outputs, metrics_of_all),
+        unnest({unpacked("ids")}, {unpacked("tokens")}, {unpacked("outputs")},
+            {unpacked("metrics_of_all")}) one (id, token, output, metrics)
+    WHERE now + 0 = now
+    ORDER BY id COLLATE "C"
+) v"""
 SETTLE = f"""
-WITH done AS ({COMPLETE}), freed AS (
-    DELETE FROM slots WHERE token = ANY($5::text[]) AND pool NOT LIKE 'rate:%'
+WITH done AS ({COMPLETE.format(results=RESULTS)}), freed AS (
+    DELETE FROM slots
+    WHERE token = ANY({unpacked("$6::text")}) AND pool NOT LIKE 'rate:%'
+), counted AS (
+    UPDATE line SET running = running - (SELECT count(*) FROM done) WHERE part = $7
 ), cleared AS (
-    DELETE FROM outbox WHERE seq = ANY($6::bigint[])
+    DELETE FROM outbox WHERE seq = ANY($8::bigint[])
+), listed AS (
+    INSERT INTO rolls (kind, at, number, jobs)
+    SELECT 'completed', max(now), count(*), array_agg(id) FROM done HAVING count(*) > 0
 )
-SELECT * FROM done
+SELECT token FROM done
 """
 
 
 async def settle(
     connection: Connection, items: Sequence[Settlement], beside: Beside
 ) -> Written | None:
+    groups: dict[int, list[Settlement]] = {}
     for item in items:
         if (
             item.move is not Move.COMPLETE
@@ -183,8 +277,13 @@ async def settle(
             or not fits(item)
         ):
             return None
-    rows = sorted(map(complete_row, items), key=itemgetter(3))
-    found = await connection.fetch(SETTLE, *zip(*rows, strict=True), beside.cleared)
+        groups.setdefault(item.now, []).append(item)
+    try:
+        columns = zip(*(_results(*group) for group in groups.items()), strict=True)
+        tokens = packed([item.lease.token for item in items])
+        found = await connection.fetch(SETTLE, *columns, tokens, *beside)
+    except Unpackable:
+        return None
     held = {row[0] for row in found}
     outcomes: list[Settled | Stale | None] = []
     late: list[Settlement] = []
@@ -201,6 +300,16 @@ async def settle(
             if outcomes[i] is None:
                 outcomes[i] = await too_late(connection, item, jobs.get(item.lease.job))
     return Written(outcomes)
+
+
+def _results(now: int, items: list[Settlement]) -> tuple[Any, ...]:
+    return (
+        now,
+        packed([item.lease.job for item in items]),
+        packed([item.lease.token for item in items]),
+        packed([item.output for item in items]),
+        packed([item.metrics for item in items]),
+    )
 
 
 QUICK: dict[Verb, Quick] = {

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from fairlane.ledger import assemble, rows
 from fairlane.ledger.postgres.history import JOB
 from fairlane.ledger.postgres.reading import Connection, snapshot
+from fairlane.ledger.postgres.rolls import IS_LIVE
 from fairlane.ledger.shapes import Counts, Filter, LiveSlot
 from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json
 from fairlane.model.lease import Slot
+from fairlane.model.state import ENDED, State
 from fairlane.model.state import LIVE as LIVE_STATES
-from fairlane.model.state import State
 
 
 async def jobs(connection: Connection, ids: Sequence[str]) -> dict[str, Job]:
@@ -22,7 +23,21 @@ async def jobs(connection: Connection, ids: Sequence[str]) -> dict[str, Job]:
     return {row[0]: rows.job(tuple(row)) for row in found}
 
 
-LIVE = f"SELECT {JOB} FROM jobs WHERE finished_at IS NULL AND cells = 0"
+LIVE = f"SELECT {JOB} FROM jobs WHERE {IS_LIVE} AND cells = 0"
+
+
+EXPIRED = f"""
+SELECT {JOB} FROM jobs
+WHERE id IN (SELECT unnest(rolls.jobs) FROM rolls WHERE kind = 'leased' AND at <= $1)
+    AND token IS NOT NULL AND lease_until <= $1 AND lease <= $2
+ORDER BY lease_until LIMIT $3
+"""
+
+
+async def is_due(connection: Connection, now: int) -> bool:
+    """Whether a lease may have ended by now."""
+    due = "SELECT EXISTS (SELECT 1 FROM rolls WHERE kind = 'leased' AND at <= $1)"
+    return bool(await connection.fetchval(due, now))
 
 
 HOLDING = """
@@ -38,8 +53,7 @@ async def holding(connection: Connection, leases: Sequence[tuple[str, str]]) -> 
 
 async def expired(connection: Connection, now: int, reached: int, limit: int) -> list[Job]:
     found = await connection.fetch(
-        f"SELECT {JOB} FROM jobs WHERE token IS NOT NULL AND lease_until <= $1 "
-        "AND lease <= $2 ORDER BY lease_until LIMIT $3",
+        EXPIRED,
         now,
         reached,
         limit,
@@ -56,10 +70,14 @@ async def slots(connection: Connection, pool: str | None) -> list[LiveSlot]:
     return [LiveSlot(Slot(name, n, until or 0), token, job) for name, n, until, token, job in found]
 
 
+HAS_ENDED = (
+    "id IN (SELECT unnest(rolls.jobs) FROM rolls "
+    f"WHERE kind IN ({', '.join(repr(str(state)) for state in sorted(ENDED))}) AND at > $1)"
+)
 STARTED = "SELECT lane, tier, tenant, username, key, started_at, id FROM jobs WHERE cells = 0"
 STARTS = (
-    f"{STARTED} AND finished_at IS NULL AND started_at > $1 "
-    f"UNION ALL {STARTED} AND finished_at > $1 AND started_at IS NOT NULL"
+    f"{STARTED} AND {IS_LIVE} AND started_at > $1 "
+    f"UNION ALL {STARTED} AND {HAS_ENDED} AND finished_at > $1 AND started_at IS NOT NULL"
 )
 
 
@@ -163,32 +181,26 @@ async def fate(connection: Connection, job: str) -> str | None:
 
 
 async def count(connection: Connection, state: State) -> int:
-    live = "AND finished_at IS NULL" if state in LIVE_STATES else ""
+    live = f"AND {IS_LIVE}" if state in LIVE_STATES else ""
     found = await connection.fetchval(
         f"SELECT count(*) FROM jobs WHERE state = $1 {live} AND parent IS NULL", state
     )
     return int(found)
 
 
-async def running(connection: Connection) -> int:
-    return int(await connection.fetchval("SELECT count(*) FROM jobs WHERE token IS NOT NULL"))
-
-
-async def last_seen(connection: Connection) -> int:
-    """The latest time in the rows that is cheap to find: nothing has happened after it that an
-    earlier clock could make undone."""
-    latest = await connection.fetchval(
-        "SELECT greatest((SELECT created_at FROM jobs ORDER BY id DESC LIMIT 1), "
-        "(SELECT max(finished_at) FROM jobs), "
-        "(SELECT max(lease_until - lease) FROM jobs WHERE token IS NOT NULL), "
-        "(SELECT max(heartbeat_at) FROM workers), 0)"
+async def load(connection: Connection) -> tuple[int, int]:
+    ((queued, running),) = await connection.fetch(
+        "SELECT sum(queued)::bigint, sum(running)::bigint FROM line"
     )
-    return int(latest)
+    return queued, running
 
 
 async def finished_since(connection: Connection, since: int) -> dict[State, int]:
     found = await connection.fetch(
-        "SELECT state, count(*) FROM jobs WHERE finished_at > $1 GROUP BY state", since
+        "SELECT kind, sum(number)::bigint FROM rolls WHERE kind = ANY($2) AND at > $1 "
+        "GROUP BY kind",
+        since,
+        list(ENDED),
     )
     return {State(state): number for state, number in found}
 
@@ -206,6 +218,10 @@ CHECKS = {
     "json_array_length(body::json)), 0) FROM events WHERE job = jobs.id)",
     "stuck_parents": "SELECT count(*) FROM jobs p WHERE p.cells > 0 AND p.cells_left <> "
     "(SELECT count(*) FROM jobs c WHERE c.parent = p.id AND c.finished_at IS NULL)",
+    "unlisted": "SELECT count(*) FROM ("
+    "SELECT id, CASE WHEN finished_at IS NULL THEN 'live' ELSE state END FROM jobs "
+    "UNION ALL SELECT id, 'leased' FROM jobs WHERE token IS NOT NULL "
+    "EXCEPT SELECT unnest(jobs), kind FROM rolls) missing",
 }
 
 

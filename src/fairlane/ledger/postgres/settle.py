@@ -18,6 +18,7 @@ from fairlane.ledger.endings import (
 )
 from fairlane.ledger.postgres.fanout import cell_ended
 from fairlane.ledger.postgres.money import refund
+from fairlane.ledger.postgres.rolls import enrol
 from fairlane.ledger.postgres.slots import free
 from fairlane.ledger.postgres.transaction import Reader, Row, Transaction
 from fairlane.ledger.rows import facts_text
@@ -30,10 +31,13 @@ COMPLETE = """
 UPDATE jobs SET state = 'completed', rev = rev + 1, seq = seq + 2, finished_at = v.now,
     step = step + 1, output = v.output, metrics = v.metrics, ended_by = jobs.token, token = NULL,
     lease_until = NULL, deadline = NULL, give_up_at = NULL
-FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
-    AS v (now, output, metrics, id, token)
-WHERE jobs.id = v.id AND jobs.token = v.token RETURNING v.token
+FROM {results}
+WHERE jobs.id = v.id AND jobs.token = v.token RETURNING v.token, v.id, v.now
 """
+COMPLETE_ALL = COMPLETE.format(
+    results="""unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
+    AS v (now, output, metrics, id, token)"""
+)
 
 END = """
 UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
@@ -73,6 +77,8 @@ async def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled |
         first.setdefault(item.lease.token, item)
     held = await _write(tx, list(first.values()))
     winners = [item for token, item in first.items() if token in held]
+    tx.running -= len(winners)
+    await _enrol_ended(tx, winners)
     for item in winners:
         await _account_for(tx, item)
     kept = await free(tx, items, held)
@@ -94,7 +100,7 @@ async def _write(tx: Transaction, items: Sequence[Settlement]) -> set[str]:
     """Write what these settlements say. Returns the tokens that held."""
     completed = [item for item in items if item.move is Move.COMPLETE]
     others = [item for item in items if item.move is not Move.COMPLETE]
-    held = await _update(tx, COMPLETE, [complete_row(item) for item in completed])
+    held = await _update(tx, COMPLETE_ALL, [complete_row(item) for item in completed])
     steps = [item for item in completed if item.lease.token in held and not fits(item)]
     if others:
         here = await _write_others(tx, others)
@@ -132,6 +138,16 @@ async def _update(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ...
 async def _insert(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
     if rows:
         await tx.execute(statement, *zip(*rows, strict=True))
+
+
+async def _enrol_ended(tx: Transaction, items: Sequence[Settlement]) -> None:
+    ended: dict[State, list[Settlement]] = {}
+    for item in items:
+        if AFTER[item.move] in ENDED:
+            ended.setdefault(AFTER[item.move], []).append(item)
+    for state, those in ended.items():
+        at = max(item.now for item in those)
+        await enrol(tx, state, at, [item.lease.job for item in those])
 
 
 async def _account_for(tx: Transaction, item: Settlement) -> None:

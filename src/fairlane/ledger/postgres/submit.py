@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fairlane.errors import FairlaneError, KeyReused
+from fairlane.errors import FairlaneError
 from fairlane.ids import floor
+from fairlane.ledger.postgres.keys import Keys
+from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol_live
 from fairlane.ledger.postgres.transaction import QUEUE_LOCK, Transaction
 from fairlane.ledger.rows import INLINE, dumps, plan_text
-from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
+from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome
 from fairlane.policy.admission import HOUR, Quota, Usage, admit
 
 ALMOST = 10_000
@@ -35,26 +37,27 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
 
 async def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
     known = {row[0] for row in await tx.fetch(KNOWN, [item.id for item in items])}
-    quotas = await _Quotas.of(tx, [item for item in items if item.id not in known])
-    outcomes: list[SubmitOutcome] = []
+    # each once: not what was run again after a lost answer, nor beside itself
+    news = list({item.id: item for item in items if item.id not in known}.values())
+    quotas = await _Quotas.of(tx, news)
+    keys = await Keys.of(tx, news)
+    answers: dict[str, SubmitOutcome] = {}
     accepted: list[Submission] = []
-    for item in items:
-        outcome: SubmitOutcome = Accepted(item.id)
-        if item.id in known:
-            pass  # run again after a lost answer
-        elif (earlier := await _earlier(tx, item)) is not None:
-            outcome = earlier
-        elif (refusal := quotas.refusal(item)) is not None:
-            outcome = refusal
-        elif (first := await _remember_key(tx, item)) is not None:
-            quotas.give_back(item)
-            outcome = first
+    for item in news:
+        answer = keys.earlier(item) or quotas.refusal(item)
+        if answer is not None:
+            answers[item.id] = answer
         else:
+            keys.use(item)
             accepted.append(item)
-            accepted.extend(item.cells)
-        outcomes.append(outcome)
-    await _insert(tx, accepted)
-    return outcomes
+    if await keys.take():
+        for item in news:
+            first = keys.elsewhere(item)
+            if first is not None:
+                answers[item.id] = first
+    written = [item for item in accepted if item.id not in answers]
+    await _insert(tx, [each for item in written for each in (item, *item.cells)])
+    return [answers.get(item.id) or Accepted(item.id) for item in items]
 
 
 KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"
@@ -63,7 +66,7 @@ KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"
 async def _insert(tx: Transaction, items: list[Submission]) -> None:
     if not items:
         return
-    await tx.execute(INSERT, *values(items))
+    await tx.execute(INSERT, *_values(items))
     long = [item for item in items if len(item.input) > INLINE]
     if long:
         await tx.execute(
@@ -71,12 +74,13 @@ async def _insert(tx: Transaction, items: list[Submission]) -> None:
             [item.id for item in long],
             [item.input for item in long],
         )
+    await enrol_live(tx, [item.id for item in items])
     waiting = [item.id for item in items if not item.cells]
     tx.touched += waiting
     tx.line += len(waiting)
 
 
-def values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
+def _values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
     """For `INSERT`, column by column."""
     return (
         [item.id for item in items],
@@ -103,44 +107,12 @@ def values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
     )
 
 
-# --- idempotency ---------------------------------------------------------------------------------
-async def _earlier(tx: Transaction, item: Submission) -> Replayed | FairlaneError | None:
-    if item.idempotency is None:
-        return None
-    scope, key, digest = item.idempotency
-    row = await tx.fetchrow(
-        "SELECT hash, job, status FROM idempotency WHERE scope = $1 AND key = $2 AND at > $3",
-        scope,
-        key,
-        item.created_at - item.keep_keys,
-    )
-    if row is None:
-        return None
-    if row[0] != digest:
-        return KeyReused(key)
-    return Replayed(row[1], row[2])
-
-
-async def _remember_key(tx: Transaction, item: Submission) -> Replayed | FairlaneError | None:
-    """None if the key is this job's now; otherwise somebody else was first, a moment ago."""
-    if item.idempotency is None:
-        return None
-    scope, key, digest = item.idempotency
-    mine = await tx.fetchval(
-        "INSERT INTO idempotency VALUES ($1, $2, $3, $4, $5, NULL) "
-        "ON CONFLICT (scope, key) DO UPDATE SET hash = excluded.hash, job = excluded.job, "
-        "at = excluded.at, status = NULL WHERE idempotency.at <= $6 RETURNING job",
-        scope,
-        key,
-        digest,
-        item.id,
-        item.created_at,
-        item.created_at - item.keep_keys,
-    )
-    return None if mine is not None else await _earlier(tx, item)
-
-
 # --- quotas ------------------------------------------------------------------------------------
+HOLD_USERS = """
+SELECT pg_advisory_xact_lock(hashtextextended(who, 7)) FROM unnest($1::text[]) who
+"""
+
+
 class _Quotas:
     """Usage as the rows count it, plus what this batch has already accepted."""
 
@@ -155,8 +127,8 @@ class _Quotas:
         quotas = cls(tx)
         await quotas._read_own(items)
         counted = {item.who: item for item in items if quotas._quota(item).counts_user}
-        for who in sorted(counted):
-            await tx.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 7))", who)
+        if counted:
+            await tx.execute(HOLD_USERS, sorted(counted))
         for who, item in counted.items():
             quotas._usage[who] = await quotas._count(item)
         await quotas._count_line(items)
@@ -171,9 +143,6 @@ class _Quotas:
         if refused is None:
             self._accept(item, jobs)
         return refused
-
-    def give_back(self, item: Submission) -> None:
-        self._accept(item, -(len(item.cells) or 1))
 
     def _accept(self, item: Submission, jobs: int) -> None:
         self._waiting += jobs
@@ -210,7 +179,7 @@ class _Quotas:
         who = item.user if item.user is not None else item.key
         pending = await self._tx.fetchval(
             f"SELECT count(*) FROM jobs WHERE tenant = $1 AND {mine} AND finished_at IS NULL "
-            "AND cells = 0",
+            f"AND cells = 0 AND id >= ({OLDEST_LIVE})",
             item.tenant,
             who,
         )

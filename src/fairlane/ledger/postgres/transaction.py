@@ -14,7 +14,8 @@ Row = asyncpg.Record
 
 class Transaction:
     """One open transaction. Jobs a verb marks as touched are named in the outbox; every verb that
-    moves jobs in or out of line says so with `line`."""
+    moves jobs in or out of line says so with `line`, and one that starts or stops them with
+    `running`."""
 
     __slots__ = (
         "execute",
@@ -23,6 +24,7 @@ class Transaction:
         "fetchrow",
         "fetchval",
         "line",
+        "running",
         "savepoint",
         "touched",
     )
@@ -33,7 +35,7 @@ class Transaction:
         self.fetchval = connection.fetchval
         self.savepoint = connection.transaction
         self.touched: list[str] = []
-        self.line = 0
+        self.line = self.running = 0
 
 
 Reader = Transaction | Connection

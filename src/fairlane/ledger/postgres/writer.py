@@ -200,15 +200,15 @@ async def _write(
     """In one statement where that will do, otherwise as the verb decides."""
     part = random.randrange(PARTS)
     if items and verb in QUICK:
-        written = await QUICK[verb](connection, items, Beside(cleared, part))
+        written = await QUICK[verb](connection, items, Beside(part, cleared))
         if written is not None:
             return written
     async with connection.transaction():
         tx = Transaction(connection)
         outcomes = await verb(tx, items)
         receipts = ()
-        if tx.touched or cleared or tx.line:
-            found = await tx.fetch(NOTE, tx.touched, cleared, tx.line, part)
+        if tx.touched or cleared or tx.line or tx.running:
+            found = await tx.fetch(NOTE, tx.touched, cleared, tx.line, tx.running, part)
             receipts = tuple(row[0] for row in found)
         return outcomes, receipts
 
@@ -217,7 +217,8 @@ NOTE = """
 WITH cleared AS (
     DELETE FROM outbox WHERE seq = ANY($2::bigint[])
 ), counted AS (
-    UPDATE line SET queued = queued + $3 WHERE part = $4 AND $3 <> 0
+    UPDATE line SET queued = queued + $3, running = running + $4
+    WHERE part = $5 AND ($3 <> 0 OR $4 <> 0)
 )
 INSERT INTO outbox (jobs) SELECT $1::text[] WHERE cardinality($1::text[]) > 0 RETURNING seq
 """

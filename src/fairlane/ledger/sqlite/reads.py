@@ -204,5 +204,6 @@ CHECKS = {
 
 def check(connection: sqlite3.Connection) -> Counts:
     return Counts(
-        **{name: connection.execute(query).fetchone()[0] for name, query in CHECKS.items()}
+        **{name: connection.execute(query).fetchone()[0] for name, query in CHECKS.items()},
+        unlisted=0,  # indexes list every job
     )

@@ -1,7 +1,7 @@
 -- These leases have ended: slots free except those kept, counters corrected, workers woken.
 -- KEYS prefix
 -- ARGV freed rest: token, what it cost or "", [pool, n, until] kept each as json or "" in turn
---@include held
+--@include ended
 --@include idle
 local ended, NONE = {}, {}
 for i = 1, #freed, 3 do
@@ -10,6 +10,6 @@ for i = 1, #freed, 3 do
     token = freed[i], actual = tonumber(freed[i + 1]), kept = kept == '' and NONE or cjson.decode(kept),
   }
 end
-held.let_go(ended)
+let_go(ended)
 flows.save()
 idle.wake(#ended)

@@ -4,10 +4,10 @@
 -- ARGV entries rest: id, text in turn
 --@include put
 if epoch ~= state.epoch then return end
-local ids, news = {}, {}
+local ids, heard = {}, {}
 for i = 1, #entries, 2 do ids[#ids + 1] = entries[i] end
-local revs = waiting.known_revs(ids)
+local revs = news.known_revs(ids)
 for i, entry in ipairs(read_entries(entries)) do
-  if entry.rev > revs[i] then news[#news + 1] = entry end
+  if entry.rev > revs[i] then heard[#heard + 1] = entry end
 end
-waiting.load(news)
+news.load(heard)

@@ -3,6 +3,7 @@
 -- ARGV epoch text: pages of another one are ignored
 -- ARGV running rest: token, id, text, [pool, n, until] each as json, since when in turn
 --@include held
+--@include pools
 if epoch ~= state.epoch then return end
 local tokens = {}
 for i = 1, #running, 5 do tokens[#tokens + 1] = running[i] end

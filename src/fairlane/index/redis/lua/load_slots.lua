@@ -2,11 +2,11 @@
 -- KEYS prefix
 -- ARGV epoch text: pages of another one are ignored
 -- ARGV rows json: [pool, n, until, token] each
---@include pools
+--@include slots
 if epoch ~= state.epoch then return end
 for _, row in ipairs(rows) do
   if row[3] > 0 or call('SISMEMBER', life .. 'freed', row[4]) == 0 then
-    pools.believe(row, row[4])
+    slots.believe(row, row[4])
   end
 end
 later.run()

@@ -7,7 +7,7 @@
 --@include put
 local known = call('HGET', life .. 'jobs', job)
 if not known or known == seen then
-  waiting.remove(job)
+  news.remove(job)
   if tonumber(call('HGET', life .. 'held_revs', job) or -1) == rev_of(seen) then
     call('HDEL', life .. 'held_revs', job)
   end

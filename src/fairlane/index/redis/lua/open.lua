@@ -5,6 +5,8 @@
 -- ARGV now number
 -- ARGV most number: how many line up in one call
 --@include held
+--@include news
+--@include gates
 --@include idle
 if epoch ~= state.epoch then return -1 end
 if not state.loading then return 0 end
@@ -27,7 +29,7 @@ for i, text in ipairs(values_of(life .. 'jobs', ids)) do
   if text then entries[#entries + 1] = read_entry(ids[i], text) end
 end
 call('ZREMRANGEBYRANK', life .. 'loading', 0, most - 1)
-waiting.line_up(entries, now)
+news.line_up(entries, now)
 flows.save()
 local left_over = call('ZCARD', life .. 'loading')
 if left_over == 0 then

@@ -4,7 +4,8 @@
 -- ARGV name text: of the pool
 -- ARGV rows json: [pool, n, until, token] each
 -- ARGV now number
---@include held
+--@include slots
+--@include flows
 --@include idle
 local function is_proposed(token)
   return call('HEXISTS', life .. 'held', token) == 1
@@ -18,13 +19,13 @@ if pool then
   for _, row in ipairs(rows) do truth[whole(row[2])] = row end
   for n, token in pairs(believed) do
     if not truth[n] and not is_proposed(token) then
-      pools.disbelieve(name, tonumber(n), token)
+      slots.disbelieve(name, tonumber(n), token)
       corrected = corrected + 1
     end
   end
   for n, row in pairs(truth) do
     if believed[n] ~= row[4] then
-      pools.believe(row, row[4])
+      slots.believe(row, row[4])
       corrected = corrected + 1
     end
   end

@@ -1,11 +1,11 @@
 -- These jobs are not in line, unless the index knows a newer rev. While loading it is remembered.
 -- KEYS prefix
 -- ARGV jobs rest: id, rev in turn
---@include waiting
+--@include news
 for i = 1, #jobs, 2 do
   local id, rev = jobs[i], tonumber(jobs[i + 1])
   local known = call('HGET', life .. 'jobs', id)
-  if known and rev_of(known) <= rev then waiting.remove(id) end
+  if known and rev_of(known) <= rev then news.remove(id) end
   if state.loading and rev > tonumber(call('HGET', life .. 'gone', id) or 0) then
     call('HSET', life .. 'gone', id, rev)
   end

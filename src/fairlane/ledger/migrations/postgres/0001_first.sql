@@ -71,13 +71,29 @@ CREATE TABLE jobs (
     autovacuum_vacuum_cost_delay = 0
 );
 
+-- None of them mentions what a claim or a good ending changes: those write to no index at all.
 CREATE INDEX jobs_by_user  ON jobs (username, tenant, id);
-CREATE INDEX jobs_live     ON jobs (id)          WHERE finished_at IS NULL;
-CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
-CREATE INDEX jobs_leased   ON jobs (lease_until) WHERE token IS NOT NULL;
 CREATE INDEX jobs_give_up  ON jobs (give_up_at)  WHERE give_up_at IS NOT NULL;
 CREATE INDEX jobs_cells    ON jobs (parent, id)  WHERE parent IS NOT NULL;
 CREATE INDEX jobs_ended_badly ON jobs (id)       WHERE error_code IS NOT NULL;
+
+-- Which jobs live, are leased, or have ended (under the name of their state), many to a row. From
+-- `at` on somebody looks through the row and strikes off what is otherwise by now. A live job has
+-- no smaller id than the smallest `first`.
+CREATE SEQUENCE rolls_seq;
+
+CREATE TABLE rolls (
+    kind   text   NOT NULL,
+    at     bigint NOT NULL DEFAULT (extract(epoch FROM now()) * 1000000)::bigint,
+    seq    bigint NOT NULL DEFAULT nextval('rolls_seq'),
+    number bigint NOT NULL,
+    first  text COLLATE "C",
+    jobs   text[] COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, at, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX rolls_oldest ON rolls (first) WHERE kind = 'live';
 
 CREATE TABLE inputs (
     job   text COLLATE "C" PRIMARY KEY,
@@ -175,13 +191,15 @@ BEGIN
     RETURN (SELECT value FROM meta WHERE name = 'epoch');
 END $$;
 
--- How many jobs are in line, in parts, so that transactions do not queue for one row.
+-- How many jobs are in line and how many run, in parts, so that transactions do not queue for one
+-- row.
 CREATE TABLE line (
-    part   bigint PRIMARY KEY,
-    queued bigint NOT NULL
+    part    bigint PRIMARY KEY,
+    queued  bigint NOT NULL,
+    running bigint NOT NULL
 ) WITH (fillfactor = 10);
 
-INSERT INTO line SELECT part, 0 FROM generate_series(0, 15) part;
+INSERT INTO line SELECT part, 0, 0 FROM generate_series(0, 15) part;
 
 CREATE SEQUENCE outbox_seq;
 

@@ -2,7 +2,7 @@
 --@include pools
 -- Idle workers, the longest idle first: who is woken for which. A bell is a list per process; the
 -- process waits at its end. Workers of a process that is gone are forgotten.
-local idle = {known = {}, processes = {}, last = '-inf', page = 4}
+local idle = {known = {}, processes = {}, lanes = {}, last = '-inf', page = 4}
 local BELL_KEPT = 60000 -- milliseconds that a bell rings for a process that does not listen
 local ALIVE_FOR = 15000 -- milliseconds after which a silent process counts as gone
 local MOST_READ = 1000 -- at once
@@ -37,12 +37,16 @@ local function serves(worker, queue)
   if worker.tiers and queue.rank >= 0 and not worker.tiers[tiers().names[queue.rank + 1]] then
     return false
   end
-  return covers(worker, read_lane(queue.lane))
+  local lane = idle.lanes[queue.lane]
+  if not lane then
+    lane = read_lane(queue.lane)
+    idle.lanes[queue.lane] = lane
+  end
+  return covers(worker, lane)
 end
 
 function idle.leave(id)
-  call('ZREM', prefix .. 'idle', id)
-  call('HDEL', prefix .. 'idlers', id)
+  if call('ZREM', prefix .. 'idle', id) == 1 then call('HDEL', prefix .. 'idlers', id) end
 end
 
 function idle.file(worker, text)
@@ -119,7 +123,7 @@ function idle.wake_for(entries, now)
   end
 end
 
-local function has_room(service, region)
+local function is_free(service, region)
   if service.paused then return false end
   for _, name in ipairs(pool_names(service, region)) do
     local pool = pools.get(name)
@@ -130,7 +134,7 @@ end
 
 local function has_work_for(worker, desks)
   for _, each in ipairs(desks) do
-    if has_room(each.service, worker.region) then
+    if is_free(each.service, worker.region) then
       for _, queue in ipairs(each.queues) do
         if serves(worker, queue) then return true end
       end
@@ -144,7 +148,7 @@ local function busy_desks()
   local found = {}
   for _, name in ipairs(desk.all()) do
     local service = service_named(name)
-    if has_room(service, nil) then
+    if is_free(service, nil) then
       local waiting_there = desk.queues(name)
       if #waiting_there > 0 then found[#found + 1] = {service = service, queues = waiting_there} end
     end

@@ -60,7 +60,7 @@ function pools.of_user(user, cap)
 end
 
 -- This slot frees itself then.
-local function note_end(pool, n, ends, token)
+function pools.note_end(pool, n, ends, token)
   local list = later.list('ZADD', life .. 'ends:' .. pool.name)
   list[#list + 1], list[#list + 2] = ends, whole(ends) .. '|' .. whole(n) .. '|' .. token
   if #list == 2 then call('SADD', life .. 'ending', pool.name) end
@@ -106,7 +106,7 @@ function pools.take(pool, token, now)
   local ends = pool.window > 0 and now + pool.window or 0
   taken[#taken + 1], taken[#taken + 2] = n, token
   pool.held = pool.held + 1
-  if ends > 0 then note_end(pool, n, ends, token) end
+  if ends > 0 then pools.note_end(pool, n, ends, token) end
   return {pool.name, n, ends}
 end
 
@@ -176,81 +176,7 @@ function pools.next_end(now)
   return soonest
 end
 
--- --- what tokens hold -----------------------------------------------------------------------------
+-- The slots of a token as they are kept.
 function pools.packed(slots)
   return #slots > 0 and cmsgpack.pack(slots) or ''
-end
-
-local function of_token(token)
-  local packed = call('HGET', life .. 'tokens', token)
-  return packed and cmsgpack.unpack(packed) or {}
-end
-
-local function note(token, slots)
-  if #slots > 0 then
-    call('HSET', life .. 'tokens', token, cmsgpack.pack(slots))
-  else
-    call('HDEL', life .. 'tokens', token)
-  end
-end
-
--- Believe the ledger: this slot is taken by this token.
-function pools.believe(slot, token)
-  local name, n, ends = slot[1], slot[2], slot[3]
-  local pool = pools.get(name)
-  if not pool then
-    if not is_user_pool(name) then return end
-    pool = pools.make(name, n, 0)
-  end
-  pool.held = pool.held + call('HSET', life .. 'slots:' .. name, n, token)
-  if ends > 0 then note_end(pool, n, ends, token) end
-  local slots = of_token(token)
-  slots[#slots + 1] = {name, n, ends}
-  note(token, slots)
-end
-
--- One number that no ledger row stands behind.
-function pools.disbelieve(name, n, token)
-  pools.give_back(name, {n, token})
-  local left = {}
-  for _, slot in ipairs(of_token(token)) do
-    if slot[1] ~= name or slot[2] ~= n then left[#left + 1] = slot end
-  end
-  note(token, left)
-end
-
--- What stays of a token's slots. Of the others, those that are given back are added to `given` by
--- pool; rates run on by themselves unless the grant never was.
-local function sorted_out(each, slots, given, users)
-  local keep, stays = {}, {}
-  for _, slot in ipairs(each.kept) do keep[slot[1] .. '|' .. slot[2]] = true end
-  for _, slot in ipairs(slots) do
-    local name, n = slot[1], slot[2]
-    if keep[name .. '|' .. n] then
-      stays[#stays + 1] = slot
-    elseif each.refused or not is_rate_pool(name) then
-      local list = given[name] or {}
-      given[name] = list
-      list[#list + 1], list[#list + 2] = n, each.token
-      if is_user_pool(name) then users[#users + 1] = sub(name, 6) end
-    end
-  end
-  return stays
-end
-
--- Give back what these tokens hold: {token, kept, refused} each. The users who may have one more
--- running.
-function pools.release(ended)
-  local tokens, slots, given, users = {}, {}, {}, {}
-  for i, each in ipairs(ended) do tokens[i] = each.token end
-  for i, packed in ipairs(values_of(life .. 'tokens', tokens)) do
-    if packed then slots[tokens[i]] = cmsgpack.unpack(packed) end
-  end
-  for _, each in ipairs(ended) do
-    local has = slots[each.token]
-    if has then slots[each.token] = sorted_out(each, has, given, users) end
-  end
-  for name, list in pairs(given) do pools.give_back(name, list) end
-  for token, stays in pairs(slots) do note(token, stays) end
-  return users
 end

@@ -11,36 +11,47 @@ local function candidate(queue, flow, at_level, at_order, kind)
   }
 end
 
--- Whether somebody may have aged: who came to a ranking has not been there longer than it says.
+local function fair_ranking(queue)
+  if not queue.fair then queue.fair = rankings.get(life .. 'fair:' .. queue.key, flows.order) end
+  return queue.fair
+end
+
+-- The first in fair order, or nil.
+function queues.first(queue)
+  local flow, at_order = rankings.first(fair_ranking(queue))
+  if not flow then return nil end
+  local kind = KINDS[queue.band]
+  if kind then return candidate(queue, flow, 0, at_order, kind) end
+  return candidate(queue, flow, queue.rank, at_order, KIND_FRESH)
+end
+
+-- The ranking by age. Where nobody has an account it is the fair one.
+local function age_ranking(queue)
+  if not queue.by_user then return fair_ranking(queue) end
+  if not queue.aged then queue.aged = rankings.get(life .. 'aged:' .. queue.key, flows.since) end
+  return queue.aged
+end
+
+-- Whether anybody may have aged: nobody is older than the first of the ranking says.
 local function may_have_aged(queue, now)
   if queue.may_age == nil then
     local patience, steps = tiers().patience[queue.rank + 1], tiers().thresholds[queue.rank + 1]
     local soonest = steps[1] and math.min(patience, steps[1][2]) or patience
-    local first = call('ZRANGE', life .. 'aged:' .. queue.key, 0, 0, 'WITHSCORES')[2]
-    queue.may_age = first ~= nil and now - tonumber(first) >= soonest
+    local key = life .. (queue.by_user and 'aged:' or 'fair:') .. queue.key
+    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+    queue.may_age = patience > 0 and first ~= nil and now - tonumber(first) >= soonest
   end
   return queue.may_age
 end
 
--- The other one and the aged one, each a candidate or nil.
-function queues.candidates(queue, now)
-  queue.fair = queue.fair or rankings.get(life .. 'fair:' .. queue.key, flows.order)
-  local flow, at_order = rankings.first(queue.fair)
+-- The first by age, if it has aged, or nil.
+function queues.aged(queue, now)
+  if queue.band ~= TIER or not may_have_aged(queue, now) then return nil end
+  local flow, since = rankings.first(age_ranking(queue))
   if not flow then return nil end
-  local rank = queue.rank
-  if queue.band ~= TIER then return candidate(queue, flow, 0, at_order, KINDS[queue.band]) end
-  local fresh = candidate(queue, flow, rank, at_order, KIND_FRESH)
-  local patience = tiers().patience[rank + 1]
-  if patience == 0 or queue.may_age == false then return fresh end
-  if flow.place.fair then
-    if not may_have_aged(queue, now) then return fresh end
-    queue.aged = queue.aged or rankings.get(life .. 'aged:' .. queue.key, flows.since)
-    flow = rankings.first(queue.aged)
-  end
-  local since = flows.since(flow)
-  local reached = level(rank, now - since)
-  if reached == rank and now - since < patience then return fresh end
-  return fresh, candidate(queue, flow, reached, since, KIND_AGED)
+  local reached = level(queue.rank, now - since)
+  if reached == queue.rank and now - since < tiers().patience[queue.rank + 1] then return nil end
+  return candidate(queue, flow, reached, since, KIND_AGED)
 end
 
 -- The first in fair order of those that need this model.

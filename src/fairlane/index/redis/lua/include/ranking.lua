@@ -3,7 +3,7 @@
 -- is written meanwhile, so places in the sorted set stay where they are. Measures only grow; one that
 -- has grown is noticed when it comes to the top.
 local rankings = {open = {}}
-local FIRST_LOOK, LONGEST_LOOK = 2, 128
+local FIRST_LOOK, LONGEST_LOOK = 1, 128
 
 function rankings.get(key, measure)
   local ranking = rankings.open[key]

@@ -1,4 +1,6 @@
 --@include held
+--@include desk
+--@include pools
 -- Other rules of order at one service: everybody lines up anew.
 
 -- The (score, id) of all in line at this desk, which is cleared away.

@@ -1,6 +1,9 @@
 --@include queue
 --@include affinity
 --@include held
+--@include waiting
+--@include pools
+--@include gates
 --@include idle
 -- One claim: the next jobs for one worker. The candidates of every service are kept between picks
 -- and looked at again only where a pick has touched them.
@@ -22,10 +25,12 @@ function round.begin(worker, loaded, most, now)
     if admits(service, worker.region, now) then
       local served = {}
       for _, queue in ipairs(desk.queues(name)) do
+        queue.by_user = service.fair and queue.band == TIER
         if serves(worker, queue) then served[#served + 1] = queue end
       end
       if #served > 0 then
-        local view = {service = service, queues = served, pools = {}, others = {}, aged = {}}
+        table.sort(served, function(a, b) return a.rank < b.rank end)
+        local view = {service = service, queues = served, pools = {}, firsts = {}, aged = {}}
         view.credits = order.credits(name)
         view.had = view.credits
         for _, pool_name in ipairs(pool_names(service, worker.region)) do
@@ -55,16 +60,18 @@ local function put_up(found, candidate)
   if not known or order.less(candidate, known) then found[candidate.kind] = candidate end
 end
 
--- The best candidate of each kind.
+-- The best candidate of each kind. Queues stand with the best tier first, so that of a worse tier than
+-- the best fresh candidate's only the aged are looked at.
 local function heads_of(view)
   if view.heads then return view.heads end
-  local found, others, aged, served = {}, view.others, view.aged, view.queues
+  local found, firsts, aged, served = {}, view.firsts, view.aged, view.queues
   for i = 1, #served do
-    if others[i] == nil then
-      local one, two = queues.candidates(served[i], round.now)
-      others[i], aged[i] = one or false, two or false
+    local queue, fresh = served[i], found[KIND_FRESH]
+    if not fresh or queue.rank <= fresh.level then
+      if firsts[i] == nil then firsts[i] = queues.first(queue) or false end
+      if firsts[i] then put_up(found, firsts[i]) end
     end
-    if others[i] then put_up(found, others[i]) end
+    if aged[i] == nil then aged[i] = queues.aged(queue, round.now) or false end
     if aged[i] then put_up(found, aged[i]) end
   end
   view.heads = found
@@ -156,7 +163,9 @@ local function touched(view, queue_key, rank)
   view.heads = nil
   local served = view.queues
   for i = 1, #served do
-    if served[i].rank == rank or served[i].key == queue_key then view.others[i] = nil end
+    if served[i].rank == rank or served[i].key == queue_key then
+      view.firsts[i], view.aged[i] = nil, nil
+    end
   end
   if round.is_gated and not admits(view.service, round.worker.region, round.now) then
     for i, each in ipairs(round.views) do

@@ -20,9 +20,10 @@ local function service_named(name)
       tiers()
       text = settings.defaults
     end
-    known = text and text ~= cjson.null and cjson.decode(text) or
-      {fair = true, affinity = 'residency', batch = 3, limit = 0, rate = 0, shares = {500, 200, 250},
-       regions = {}, paused = false, provider_limit = 0, provider_rate = 0}
+    known = text and text ~= cjson.null and cjson.decode(text) or {
+      fair = true, affinity = 'residency', batch = 3, limit = 0, rate = 0, shares = {500, 200, 250},
+      regions = {}, paused = false, provider_limit = 0, provider_rate = 0,
+    }
     known.name = name
     known.keeps_models = known.affinity ~= 'none'
     settings.services[name] = known

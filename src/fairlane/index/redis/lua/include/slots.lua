@@ -1,0 +1,77 @@
+--@include pools
+-- What tokens hold, and how it is given back.
+local slots = {}
+
+local function of_token(token)
+  local packed = call('HGET', life .. 'tokens', token)
+  return packed and cmsgpack.unpack(packed) or {}
+end
+
+local function note(token, has)
+  if #has > 0 then
+    call('HSET', life .. 'tokens', token, cmsgpack.pack(has))
+  else
+    call('HDEL', life .. 'tokens', token)
+  end
+end
+
+-- Believe the ledger: this slot is taken by this token.
+function slots.believe(slot, token)
+  local name, n, ends = slot[1], slot[2], slot[3]
+  local pool = pools.get(name)
+  if not pool then
+    if not is_user_pool(name) then return end
+    pool = pools.make(name, n, 0)
+  end
+  pool.held = pool.held + call('HSET', life .. 'slots:' .. name, n, token)
+  if ends > 0 then pools.note_end(pool, n, ends, token) end
+  local has = of_token(token)
+  has[#has + 1] = {name, n, ends}
+  note(token, has)
+end
+
+-- One number that no ledger row stands behind.
+function slots.disbelieve(name, n, token)
+  pools.give_back(name, {n, token})
+  local left = {}
+  for _, slot in ipairs(of_token(token)) do
+    if slot[1] ~= name or slot[2] ~= n then left[#left + 1] = slot end
+  end
+  note(token, left)
+end
+
+-- What stays of a token's slots. Of the others, those that are given back are added to `given` by
+-- pool; rates run on by themselves unless the grant never was.
+local function sorted_out(each, has, given, users)
+  local keep, stays = {}, {}
+  for _, slot in ipairs(each.kept) do keep[slot[1] .. '|' .. slot[2]] = true end
+  for _, slot in ipairs(has) do
+    local name, n = slot[1], slot[2]
+    if keep[name .. '|' .. n] then
+      stays[#stays + 1] = slot
+    elseif each.refused or not is_rate_pool(name) then
+      local list = given[name] or {}
+      given[name] = list
+      list[#list + 1], list[#list + 2] = n, each.token
+      if is_user_pool(name) then users[#users + 1] = sub(name, 6) end
+    end
+  end
+  return stays
+end
+
+-- Give back what these tokens hold: {token, kept, refused} each. The users who may have one more
+-- running.
+function slots.release(ended)
+  local tokens, held_by, given, users = {}, {}, {}, {}
+  for i, each in ipairs(ended) do tokens[i] = each.token end
+  for i, packed in ipairs(values_of(life .. 'tokens', tokens)) do
+    if packed then held_by[tokens[i]] = cmsgpack.unpack(packed) end
+  end
+  for _, each in ipairs(ended) do
+    local has = held_by[each.token]
+    if has then held_by[each.token] = sorted_out(each, has, given, users) end
+  end
+  for name, list in pairs(given) do pools.give_back(name, list) end
+  for token, stays in pairs(held_by) do note(token, stays) end
+  return users
+end

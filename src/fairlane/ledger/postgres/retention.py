@@ -1,0 +1,102 @@
+"""What is kept for how long: ended jobs, their records, and idempotency keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.ledger.postgres.rolls import enrol
+from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.requests import Retirement
+from fairlane.model.state import ENDED, State
+
+ROUNDS = 5
+"""How often those that had to stay are looked at in one call: a fan-out goes after its cells."""
+
+DUE = """
+SELECT rolls.kind, rolls.at, rolls.seq, rolls.jobs FROM rolls JOIN (
+    SELECT kind, at, seq, sum(number) OVER (ORDER BY at, seq) - number AS earlier FROM (
+        SELECT kind, at, seq, number FROM rolls
+        WHERE (kind = ANY($1::text[]) AND at <= $2) OR (kind = 'dead' AND at <= $3)
+        ORDER BY at, seq LIMIT $4
+    ) oldest
+) due USING (kind, at, seq)
+WHERE due.earlier < $4 ORDER BY at, seq FOR UPDATE OF rolls SKIP LOCKED
+"""
+STRIKE_OFF = "DELETE FROM rolls WHERE kind = $1 AND at = $2 AND seq = $3"
+BUT_DEAD = [str(state) for state in ENDED - {State.DEAD}]
+
+OVER = """
+SELECT id, state FROM jobs WHERE id = ANY($3::text[]) AND finished_at <= $1
+AND (state <> 'dead' OR finished_at <= $2)
+AND (parent IS NULL OR NOT EXISTS (
+    SELECT 1 FROM jobs p WHERE p.id = jobs.parent AND p.finished_at IS NULL))
+AND (cells = 0 OR NOT EXISTS (SELECT 1 FROM jobs cell WHERE cell.parent = jobs.id))
+AND id NOT IN (SELECT unnest(outbox.jobs) FROM outbox)
+FOR UPDATE SKIP LOCKED
+"""
+STAYS = """
+SELECT id FROM jobs WHERE id = ANY($1::text[]) AND state = $2
+"""
+REMEMBER = """
+UPDATE idempotency SET status = v.state
+FROM unnest($1::text[], $2::text[]) v (job, state) WHERE idempotency.job = v.job
+"""
+FORGET_KEYS = """
+WITH due AS (
+    SELECT scope, key FROM idempotency WHERE at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM idempotency USING due
+    WHERE idempotency.scope = due.scope AND idempotency.key = due.key RETURNING 1
+)
+SELECT count(*) FROM gone
+"""
+
+
+async def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
+    return [await _retire(tx, item) for item in items]
+
+
+async def _retire(tx: Transaction, item: Retirement) -> int:
+    """Oldest first."""
+    gone = 0
+    for _ in range(ROUNDS):
+        due = await _due(tx, item, item.limit - gone)
+        if not due:
+            break
+        gone += await _remove(tx, item, [job for _, jobs in due for job in jobs])
+        for kind, jobs in due:
+            stay = [row[0] for row in await tx.fetch(STAYS, jobs, kind)]
+            before = item.dead_before if kind == State.DEAD else item.finished_before
+            await enrol(tx, kind, before, stay)
+        if gone >= item.limit:
+            break
+    keys: int = await tx.fetchval(FORGET_KEYS, item.keys_before, item.limit)
+    return max(gone, keys)
+
+
+async def _due(tx: Transaction, item: Retirement, limit: int) -> list[tuple[str, list[str]]]:
+    """(state, jobs) off the rolls: not more jobs than that, and nobody else has them. Those that
+    stay are enrolled again behind all others that are due, so none waits for ever."""
+    found: list[tuple[str, list[str]]] = []
+    for kind, at, seq, jobs in await tx.fetch(
+        DUE, BUT_DEAD, item.finished_before, item.dead_before, limit
+    ):
+        mine, rest = jobs[:limit], jobs[limit:]
+        limit -= len(mine)
+        await tx.execute(STRIKE_OFF, kind, at, seq)
+        await enrol(tx, kind, at, rest)
+        found.append((kind, mine))
+    return found
+
+
+async def _remove(tx: Transaction, item: Retirement, jobs: Sequence[str]) -> int:
+    """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
+    names, stay; so does what another process is at."""
+    found = await tx.fetch(OVER, item.finished_before, item.dead_before, jobs)
+    if found:
+        ids = [row[0] for row in found]
+        await tx.execute(REMEMBER, ids, [row[1] for row in found])
+        for table in ("steps", "attempts", "events", "inputs"):
+            await tx.execute(f"DELETE FROM {table} WHERE job = ANY($1::text[])", ids)
+        await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
+    return len(found)

@@ -170,6 +170,10 @@ class Engine:
         await self.core.index.dismiss(worker.id)
         return await self.register(replace(worker, state=WorkerState.DRAINING))
 
+    async def rouse(self, worker: Worker) -> None:
+        """Its waiting claims look again: something will be due sooner than they know."""
+        await self.core.index.dismiss(worker.id)
+
     async def claim(self, worker: Worker, n: int = 1, *, wait: float = 0) -> list[Lease]:
         """Up to n leases; n should never be more than the worker can start now. `wait` seconds at
         the longest if there is nothing."""
@@ -182,6 +186,12 @@ class Engine:
             return Renewal([], [])
         pairs = [(lease.job, lease.token) for lease in leases]
         return await self.core.ledger.renew(pairs, until, self.core.now())
+
+    async def holding(self, leases: Sequence[Lease]) -> frozenset[str]:
+        """The tokens of those that still hold. Reads only: cheap enough to ask twice a second."""
+        if not leases:
+            return frozenset()
+        return await self.core.ledger.holding([(lease.job, lease.token) for lease in leases])
 
     async def settle(self, reports: Sequence[Report]) -> list[Settled | Stale]:
         """Each report's own outcome, in order."""
@@ -202,8 +212,8 @@ class Engine:
         after = round(retry_after * SECOND)
         return await self._settle(Failed(lease, fault, message, after, closed))
 
-    async def give_back(self, lease: Lease) -> Settled:
-        return await self._settle(GivenBack(lease))
+    async def give_back(self, lease: Lease, *, closed: bool = True) -> Settled:
+        return await self._settle(GivenBack(lease, closed))
 
     async def progress(self, lease: Lease, percent: float, text: str = "") -> None:
         progress = Progress(percent, text, self.core.now())

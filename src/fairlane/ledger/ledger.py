@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from fairlane.errors import FairlaneError
+from fairlane.ledger.gateway import KnownTiers, Webhooks
 from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.shapes import (
     Change,
@@ -53,6 +54,12 @@ class Ledger(Protocol):
 
     keys: KeyBook
 
+    @property
+    def known_tiers(self) -> KnownTiers: ...
+
+    @property
+    def webhooks(self) -> Webhooks: ...
+
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
         """Accepted ⇒ durable, once, within every quota, also under concurrent submits. A known
@@ -73,6 +80,10 @@ class Ledger(Protocol):
     # --- leases ------------------------------------------------------------------------------
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
         """Every (job, token) that still holds lasts until then; the others are named."""
+
+    async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+        """The tokens of those (job, token) that nobody has ended: not settled, not cancelled, not
+        taken back."""
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         """Kept if the token holds (None); otherwise the state the job is in."""

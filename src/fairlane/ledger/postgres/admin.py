@@ -24,6 +24,13 @@ CHANGES_LOCK = 4219
 LOCK = "SELECT pg_advisory_xact_lock($1)"
 
 
+async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
+    found: str | None = await connection.fetchval(
+        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
+    )
+    return found
+
+
 async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
     await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:

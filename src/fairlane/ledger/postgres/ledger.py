@@ -31,7 +31,9 @@ from fairlane.ledger.postgres.connect import (
     demand_schema,
     migrate,
 )
+from fairlane.ledger.postgres.gateway import PostgresKnownTiers, PostgresWebhooks
 from fairlane.ledger.postgres.keys import PostgresKeys
+from fairlane.ledger.postgres.looking import PostgresReads
 from fairlane.ledger.postgres.reading import snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import submit
@@ -59,7 +61,6 @@ from fairlane.ledger.shapes import (
     Confirmation,
     Counts,
     Ended,
-    Filter,
     LiveSlot,
     PoolLimit,
     Renewal,
@@ -80,10 +81,8 @@ from fairlane.ledger.shapes import (
     Unwritten,
     Written,
 )
-from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
-from fairlane.model.event import Event
-from fairlane.model.job import Job, Json, Progress
+from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker
@@ -98,13 +97,15 @@ LOOKS = 100
 """Transactions that strike finished jobs off the roll of the living in one go, at most."""
 
 
-class PostgresLedger:
+class PostgresLedger(PostgresReads):
     shared = True
 
     def __init__(self, pool: asyncpg.Pool, presence: asyncpg.Connection) -> None:
         self._pool, self._presence, self._closed = pool, presence, False
         self._writer = Writer(pool)
         self.keys: KeyBook = PostgresKeys(self._one, self._read)
+        self.known_tiers = PostgresKnownTiers(self._writer, self._read)
+        self.webhooks = PostgresWebhooks(self._writer, self._read)
         self.clock = SharedClock(self._read_clock, self._set_clock)
 
     @classmethod
@@ -156,6 +157,9 @@ class PostgresLedger:
     # --- leases ------------------------------------------------------------------------------
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
         return await self._one(leases.renew, RenewRequest(tokens, until, now))
+
+    async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+        return await self._read(reads.holding, leases)
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         return await self._one(leases.progress, ProgressReport(job, token, progress))
@@ -235,34 +239,6 @@ class PostgresLedger:
     async def clear_outbox(self, seqs: Sequence[int]) -> None:
         await self._writer.write(outbox.clear, seqs)
         self._writer.forget(seqs)
-
-    # --- reads -------------------------------------------------------------------------------
-    async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
-        return await self._read(reads.jobs, ids)
-
-    async def fate(self, job: str, tenant: str | None) -> str | None:
-        return await self._read(reads.fate, job, tenant)
-
-    async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
-        return await self._read(reads.list_jobs, wanted, after, limit)
-
-    async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
-        return await self._read(reads.payload, job)
-
-    async def attempts(self, job: str) -> list[Attempt]:
-        return await self._read(reads.attempts, job)
-
-    async def events(self, job: str, after: int) -> list[Event]:
-        return await self._read(reads.events, job, after)
-
-    async def count(self, state: State) -> int:
-        return await self._read(reads.count, state)
-
-    async def load(self) -> tuple[int, int]:
-        return await self._read(reads.load)
-
-    async def finished_since(self, since: int) -> dict[State, int]:
-        return await self._read(reads.finished_since, since)
 
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:

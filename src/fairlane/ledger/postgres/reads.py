@@ -40,6 +40,17 @@ async def is_due(connection: Connection, now: int) -> bool:
     return bool(await connection.fetchval(due, now))
 
 
+HOLDING = """
+SELECT jobs.token FROM unnest($1::text[], $2::text[]) v (job, token)
+JOIN jobs ON jobs.id = v.job AND jobs.token = v.token
+"""
+
+
+async def holding(connection: Connection, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+    jobs, tokens = [job for job, _ in leases], [token for _, token in leases]
+    return frozenset(row[0] for row in await connection.fetch(HOLDING, jobs, tokens))
+
+
 async def expired(connection: Connection, now: int, reached: int, limit: int) -> list[Job]:
     found = await connection.fetch(
         EXPIRED,

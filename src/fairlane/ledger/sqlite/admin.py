@@ -25,6 +25,13 @@ from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
 
 
+def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
+    row = connection.execute(
+        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
 def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
     for item in items:
         row = tx.execute(

@@ -34,7 +34,6 @@ from fairlane.ledger.shapes import (
     Confirmation,
     Counts,
     Ended,
-    Filter,
     LiveSlot,
     PoolLimit,
     Renewal,
@@ -58,14 +57,14 @@ from fairlane.ledger.sqlite import admin, leases, money, moves, reads
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
 from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
+from fairlane.ledger.sqlite.gateway import SqliteKnownTiers, SqliteWebhooks
 from fairlane.ledger.sqlite.keys import SqliteKeys
+from fairlane.ledger.sqlite.looking import SqliteReads
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
 from fairlane.ledger.sqlite.writer import Transaction, Writer
-from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
-from fairlane.model.event import Event
-from fairlane.model.job import Job, Json, Progress
+from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker
@@ -74,7 +73,7 @@ from fairlane.policy.admission import Quota
 T = TypeVar("T")
 
 
-class SqliteLedger:
+class SqliteLedger(SqliteReads):
     shared = False
 
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
@@ -86,6 +85,8 @@ class SqliteLedger:
         self._reading = connect(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
         self.keys: KeyBook = SqliteKeys(self._one, self._read)
+        self.known_tiers = SqliteKnownTiers(self._writer, self._read)
+        self.webhooks = SqliteWebhooks(self._writer, self._read)
 
     @classmethod
     async def open(
@@ -142,6 +143,9 @@ class SqliteLedger:
     # --- leases ------------------------------------------------------------------------------
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
         return await self._one(leases.renew, RenewRequest(tokens, until, now))
+
+    async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+        return await self._read(reads.holding, leases)
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         return await self._one(leases.progress, ProgressReport(job, token, progress))
@@ -223,33 +227,8 @@ class SqliteLedger:
         await self._writer.write(_clear_outbox, seqs)
         self._writer.forget(seqs)
 
-    # --- reads -------------------------------------------------------------------------------
-    async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
-        return await self._read(reads.jobs, ids)
-
-    async def fate(self, job: str, tenant: str | None) -> str | None:
-        return await self._read(reads.fate, job, tenant)
-
-    async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
-        return await self._read(reads.list_jobs, wanted, after, limit)
-
-    async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
-        return await self._read(reads.payload, job)
-
-    async def attempts(self, job: str) -> list[Attempt]:
-        return await self._read(reads.attempts, job)
-
-    async def events(self, job: str, after: int) -> list[Event]:
-        return await self._read(reads.events, job, after)
-
-    async def count(self, state: State) -> int:
-        return await self._read(reads.count, state)
-
     async def load(self) -> tuple[int, int]:
         return self._writer.tally.queued, await self._read(reads.running)
-
-    async def finished_since(self, since: int) -> dict[State, int]:
-        return await self._read(reads.finished_since, since)
 
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:

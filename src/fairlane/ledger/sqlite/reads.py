@@ -31,6 +31,18 @@ def jobs(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Job]:
 LIVE = f"SELECT {rows.JOB} FROM jobs WHERE finished_at IS NULL AND cells = 0"
 
 
+def holding(connection: sqlite3.Connection, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+    wanted = set(leases)
+    return frozenset(
+        token
+        for part in chunks([job for job, _ in leases])
+        for job, token in connection.execute(
+            f"SELECT id, token FROM jobs WHERE id IN ({marks(part)})", part
+        )
+        if (job, token) in wanted
+    )
+
+
 def expired(connection: sqlite3.Connection, now: int, reached: int, limit: int) -> list[Job]:
     found = connection.execute(
         f"SELECT {rows.JOB} FROM jobs WHERE token IS NOT NULL AND lease_until <= ? "

@@ -106,7 +106,8 @@ def serve(
     database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
 ) -> None:
-    """Serve the API, embedded in one process unless the settings name a database."""
+    """Serve the API and call services, embedded in one process unless the settings name a
+    database."""
     from fairlane.cli import configure
     from fairlane.cli.serve import run
 
@@ -118,6 +119,31 @@ def serve(
         ("server", "redis_url"): redis_url,
     }
     run(configure.settings(config, preset=preset, flags=flags))
+
+
+@app.command()
+def dispatch(
+    config: Config = None,
+    preset: Annotated[
+        str, typer.Option(help="What holds without a file: tasks, gateway, generation, regions.")
+    ] = "tasks",
+    database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
+    redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
+) -> None:
+    """Call services of a cluster, beside those who serve its API. As many as you like."""
+    from fairlane.cli import configure
+    from fairlane.cli.calling import run
+
+    flags: dict[tuple[str, ...], str | int | None] = {
+        ("server", "database_url"): database_url,
+        ("server", "redis_url"): redis_url,
+    }
+    settings = configure.settings(config, preset=preset, flags=flags)
+    if settings.server.mode != "cluster":
+        raise typer.BadParameter(
+            "a dispatcher of its own needs a cluster: --database-url, --redis-url"
+        )
+    run(settings)
 
 
 @app.command()

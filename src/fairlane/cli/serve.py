@@ -1,4 +1,4 @@
-"""`fairlane serve`: the API, in front of a queue of its own or of a cluster."""
+"""`fairlane serve`: the API and the dispatcher, over a queue of its own or a cluster."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import resource
 import shlex
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import typer
 import uvloop
@@ -16,7 +14,8 @@ import uvloop
 from fairlane.api.app import create_app
 from fairlane.api.credentials import given_key
 from fairlane.api.logs import log_to
-from fairlane.api.server import Drain, Serving, bind
+from fairlane.api.server import Serving, bind
+from fairlane.cli.calling import calling
 from fairlane.cli.configure import BAD_SETTINGS
 from fairlane.compose import opened
 from fairlane.config.settings import Server, Settings
@@ -61,15 +60,6 @@ async def serve(settings: Settings, found: socket.socket) -> None:
                 for line in welcome(settings, port, keys=keys):
                     typer.echo(line)
                 await Serving(app, settings.server, drain).run_on(found)
-
-
-@asynccontextmanager
-async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain | None]:
-    """The one place where a dispatcher joins (`settings.endpoints`), and whatever else works beside
-    the API: it runs while the block does, and what is yielded ends it within a grace time. There is
-    none yet: steps are run by who claims them."""
-    del engine, settings
-    yield None
 
 
 async def prepare_keys(engine: Engine, server: Server) -> bool:

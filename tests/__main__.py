@@ -26,8 +26,8 @@ def main(further: list[str]) -> int:
     others = [str(file) for file in files if str(file) not in slower]
     with ExitStack() as stack:
         beside = [
-            _start(stack, *CLUSTER, *slower),
-            _start(stack, *CLUSTER, "tests/index", "tests/cluster", *others),
+            _start(stack, *CLUSTER, *slower, "tests/dispatch", "tests/webhooks"),
+            _start(stack, *CLUSTER, "tests/index", "tests/cluster", "tests/api", *others),
         ]
         codes = [subprocess.call([*PYTEST, *ALONE])]
         for process, said in beside:

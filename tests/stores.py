@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 import asyncpg
+import pytest
 
 from fairlane.clock import ManualClock
 from fairlane.compose import cluster, embedded, shared
@@ -82,7 +85,8 @@ async def _emptied(url: str) -> None:
     try:
         await connection.execute(
             "TRUNCATE jobs, inputs, steps, attempts, events, pools, slots, outbox, idempotency, "
-            "users, quotas, accounts, entries, workers, settings, audit RESTART IDENTITY; "
+            "users, quotas, accounts, entries, workers, settings, audit, keys, tickets, "
+            "known_tiers, webhooks, webhook_secrets RESTART IDENTITY; "
             "UPDATE meta SET value = CASE name WHEN 'epoch' THEN '/0' WHEN 'turn' THEN '0/' "
             "WHEN 'clock' THEN '0/0/0' "
             "ELSE '' END; UPDATE line SET queued = 0"
@@ -121,3 +125,20 @@ class PostgresAndRedis(PostgresAndMemory):
 
 
 present: Stores = Embedded()
+
+
+@contextmanager
+def used(request: pytest.FixtureRequest, name: str | None) -> Iterator[None]:
+    """Worlds stand on these stores inside the block."""
+    global present  # noqa: PLW0603 - what `World` opens
+    before = present
+    if name == "postgres":
+        present = PostgresAndMemory(request.getfixturevalue("postgres_server"))
+    if name == "cluster":
+        present = PostgresAndRedis(
+            request.getfixturevalue("postgres_server"), request.getfixturevalue("redis_server")
+        )
+    try:
+        yield
+    finally:
+        present = before

@@ -83,15 +83,20 @@ class ManualClock:
         return 0
 
     async def sleep(self, duration: int) -> None:
-        if duration <= 0:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._count += 1
-        heapq.heappush(self._sleepers, (self._now + duration, self._count, future))
-        await future
+        await self._due(duration)
 
     async def wait(self, event: asyncio.Event, duration: int) -> bool:
-        return await _first(event.wait(), self.sleep(duration))
+        return await _first(event.wait(), self._due(duration))
+
+    def _due(self, duration: int) -> asyncio.Future[None]:
+        """Done when the time has come; counted from now, whenever it is awaited."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if duration <= 0:
+            future.set_result(None)
+        else:
+            self._count += 1
+            heapq.heappush(self._sleepers, (self._now + duration, self._count, future))
+        return future
 
     def advance(self, duration: int) -> None:
         """Move time on and wake who is due."""

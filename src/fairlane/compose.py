@@ -3,13 +3,61 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fairlane.clock import Clock, SystemClock
+from fairlane.config.settings import Settings
 from fairlane.engine.engine import Engine
 from fairlane.index.memory import MemoryIndex
+from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.sqlite import SqliteLedger
+from fairlane.ledger.sqlite.keys import BesideOwner
 from fairlane.model.catalog import Catalog
+
+
+async def opened(settings: Settings) -> Engine:
+    """The engine that these settings describe. A database must have its schema already."""
+    server, catalog = settings.server, settings.catalog
+    if server.database_url is None:
+        return await embedded(catalog, server.ledger)
+    if server.redis_url is None:
+        return await shared(catalog, server.database_url, unsafe=server.unsafe, migrating=False)
+    return await cluster(
+        catalog, server.database_url, server.redis_url, unsafe=server.unsafe, migrating=False
+    )
+
+
+async def migrated(settings: Settings) -> None:
+    """Afterwards the database, or the file, has the schema that this version needs."""
+    if settings.server.database_url is None:
+        await BesideOwner(settings.server.ledger).close()
+        return
+    from fairlane.ledger.postgres import PostgresLedger
+
+    url, unsafe = settings.server.database_url, settings.server.unsafe
+    await (await PostgresLedger.open(url, unsafe=unsafe)).close()
+
+
+@asynccontextmanager
+async def keys_of(settings: Settings) -> AsyncIterator[KeyBook]:
+    """The keys of a ledger, also while another process serves it."""
+    if settings.server.database_url is None:
+        beside = BesideOwner(settings.server.ledger)
+        try:
+            yield beside.keys
+        finally:
+            await beside.close()
+        return
+    from fairlane.ledger.postgres import PostgresLedger
+
+    url, unsafe = settings.server.database_url, settings.server.unsafe
+    ledger = await PostgresLedger.open(url, unsafe=unsafe, migrating=False)
+    try:
+        yield ledger.keys
+    finally:
+        await ledger.close()
 
 
 async def embedded(
@@ -35,18 +83,19 @@ async def shared(
     sweeping: bool = True,
     seed: int | None = None,
     unsafe: bool = False,
+    migrating: bool = True,
     alone: bool = True,
 ) -> Engine:
     """The ledger in PostgreSQL, the index in this process, which must be the only one. Start it
     with `async with`. Needs the extra `cluster`."""
     from fairlane.ledger.postgres import PostgresLedger
 
-    ledger = await PostgresLedger.open(database, unsafe=unsafe, alone=alone)
+    ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=migrating, alone=alone)
     clock = clock or await ledger.started_clock()
     return Engine(ledger, MemoryIndex(catalog, clock), catalog, clock, sweeping=sweeping, seed=seed)
 
 
-async def cluster(
+async def cluster(  # noqa: PLR0913 - each has a default that fits
     catalog: Catalog,
     database: str,
     redis: str,
@@ -56,13 +105,14 @@ async def cluster(
     seed: int | None = None,
     prefix: str = "{fairlane}:",
     unsafe: bool = False,
+    migrating: bool = True,
 ) -> Engine:
     """The ledger in PostgreSQL, the index in Redis: any number of processes share the queue. Start
     it with `async with`. Needs the extra `cluster`."""
     from fairlane.index.redis import RedisIndex
     from fairlane.ledger.postgres import PostgresLedger
 
-    ledger = await PostgresLedger.open(database, unsafe=unsafe)
+    ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=migrating)
     try:
         clock = clock or await ledger.started_clock()
         index = RedisIndex(catalog, clock, redis, prefix=prefix)

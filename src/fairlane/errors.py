@@ -4,6 +4,7 @@ FairlaneError
 ├── BadRequest            change the request
 │   ├── UnknownName         a tier, service or pipeline that is not configured
 │   ├── InvalidInput        a value that can never be accepted
+│   ├── UrlNotAllowed       a callback to where none may go
 │   └── KeyReused           the idempotency key belongs to another request
 ├── Refused               a limit holds; says which, what is left, when to try again
 ├── Conflict              the job is not where the request thinks it is
@@ -45,6 +46,10 @@ class UnknownName(BadRequest):
 
 class InvalidInput(BadRequest):
     code = "invalid_input"
+
+
+class UrlNotAllowed(BadRequest):
+    code = "url_not_allowed"
 
 
 class KeyReused(BadRequest):

@@ -18,12 +18,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _stores(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = stores.present
-    if request.param == "postgres":
-        stores.present = stores.PostgresAndMemory(request.getfixturevalue("postgres_server"))
-    if request.param == "cluster":
-        stores.present = stores.PostgresAndRedis(
-            request.getfixturevalue("postgres_server"), request.getfixturevalue("redis_server")
-        )
-    yield
-    stores.present = before
+    with stores.used(request, request.param):
+        yield

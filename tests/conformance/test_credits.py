@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.clock import seconds
+from fairlane.engine.settle import Done, GivenBack, Report
 from fairlane.errors import (
     Conflict,
     FairlaneError,
@@ -451,7 +452,8 @@ async def anything(world: Paid, job: str, paid: set[str], dice: random.Random) -
     elif roll < 5:
         for lease in await world.claim(2):
             with suppress(FairlaneError):
-                await dice.choice([engine.complete, engine.give_back])(lease)
+                endings: list[Report] = [Done(lease), GivenBack(lease)]
+                await engine.settle([dice.choice(endings)])
     elif roll < 6:
         for lease in await world.claim(1):
             await engine.fail(lease, dice.choice([Fault.TRANSIENT, Fault.INVALID_INPUT]))

@@ -284,6 +284,24 @@ async def test_a_stale_worker_is_refused_while_its_job_waits_for_the_next_try(
         assert await world.job(stale.job) == before
 
 
+async def test_a_worker_can_ask_which_of_its_leases_still_hold(tmp_path: Path) -> None:
+    """All at once and without writing: what was settled, cancelled or taken back does not."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        await world.submit_all([NewJob("work")] * 5)
+        settled, cancelled, lost, again, held = leases = await world.claim(5)
+        assert await world.engine.holding(leases) == {lease.token for lease in leases}
+        assert await world.engine.holding([]) == frozenset()
+        await world.engine.complete(settled)
+        await world.engine.cancel(cancelled.job)
+        await world.engine.fail(lost)
+        await world.engine.give_back(again)
+        second = await world.claim_one()
+        assert second.job == again.job
+        assert await world.engine.holding([*leases, second]) == {held.token, second.token}
+        forged = held._replace(token=second.token)
+        assert await world.engine.holding([forged]) == frozenset()
+
+
 async def test_a_renewal_after_the_end_of_the_lease_does_not_revive_it(tmp_path: Path) -> None:
     """I3: late by a microsecond is late, also before anybody has reaped."""
     async with World(catalog(), tmp_path / "ledger.db") as world:

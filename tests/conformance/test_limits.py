@@ -4,6 +4,7 @@ limits may change while everything runs (I11)."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Coroutine, Iterable
@@ -295,6 +296,26 @@ async def test_a_strict_slot_stays_taken_until_the_deadline_of_its_call(
         assert await world.claim(3, eu) == []
         await world.pass_time(1)
         assert len(await world.claim(3, eu)) == 1
+
+
+async def test_what_is_given_back_keeps_a_strict_slot_while_its_call_may_run(
+    tmp_path: Path,
+) -> None:
+    """The job is back in line at once, at no cost; its slot is free when the call must be over."""
+    strict = Service("work", limit=1, timeout=60, overrun=Overrun.STRICT, fairness=Fairness.NONE)
+    fast = dataclasses.replace(strict, name="loose", overrun=Overrun.FAST)
+    async with World(catalog(strict, fast), tmp_path / "ledger.db") as world:
+        await world.submit_all([NewJob("work"), NewJob("loose")])
+        for lease in await world.claim(2):
+            await world.engine.give_back(lease, closed=False)
+        (again,) = await world.claim(2)
+        assert (again.service, again.attempt) == ("loose", 1)
+        await world.engine.complete(again)
+        await world.restart()
+        assert not await world.claim()
+        await world.pass_time(61)
+        assert (await world.claim_one()).attempt == 1
+        await world.healthy()
 
 
 async def test_a_fast_slot_is_free_with_the_lease(tmp_path: Path) -> None:

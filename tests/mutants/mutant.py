@@ -10,7 +10,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent
 
-PROMISE = re.compile(r"# (I\d+|policy): (\S.*)")
+PROMISE = re.compile(r"# ([IS]\d+|policy): (\S.*)")
 TEST = re.compile(r"# test: (\S+\.py::\S.*)")
 
 

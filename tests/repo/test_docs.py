@@ -10,6 +10,7 @@ import pytest
 from fairlane import Limits, NewJob, Provider, Region, Service, Tier, Worker, errors
 from fairlane.errors import FairlaneError, Refused
 from fairlane.model.attempt import Fault
+from fairlane.model.endpoint import Endpoint
 from fairlane.model.event import MESSAGES, EventType
 from fairlane.model.service import Shares
 from fairlane.model.state import MOVES, RESUMABLE, Code, State
@@ -33,7 +34,7 @@ ELSEWHERE = re.compile(r"^[a-z]+:")
 # --- settings ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "kind",
-    [Tier, Service, Region, Provider, Limits, Shares, Worker, NewJob],
+    [Tier, Service, Region, Provider, Limits, Shares, Endpoint, Worker, NewJob],
     ids=lambda kind: kind.__name__,
 )
 def test_every_setting_is_documented_with_its_default(kind: type) -> None:
@@ -42,7 +43,7 @@ def test_every_setting_is_documented_with_its_default(kind: type) -> None:
 
 
 def test_every_setting_has_a_meaning() -> None:
-    for kind in (Tier, Service, Region, Provider, Limits, Shares, Worker, NewJob):
+    for kind in (Tier, Service, Region, Provider, Limits, Shares, Endpoint, Worker, NewJob):
         for row in table(SETTINGS, kind.__name__):
             assert row["meaning"], f"{kind.__name__}.{row['field']}"
 

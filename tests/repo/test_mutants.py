@@ -40,8 +40,8 @@ def test_a_mutant_fits_the_source_and_changes_it(path: Path, copy: Path) -> None
 @pytest.mark.parametrize("path", patches(), ids=lambda path: path.stem)
 def test_a_mutant_names_a_promise_and_a_test_that_exists(path: Path) -> None:
     mutant = read(path)
-    number = mutant.promise.removeprefix("I")
-    beginning = "policy_" if mutant.promise == "policy" else f"i{number:0>2}_"
+    kind, number = mutant.promise[0].lower(), mutant.promise[1:]
+    beginning = "policy_" if mutant.promise == "policy" else f"{kind}{number:0>2}_"
     assert path.stem.startswith(beginning)
     assert mutant.fault.endswith("."), "say in a sentence what is broken"
     file, _, test = mutant.test.partition("::")

@@ -56,11 +56,159 @@ def bench(
     beside: Annotated[
         bool, typer.Option("--beside-pgqueuer", help="With --cluster: measure pgqueuer, too.")
     ] = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="Measure the API instead, in a server of its own.")
+    ] = False,
 ) -> None:
     """Measure this machine: submits, drain, latency, claim cost, memory. Durable commits on."""
     from fairlane.cli.bench import run
 
-    run(short, runs, jobs, as_json, cluster, beside)
+    run(short, runs, jobs, as_json, cluster, beside, http)
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("fairlane.toml"),
+    preset: Annotated[
+        str, typer.Option(help="What to start from: tasks, gateway, generation or regions.")
+    ] = "tasks",
+) -> None:
+    """Write settings to start from, with comments."""
+    from fairlane.cli import configure
+
+    configure.init(preset, path)
+
+
+@app.command()
+def check(
+    path: Annotated[
+        Path | None, typer.Argument(help="The file to read (default: fairlane.toml, if any).")
+    ] = None,
+) -> None:
+    """Explain the settings in plain words, or name every mistake in them."""
+    from fairlane.cli import configure
+
+    configure.check(path)
+
+
+Config = Annotated[Path | None, typer.Option(help="The settings (default: fairlane.toml, if any).")]
+
+
+@app.command()
+def serve(
+    config: Config = None,
+    preset: Annotated[
+        str, typer.Option(help="What holds without a file: tasks, gateway, generation, regions.")
+    ] = "tasks",
+    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0 = any free one.")] = None,
+    data: Annotated[str | None, typer.Option(help="The folder of an embedded ledger.")] = None,
+    database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
+    redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
+) -> None:
+    """Serve the API and call services, embedded in one process unless the settings name a
+    database."""
+    from fairlane.cli import configure
+    from fairlane.cli.serve import run
+
+    flags: dict[tuple[str, ...], str | int | None] = {
+        ("server", "host"): host,
+        ("server", "port"): port,
+        ("server", "data"): data,
+        ("server", "database_url"): database_url,
+        ("server", "redis_url"): redis_url,
+    }
+    run(configure.settings(config, preset=preset, flags=flags))
+
+
+@app.command()
+def dispatch(
+    config: Config = None,
+    preset: Annotated[
+        str, typer.Option(help="What holds without a file: tasks, gateway, generation, regions.")
+    ] = "tasks",
+    database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
+    redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
+) -> None:
+    """Call services of a cluster, beside those who serve its API. As many as you like."""
+    from fairlane.cli import configure
+    from fairlane.cli.calling import run
+
+    flags: dict[tuple[str, ...], str | int | None] = {
+        ("server", "database_url"): database_url,
+        ("server", "redis_url"): redis_url,
+    }
+    settings = configure.settings(config, preset=preset, flags=flags)
+    if settings.server.mode != "cluster":
+        raise typer.BadParameter(
+            "a dispatcher of its own needs a cluster: --database-url, --redis-url"
+        )
+    run(settings)
+
+
+@app.command()
+def migrate(config: Config = None) -> None:
+    """Make or update the schema of the ledger that the settings name."""
+    import asyncio
+
+    from fairlane.cli import configure
+    from fairlane.compose import migrated
+    from fairlane.errors import FairlaneError
+
+    settings = configure.settings(config)
+    try:
+        asyncio.run(migrated(settings))
+    except (FairlaneError, OSError) as error:
+        typer.echo(f"fairlane: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo("the ledger is up to date")
+
+
+keys_app = typer.Typer(help="Who may call: make, list and revoke keys.", no_args_is_help=True)
+app.add_typer(keys_app, name="keys")
+
+
+@keys_app.command("create")
+def create_key(
+    role: Annotated[str, typer.Option(help="client, read, worker or admin.")] = "client",
+    tenant: Annotated[str, typer.Option(help="Whom it belongs to.")] = "default",
+    name: Annotated[str, typer.Option(help="For people.")] = "",
+    act_as: Annotated[
+        bool | None, typer.Option(help="May name any user (default: clients and admins).")
+    ] = None,
+    set_priority: Annotated[bool, typer.Option(help="May choose the tier of a job.")] = False,
+    days: Annotated[float | None, typer.Option(help="How long it holds (default: always).")] = None,
+    config: Config = None,
+) -> None:
+    """Make a key and print it, once."""
+    from fairlane.cli import configure, keys
+    from fairlane.model.key import Key, Role
+
+    if role not in list(Role):
+        typer.echo(f'unknown role "{role}"; known: {", ".join(Role)}', err=True)
+        raise typer.Exit(configure.BAD_SETTINGS)
+    acts = role in (Role.CLIENT, Role.ADMIN) if act_as is None else act_as
+    key = Key("", tenant, Role(role), "", name, acts, set_priority)
+    keys.create(configure.settings(config), key, days)
+
+
+@keys_app.command("list")
+def list_keys(config: Config = None) -> None:
+    """Every key that was ever made, without its secret."""
+    from fairlane.cli import configure, keys
+
+    keys.show(configure.settings(config))
+
+
+@keys_app.command("revoke")
+def revoke_key(
+    key: Annotated[str, typer.Argument(help="The id: what stands before the dot.")],
+    config: Config = None,
+) -> None:
+    """End a key. Servers notice within five seconds."""
+    from fairlane.cli import configure, keys
+
+    keys.revoke(configure.settings(config), key)
 
 
 @app.command()

@@ -23,13 +23,23 @@ CLUSTER = "cluster: PostgreSQL with fsync and synchronous_commit on, and Redis, 
 
 
 def run(
-    short: bool, runs: int, jobs: int, as_json: bool, cluster: bool = False, beside: bool = False
+    short: bool,
+    runs: int,
+    jobs: int,
+    as_json: bool,
+    cluster: bool = False,
+    beside: bool = False,
+    http: bool = False,
 ) -> None:
     if short:
         runs, jobs = 1, 3_000
     console = Console(stderr=True)
     figures = []
-    for figure in _cluster(runs, jobs, short, beside) if cluster else _embedded(runs, jobs, short):
+    if http:
+        found = _http(runs, jobs, short)
+    else:
+        found = _cluster(runs, jobs, short, beside) if cluster else _embedded(runs, jobs, short)
+    for figure in found:
         console.print(f"  {figure.what}, {figure.settings}: {figure.median:,.1f} {figure.unit}")
         figures.append(figure)
     stores = CLUSTER if cluster else EMBEDDED
@@ -38,6 +48,12 @@ def run(
         sys.stdout.write(report.decode() + "\n")
     else:
         _print_table(figures, runs, jobs, stores)
+
+
+def _http(runs: int, jobs: int, short: bool) -> Iterator[Figure]:
+    from fairlane.bench.http import figures
+
+    return figures(runs, jobs, short=short)
 
 
 def _embedded(runs: int, jobs: int, short: bool) -> Iterator[Figure]:

@@ -1,14 +1,11 @@
-"""`fairlane demo`: an embedded queue at work, live in the terminal."""
+"""`fairlane demo`: the gateway at work, live in the terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import signal
 import tempfile
-from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -16,45 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fairlane.clock import SECOND
 from fairlane.compose import embedded
+from fairlane.demo.gateway import PEOPLE, Scene, playing
 from fairlane.engine import Engine
 from fairlane.engine.views import Overview
-from fairlane.errors import StaleLease
-from fairlane.model.attempt import Fault
-from fairlane.model.job import NewJob
-from fairlane.model.lease import Lease
-from fairlane.model.worker import Worker
 from fairlane.presets import gateway
-
-SERVICE_SECONDS = {
-    "prompt_enhancer": 90,
-    "fast_chat_llm": 150,
-    "image_gen": 330,
-    "model_3d_gen": 390,
-}
-PEOPLE = {
-    "ada": "high",
-    "grace": "high",
-    "alan": "medium",
-    "edsger": "medium",
-    "barbara": "medium",
-    "linus": "low",
-    "bulk": "low",
-}
-
-
-@dataclass
-class Scene:
-    """What the demo has seen so far."""
-
-    waits: dict[str, deque[float]] = field(
-        default_factory=lambda: {tier: deque(maxlen=500) for tier in ("high", "medium", "low")}
-    )
-    done: dict[str, int] = field(default_factory=dict)
-    submitted: dict[str, int] = field(default_factory=dict)
-    running: dict[str, Lease] = field(default_factory=dict)
-    retries: int = 0
 
 
 def run(seconds: float, data: Path | None, speed: float) -> None:
@@ -72,62 +35,31 @@ async def _run(seconds: float, path: Path, speed: float) -> None:
         console.print(
             f"Fairlane, embedded · ledger {path} · {speed:g} × faster than life · Ctrl-C ends"
         )
-        scene = Scene()
-        tasks = [
-            asyncio.create_task(_traffic(engine, scene, speed)),
-            *(asyncio.create_task(_worker(engine, scene, i, speed)) for i in range(11)),
-        ]
-        try:
+        async with playing(engine, speed) as scene:
+            _say_where(console, scene)
             await _show(engine, scene, console, stop, seconds, speed)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
         counts = await engine.check()
     done = sum(scene.done.values())
     sound = "sound" if not any(counts) else f"NOT sound: {counts}"
-    console.print(f"\n{done} jobs completed, {scene.retries} retries, the ledger is {sound}")
+    console.print(
+        f"\n{done} jobs completed, {scene.hiccups} hiccups got over, "
+        f"{scene.broken} calls above a limit, the ledger is {sound}"
+    )
 
 
-async def _traffic(engine: Engine, scene: Scene, speed: float) -> None:
-    """Everybody wants something now and then; one user sends a great many at once."""
-    chance = random.Random(7)
-    for user, tier in PEOPLE.items():
-        await engine.set_tier(user, tier)
-    while True:
-        user = chance.choice(list(PEOPLE))
-        feature = chance.choices(("text_only", "full_pipeline"), (3, 1))[0]
-        number = 15 if user == "bulk" and chance.random() < 0.3 else 1
-        jobs = [NewJob(feature, {"prompt": f"a robot for {user}"}, user=user)] * number
-        await engine.submit_many(jobs)
-        scene.submitted[user] = scene.submitted.get(user, 0) + number
-        await asyncio.sleep(chance.expovariate(1 / (60 / speed)))
+CALL = (
+    """'{"meta": {"job_id": "mine", "step_index": 0, "attempt": 1}, """
+    """"payload": {"params": {}, "context": {}}}'"""
+)
 
 
-async def _worker(engine: Engine, scene: Scene, number: int, speed: float) -> None:
-    chance = random.Random(number)
-    worker = await engine.register(Worker(f"worker-{number}"))
-    while True:
-        for lease in await engine.claim(worker, 1, wait=5):
-            if lease.step == 0 and lease.attempt == 1:
-                scene.waits[lease.tier].append(lease.waited / SECOND)
-            scene.running[lease.token] = lease
-            seconds = SERVICE_SECONDS[lease.service] * chance.uniform(0.7, 1.3) / speed
-            await asyncio.sleep(seconds)
-            with contextlib.suppress(StaleLease):
-                await _finish(engine, scene, lease, chance)
-            scene.running.pop(lease.token, None)
-
-
-async def _finish(engine: Engine, scene: Scene, lease: Lease, chance: random.Random) -> None:
-    if chance.random() < 0.03:
-        scene.retries += 1
-        await engine.fail(lease, Fault.TRANSIENT, "the demo drops a call now and then")
-        return
-    await engine.complete(lease, {"made_by": lease.service})
-    if lease.last_step:
-        user = lease.user.rpartition(":")[2]
-        scene.done[user] = scene.done.get(user, 0) + 1
+def _say_where(console: Console, scene: Scene) -> None:
+    """The services are real servers; a call that goes around the dispatcher breaks a limit."""
+    for service in scene.services:
+        limit = f"at most {service.limit} at once, else 503"
+        console.print(f"  {service.name:<16}{service.url}  {limit}")
+    url = f"{scene.services[2].url}/v1/execute"
+    console.print(f"See a limit broken: curl -d {CALL} {url}", soft_wrap=True)
 
 
 async def _show(
@@ -150,23 +82,36 @@ async def _show(
 
 
 def _picture(overview: Overview, scene: Scene, speed: float) -> Group:
-    return Group(_services(overview), _tiers(overview, scene), _people(scene), _note(speed))
+    return Group(
+        _services(overview, scene), _tiers(overview, scene), _people(scene), _note(scene, speed)
+    )
 
 
-def _services(overview: Overview) -> Table:
-    table = Table(title="services: slots taken, jobs waiting", expand=True)
-    for name in ("service", "slots", "high", "medium", "low", "retrying"):
-        table.add_column(name, justify="left" if name in ("service", "slots") else "right")
+def _services(overview: Overview, scene: Scene) -> Table:
+    table = Table(title="services: slots taken, what the service counts, jobs waiting", expand=True)
+    left = ("service", "slots", "health")
+    for name in (*left, "most at once", "above limit", "high", "medium", "low", "retrying"):
+        table.add_column(name, justify="left" if name in left else "right")
     waiting: dict[tuple[str, int], int] = {}
     delayed: dict[str, int] = {}
     for depth in overview.stats.depths:
         waiting[depth.service, depth.rank] = depth.waiting
         delayed[depth.service] = delayed.get(depth.service, 0) + depth.delayed
-    for pool in overview.stats.pools:
-        name = pool.pool.partition(":")[2]
+    taken = {pool.pool.partition(":")[2]: pool for pool in overview.stats.pools}
+    for service in scene.services:
+        name, pool = service.name, taken[service.name]
         bar = "■" * pool.held + "□" * (pool.limit - pool.held)
-        counts = [str(waiting.get((name, rank), 0)) for rank in range(3)]
-        table.add_row(name, f"{bar} {pool.held}/{pool.limit}", *counts, str(delayed.get(name, 0)))
+        gate = overview.stats.gates.get(name)
+        health = "closed, probing" if gate is not None and gate.closed else "open"
+        table.add_row(
+            name,
+            f"{bar} {pool.held}/{pool.limit}",
+            health,
+            f"{service.most}/{service.limit}",
+            str(service.refused),
+            *(str(waiting.get((name, rank), 0)) for rank in range(3)),
+            str(delayed.get(name, 0)),
+        )
     return table
 
 
@@ -186,19 +131,16 @@ def _people(scene: Scene) -> Table:
     table = Table(title="users", expand=True)
     for name in ("user", "tier", "submitted", "running", "done"):
         table.add_column(name, justify="left" if name in ("user", "tier") else "right")
-    running: dict[str, int] = {}
-    for lease in scene.running.values():
-        user = lease.user.rpartition(":")[2]
-        running[user] = running.get(user, 0) + 1
     for user, tier in PEOPLE.items():
-        counts = (scene.submitted.get(user, 0), running.get(user, 0), scene.done.get(user, 0))
+        counts = (scene.submitted[user], scene.running[user], scene.done[user])
         table.add_row(user, tier, *map(str, counts))
     return table
 
 
-def _note(speed: float) -> Text:
+def _note(scene: Scene, speed: float) -> Text:
+    down = f" {scene.down} is away now: see it closed, probed and opened." if scene.down else ""
     return Text(
-        "No service ever has more calls than slots; bulk's flood does not hold up linus; "
-        f"a second here is {speed:g} s in life.",
+        "Look at: no service ever has more calls than slots; the high tier waits least; bulk's "
+        f"flood does not hold up linus; a second here is {speed:g} s in life.{down}",
         style="dim",
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from fairlane.clock import Clock
 from fairlane.engine.terms import TermsBook
@@ -28,6 +29,13 @@ SLOT_READS = 3
 
 AT_ONCE = 1_000
 """Jobs told to the index in one call: others are served in between."""
+
+
+class TierSource(Protocol):
+    """Somebody who knows users' tiers better than the ledger."""
+
+    async def tiers_of(self, tenant: str, users: Collection[str]) -> Mapping[str, str]:
+        """Each user's tier. Never fails and never waits for long."""
 
 
 @dataclass(slots=True)
@@ -55,6 +63,7 @@ class Core:
     draining: set[str] = field(default_factory=set)
     rebuilding: asyncio.Lock = field(default_factory=asyncio.Lock)
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    tier_source: TierSource | None = None
     seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)

@@ -170,6 +170,10 @@ class Engine:
         await self.core.index.dismiss(worker.id)
         return await self.register(replace(worker, state=WorkerState.DRAINING))
 
+    async def rouse(self, worker: Worker) -> None:
+        """Its waiting claims look again: something will be due sooner than they know."""
+        await self.core.index.dismiss(worker.id)
+
     async def claim(self, worker: Worker, n: int = 1, *, wait: float = 0) -> list[Lease]:
         """Up to n leases; n should never be more than the worker can start now. `wait` seconds at
         the longest if there is nothing."""
@@ -182,6 +186,12 @@ class Engine:
             return Renewal([], [])
         pairs = [(lease.job, lease.token) for lease in leases]
         return await self.core.ledger.renew(pairs, until, self.core.now())
+
+    async def holding(self, leases: Sequence[Lease]) -> frozenset[str]:
+        """The tokens of those that still hold. Reads only: cheap enough to ask twice a second."""
+        if not leases:
+            return frozenset()
+        return await self.core.ledger.holding([(lease.job, lease.token) for lease in leases])
 
     async def settle(self, reports: Sequence[Report]) -> list[Settled | Stale]:
         """Each report's own outcome, in order."""
@@ -202,8 +212,8 @@ class Engine:
         after = round(retry_after * SECOND)
         return await self._settle(Failed(lease, fault, message, after, closed))
 
-    async def give_back(self, lease: Lease) -> Settled:
-        return await self._settle(GivenBack(lease))
+    async def give_back(self, lease: Lease, *, closed: bool = True) -> Settled:
+        return await self._settle(GivenBack(lease, closed))
 
     async def progress(self, lease: Lease, percent: float, text: str = "") -> None:
         progress = Progress(percent, text, self.core.now())
@@ -229,6 +239,18 @@ class Engine:
     async def view(self, job: str, tenant: str | None = None) -> views.View:
         """The job with its position, ETA and reasons."""
         return await views.view(self.core, job, tenant)
+
+    async def standing(self, job: Job) -> views.Placement | None:
+        """Where a queued job stands now."""
+        return await views.standing(self.core, job)
+
+    async def placement(self, job: str, request: NewJob, tenant: str) -> views.Placement:
+        """Where a job stands that was just accepted."""
+        return await views.placement(self.core, job, request, tenant)
+
+    def unplaced(self, request: NewJob, tenant: str) -> views.Placement:
+        """Only the tier of a job that was just accepted."""
+        return views.unplaced(self.core, request, tenant)
 
     async def list_jobs(
         self, wanted: Filter | None = None, cursor: str | None = None, limit: int = 50
@@ -256,9 +278,11 @@ class Engine:
         return await self.core.ledger.check()
 
     # --- administration ----------------------------------------------------------------------
-    async def set_tier(self, user: str, tier: str, tenant: str = "default") -> None:
+    async def set_tier(
+        self, user: str, tier: str, tenant: str = "default", actor: str = "local"
+    ) -> None:
         self.core.catalog.tiers.rank(tier)
-        await self.core.ledger.set_tier(tenant, user, tier, self.core.now(), "local")
+        await self.core.ledger.set_tier(tenant, user, tier, self.core.now(), actor)
         self.core.tiers_of_users.pop((tenant, user), None)
 
     async def set_quota(
@@ -268,12 +292,13 @@ class Engine:
         pending: int | None = None,
         per_hour: int | None = None,
         tenant: str = "default",
+        actor: str = "local",
     ) -> None:
         """Limits of this user's own; None = their tier's."""
         if min(pending or 0, per_hour or 0) < 0:
             raise InvalidInput("a quota cannot be below 0")
         now = self.core.now()
-        await self.core.ledger.set_quota(tenant, user, pending, per_hour, now, "local")
+        await self.core.ledger.set_quota(tenant, user, pending, per_hour, now, actor)
 
     async def audit(self, limit: int = 100) -> list[Change]:
         """The latest administrative changes, newest first."""
@@ -289,9 +314,15 @@ class Engine:
     async def balance(self, user: str, tenant: str = "default") -> int:
         return await self.core.ledger.balance(tenant, user)
 
-    async def change(self, kind: str, name: str, setting: str, value: Json) -> None:
+    async def change(
+        self, kind: str, name: str, setting: str, value: Json, actor: str = "local"
+    ) -> None:
         """A live setting: `change("services", "image_gen", "limit", 2)`."""
-        await live.change(self.core, kind, name, setting, value, "local")
+        await live.change(self.core, kind, name, setting, value, actor)
+
+    async def purge(self, dead: Sequence[str], tenant: str, actor: str = "local") -> int:
+        """These dead letters are gone; how many there were."""
+        return await self.core.ledger.purge(tenant, dead, self.core.now(), actor)
 
     async def count(self, state: State) -> int:
         return await self.core.ledger.count(state)

@@ -54,9 +54,11 @@ class Failed(NamedTuple):
 
 
 class GivenBack(NamedTuple):
-    """The worker stops without having tried: no attempt is used up."""
+    """The worker stops before the step is done: no attempt is used up. `closed` False = its call
+    may still be running at the service."""
 
     lease: Lease
+    closed: bool = True
 
 
 Report = Done | Failed | GivenBack
@@ -110,7 +112,7 @@ def _settlement(core: Core, report: Report, health: Health, now: int) -> Settlem
         case Failed():
             return _failed(core, report, health, now)
         case GivenBack():
-            return _given_back(report, now)
+            return _given_back(core, report, now)
 
 
 async def _tell_index(
@@ -328,7 +330,7 @@ def _ended(report: Failed, code: Code, now: int) -> Settlement:
 
 
 # --- given back ----------------------------------------------------------------------------------
-def _given_back(report: GivenBack, now: int) -> Settlement:
+def _given_back(core: Core, report: GivenBack, now: int) -> Settlement:
     lease = report.lease
     return Settlement(
         lease=lease,
@@ -342,6 +344,8 @@ def _given_back(report: GivenBack, now: int) -> Settlement:
         give_up_at=now + lease.at.max_wait if lease.at.max_wait else None,
         band=Band(lease.band),
         lane=lease.lane,
+        closed=report.closed,
+        strict=core.catalog.service(lease.service).strict,
     )
 
 

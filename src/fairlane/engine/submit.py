@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -44,9 +44,11 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     prepared: list[Submission] = []
     terms: list[Terms] = []
     lanes = Lanes(core)
+    told = await _tiers_told(core, caller, requests) if core.tier_source is not None else {}
     for i, request in enumerate(requests):
         try:
-            tier = request.tier or await _tier_of_user(core, caller, request)
+            tier = request.tier or told.get(request.user or "")
+            tier = tier or await _tier_of_user(core, caller, request)
             on = core.terms.of(request, tier)
             if id(on.plan) not in lanes.checked:
                 await lanes.check(on.plan)
@@ -108,6 +110,15 @@ class Lanes:
             return set(await self._core.index.lanes(service))
         except NotReady:
             return set()
+
+
+async def _tiers_told(core: Core, caller: Caller, requests: Sequence[NewJob]) -> Mapping[str, str]:
+    """What the source of tiers says about the users of these requests, all asked at once."""
+    users = {request.user for request in requests if request.user and not request.tier}
+    askable = [user for user in users if "\0" not in user and _is_text(user)]
+    if core.tier_source is None or not askable:
+        return {}
+    return await core.tier_source.tiers_of(caller.tenant, askable)
 
 
 async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
@@ -241,7 +252,8 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
 
 
 def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:
-    """(scope, key, hash of the request): compared as canonical JSON."""
-    body = orjson.dumps(request._asdict(), option=orjson.OPT_SORT_KEYS)
+    """(scope, key, hash of the request): compared as canonical JSON. A request that is sent again
+    has a trace of its own."""
+    body = orjson.dumps(request._replace(trace=None)._asdict(), option=orjson.OPT_SORT_KEYS)
     scope = f"{caller.tenant}/{caller.key}"
     return scope, request.idempotency_key or "", hashlib.sha256(body).hexdigest()

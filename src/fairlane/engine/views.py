@@ -12,7 +12,7 @@ from fairlane.index.index import Standing, Stats
 from fairlane.ledger.shapes import Filter
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
-from fairlane.model.job import Band, Job, Json
+from fairlane.model.job import Band, Job, Json, NewJob
 from fairlane.model.state import State
 from fairlane.model.step import Lane
 from fairlane.policy.aging import next_promotion
@@ -44,6 +44,16 @@ class View(NamedTuple):
     next_promotion_at: int | None
 
 
+class Placement(NamedTuple):
+    """Where a job stands. No position: it waits for its time, is a fan-out, or the index is
+    away."""
+
+    tier: str
+    effective_tier: str
+    position: int | None
+    eta: Eta | None
+
+
 class Page(NamedTuple):
     jobs: list[Job]
     next: str | None
@@ -62,7 +72,7 @@ async def get(core: Core, job_id: str, tenant: str | None = None) -> Job:
     """The job as the ledger has it. Another tenant's looks like none."""
     job = (await core.ledger.jobs([job_id])).get(job_id)
     if job is None or tenant not in (None, job.tenant):
-        status = await core.ledger.fate(job_id) if job is None else None
+        status = await core.ledger.fate(job_id, tenant) if job is None else None
         if status is not None:
             raise Expired(job_id, status)
         raise NotFound("job", job_id)
@@ -85,9 +95,50 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
         waited=job.waited_until(now),
         position=rounded(standing.position) if standing and standing.position else None,
         effective_tier=names[standing.level] if standing else job.level,
-        eta=_eta(core, job, standing, now) if standing else None,
+        eta=_eta(core, _waiting(job), standing, now) if standing else None,
         reasons=tuple(_reasons(core, job, standing, now)) if standing else (),
         next_promotion_at=_next_promotion_at(core, job, standing, now) if standing else None,
+    )
+
+
+async def standing(core: Core, job: Job) -> Placement | None:
+    """Where a queued job stands now, without a look into the ledger; None if nobody knows."""
+    now = core.now()
+    try:
+        found = await core.index.standing(job.id, now)
+    except NotReady:
+        return None
+    return None if found is None else _placed(core, _waiting(job), found, now)
+
+
+async def placement(core: Core, job_id: str, request: NewJob, tenant: str) -> Placement:
+    """Without a look into the ledger: what a caller is told at once."""
+    now = core.now()
+    unknown = unplaced(core, request, tenant)
+    found = None
+    with suppress(NotReady):
+        found = await core.index.standing(job_id, now)
+    if found is None:
+        return unknown
+    tier = unknown.tier
+    first = core.terms.of(request, tier).plan[0].service
+    waiting = Waiting(job_id, first, tier, request.model, max(now, request.run_at or 0))
+    return _placed(core, waiting, found, now)
+
+
+def unplaced(core: Core, request: NewJob, tenant: str) -> Placement:
+    """Only the tier of a job that was just accepted."""
+    stored = core.tiers_of_users.get((tenant, request.user)) if request.user is not None else None
+    tier = request.tier or stored or core.catalog.tiers.default
+    return Placement(tier, tier, None, None)
+
+
+def _placed(core: Core, job: Waiting, found: Standing, now: int) -> Placement:
+    return Placement(
+        job.tier,
+        core.catalog.tiers.names[found.level],
+        rounded(found.position) if found.position else None,
+        _eta(core, job, found, now),
     )
 
 
@@ -145,8 +196,22 @@ async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
 
 
 # --- when ----------------------------------------------------------------------------------------
-def _eta(core: Core, job: Job, standing: Standing, now: int) -> Eta:
-    service = core.catalog.service(job.current.service)
+class Waiting(NamedTuple):
+    """What the ETA of a job depends on."""
+
+    id: str
+    service: str
+    tier: str
+    model: str
+    ready_at: int
+
+
+def _waiting(job: Job) -> Waiting:
+    return Waiting(job.id, job.current.service, job.tier, job.model, job.ready_at)
+
+
+def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta:
+    service = core.catalog.service(job.service)
     delay = max(0, job.ready_at - now)
     ahead = Ahead(
         work=standing.work,

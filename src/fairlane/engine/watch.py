@@ -17,9 +17,10 @@ class Watchers:
         return list(self._bells)
 
     @contextmanager
-    def watching(self, job: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the job has changed since it was last cleared."""
-        bell = asyncio.Event()
+    def watching(self, job: str, bell: asyncio.Event | None = None) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the job has changed since it was last cleared. Who watches
+        many jobs may bring one bell for all of them."""
+        bell = bell or asyncio.Event()
         self._bells.setdefault(job, set()).add(bell)
         try:
             yield bell

@@ -62,3 +62,12 @@ def ending(cells: int, bad: int, now: int) -> Ending:
     message = f"{bad} of {cells} executions did not complete"
     fact = Fact(EventType.JOB_FAILED, now, {"code": Code.CELLS_FAILED, "cells": bad})
     return Ending(State.FAILED, Code.CELLS_FAILED, message, fact)
+
+
+def fate(found: Iterable[Cells], tenant: str | None) -> str | None:
+    """Of (scope, status) rows: a scope begins with its tenant's name, which has no slash."""
+    for scope, status in found:
+        if tenant is None or scope.partition("/")[0] == tenant:
+            told: str | None = status
+            return told
+    return None

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from fairlane.errors import FairlaneError
+from fairlane.ledger.gateway import KnownTiers, Webhooks
+from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.shapes import (
     Change,
     Confirmation,
@@ -50,6 +52,14 @@ class Ledger(Protocol):
     shared: bool
     """Whether other processes may write to it, too."""
 
+    keys: KeyBook
+
+    @property
+    def known_tiers(self) -> KnownTiers: ...
+
+    @property
+    def webhooks(self) -> Webhooks: ...
+
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
         """Accepted ⇒ durable, once, within every quota, also under concurrent submits. A known
@@ -70,6 +80,10 @@ class Ledger(Protocol):
     # --- leases ------------------------------------------------------------------------------
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
         """Every (job, token) that still holds lasts until then; the others are named."""
+
+    async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+        """The tokens of those (job, token) that nobody has ended: not settled, not cancelled, not
+        taken back."""
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         """Kept if the token holds (None); otherwise the state the job is in."""
@@ -143,8 +157,9 @@ class Ledger(Protocol):
     # --- reads -------------------------------------------------------------------------------
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]: ...
 
-    async def fate(self, job: str) -> str | None:
-        """How a job ended whose record is gone, while its idempotency key is kept."""
+    async def fate(self, job: str, tenant: str | None) -> str | None:
+        """How a job of this tenant (None = any) ended whose record is gone, while its idempotency
+        key is kept."""
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
         """Newest first, below the id `after`."""
@@ -217,6 +232,9 @@ class Ledger(Protocol):
     ) -> int:
         """Finished jobs, dead letters and keys older than that are gone, at most `limit` of each;
         nothing live, unpublished or needed by a live parent."""
+
+    async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
+        """Those of these jobs that are this tenant's dead letters are gone; how many."""
 
     async def check(self) -> Counts: ...
 

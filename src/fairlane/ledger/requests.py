@@ -107,6 +107,13 @@ class Grant(NamedTuple):
     note: str
 
 
+class Purge(NamedTuple):
+    tenant: str
+    jobs: Sequence[str]
+    now: int
+    actor: str
+
+
 class Retirement(NamedTuple):
     finished_before: int
     dead_before: int

@@ -11,7 +11,7 @@ from fairlane.model.service import RATE_WINDOW, Pool, Provider, Service, rate_po
 from fairlane.model.tier import Tiers
 
 MOST_TASK_TYPES = 10_000
-NAME = re.compile(r"^[A-Za-z0-9_.\-]{1,100}$")
+NAME = re.compile(r"[A-Za-z0-9_.\-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Catalog:
 
 
 def checked_name(kind: str, name: str) -> str:
-    if not NAME.match(name):
+    if not NAME.fullmatch(name):
         raise InvalidInput(
             f'{kind} "{name[:100]}": a name is 1 to 100 of letters, digits, "_", "-" and "."'
         )

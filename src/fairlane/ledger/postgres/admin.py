@@ -24,6 +24,13 @@ CHANGES_LOCK = 4219
 LOCK = "SELECT pg_advisory_xact_lock($1)"
 
 
+async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
+    found: str | None = await connection.fetchval(
+        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
+    )
+    return found
+
+
 async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
     await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:
@@ -39,7 +46,7 @@ async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
             item.now,
         )
         target = f"{item.tenant}/{item.user}"
-        await _audit(tx, Change(item.now, item.actor, "set tier", target, before, item.tier))
+        await audited(tx, Change(item.now, item.actor, "set tier", target, before, item.tier))
     return [None] * len(items)
 
 
@@ -62,11 +69,11 @@ async def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]
         target = f"{item.tenant}/{item.user}"
         before = rows.dumps(list(row)) if row is not None else None
         after = rows.dumps([item.pending, item.per_hour])
-        await _audit(tx, Change(item.now, item.actor, "set quota", target, before, after))
+        await audited(tx, Change(item.now, item.actor, "set quota", target, before, after))
     return [None] * len(items)
 
 
-async def _audit(tx: Transaction, change: Change) -> None:
+async def audited(tx: Transaction, change: Change) -> None:
     await tx.execute(
         "INSERT INTO audit (at, actor, action, target, before, after) "
         "VALUES ($1, $2, $3, $4, $5, $6)",
@@ -208,7 +215,7 @@ async def _keep(tx: Transaction, item: SettingChange) -> None:
         rows.dumps(item.file_value),
         item.now,
     )
-    await _audit(tx, Change(item.now, item.actor, "set", item.name, before, value))
+    await audited(tx, Change(item.now, item.actor, "set", item.name, before, value))
 
 
 async def settings(connection: Connection) -> Settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 import asyncpg
 
@@ -89,13 +90,35 @@ async def demand_durable(pool: asyncpg.Pool) -> None:
             )
 
 
-async def migrate(pool: asyncpg.Pool) -> None:
-    """Apply every step this database has not seen, each in a transaction of its own. Processes
-    that start at once apply each step once."""
-    steps = sorted(
+async def demand_schema(pool: asyncpg.Pool) -> None:
+    """Many shells carry the address of another program's database: nothing is made there unless
+    somebody says so."""
+    known = len(_steps())
+    found = await pool.fetchval("SELECT to_regclass('fairlane.migrations')")
+    done = await pool.fetchval("SELECT max(number) FROM migrations") if found is not None else None
+    if done is None:
+        raise SetupError("this database has no Fairlane schema; make it with: fairlane migrate")
+    if done < known:
+        raise SetupError(
+            f"the ledger is at schema {done}, this Fairlane needs {known}; run: fairlane migrate"
+        )
+    if done > known:
+        raise LedgerTooNew(
+            f"the ledger is at schema {done}, this Fairlane knows {known}; upgrade it"
+        )
+
+
+def _steps() -> list[Traversable]:
+    return sorted(
         (step for step in SCHEMA.iterdir() if step.name.endswith(".sql")),
         key=lambda step: step.name,
     )
+
+
+async def migrate(pool: asyncpg.Pool) -> None:
+    """Apply every step this database has not seen, each in a transaction of its own. Processes
+    that start at once apply each step once."""
+    steps = _steps()
     async with pool.acquire() as connection:
         await connection.execute("SELECT pg_advisory_lock($1)", MIGRATING)
         try:

@@ -1,97 +1,122 @@
-"""Idempotency keys: a key belongs to whoever inserts it first, for as long as it is kept."""
+"""Keys in PostgreSQL, the same for every process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from fairlane.errors import FairlaneError, KeyReused
+from fairlane.ledger.keybook import (
+    COLUMNS,
+    Addition,
+    Redemption,
+    Revocation,
+    key_of,
+    told,
+    values,
+)
+from fairlane.ledger.postgres.admin import CHANGES_LOCK, LOCK
+from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.transaction import Transaction
-from fairlane.ledger.shapes import Replayed, Submission
+from fairlane.model.key import Key
 
-FIND = """
-SELECT v.scope, v.key, hash, job, status
-FROM unnest($1::text[], $2::text[], $3::bigint[]) v (scope, key, gone)
-JOIN idempotency i ON i.scope = v.scope AND i.key = v.key AND i.at > v.gone
+Write = Callable[[Callable[..., Awaitable[list[Any]]], Any], Awaitable[Any]]
+Read = Callable[..., Awaitable[Any]]
+
+
+class PostgresKeys:
+    def __init__(self, write: Write, read: Read) -> None:
+        self._write, self._read = write, read
+
+    async def add(self, key: Key, actor: str) -> bool:
+        return bool(await self._write(_add, Addition(key, actor)))
+
+    async def revoke(self, key: str, now: int, actor: str) -> bool:
+        return bool(await self._write(_revoke, Revocation(key, now, actor)))
+
+    async def get(self, key: str) -> Key | None:
+        found: Key | None = await self._read(_get, key)
+        return found
+
+    async def all(self) -> list[Key]:
+        found: list[Key] = await self._read(_all)
+        return found
+
+    async def any(self) -> bool:
+        return bool(await self._read(_any))
+
+    async def secret(self) -> bytes:
+        return bytes.fromhex(await self._write(_secret, secrets.token_hex(32)))
+
+    async def redeem(self, ticket: str, until: int, now: int) -> bool:
+        return bool(await self._write(_redeem, Redemption(ticket, until, now)))
+
+
+AUDIT = """
+INSERT INTO audit (at, actor, action, target, before, after) VALUES ($1, $2, $3, $4, $5, $6)
 """
-TAKE = """
-INSERT INTO idempotency (scope, key, hash, job, at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
-ON CONFLICT (scope, key) DO UPDATE SET hash = excluded.hash, job = excluded.job, at = excluded.at,
-    status = NULL WHERE idempotency.at <= excluded.at - $6
-RETURNING job
-"""
 
 
-class Use(NamedTuple):
-    """Which request a key was used for, and what became of its job."""
+async def _add(tx: Transaction, items: Sequence[Addition]) -> list[bool]:
+    """A commit whose answer was lost is recognised: the same hash is the same key."""
+    await tx.execute(LOCK, CHANGES_LOCK)
+    done = []
+    for key, actor in items:
+        marks = ", ".join(f"${n + 1}" for n in range(len(values(key))))
+        added = await tx.fetchval(
+            f"INSERT INTO keys ({COLUMNS}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING "
+            "RETURNING 1",
+            *values(key),
+        )
+        if added:
+            await tx.execute(AUDIT, key.created_at, actor, "add key", key.id, None, told(key))
+        known = await tx.fetchval("SELECT hash FROM keys WHERE id = $1", key.id)
+        done.append(known == key.hash)
+    return done
 
-    hash: str
-    job: str
-    status: str | None
+
+async def _revoke(tx: Transaction, items: Sequence[Revocation]) -> list[bool]:
+    await tx.execute(LOCK, CHANGES_LOCK)
+    done = []
+    for key, now, actor in items:
+        found = await tx.fetchrow("SELECT revoked_at FROM keys WHERE id = $1", key)
+        done.append(found is not None)
+        if found is not None and found[0] is None:
+            await tx.execute("UPDATE keys SET revoked_at = $1 WHERE id = $2", now, key)
+            await tx.execute(AUDIT, now, actor, "revoke key", key, None, None)
+    return done
 
 
-class Keys:
-    """The keys of one batch: as the ledger knows them, and as the batch itself uses them."""
+async def _get(connection: Connection, key: str) -> Key | None:
+    row = await connection.fetchrow(f"SELECT {COLUMNS} FROM keys WHERE id = $1", key)
+    return None if row is None else key_of(tuple(row))
 
-    def __init__(self, tx: Transaction) -> None:
-        self._tx = tx
-        self._used: dict[tuple[str, str], Use] = {}
-        self._mine: list[Submission] = []
-        self._lost: set[tuple[str, str]] = set()
 
-    @classmethod
-    async def of(cls, tx: Transaction, items: Sequence[Submission]) -> Keys:
-        keys = cls(tx)
-        await keys._find([item for item in items if item.idempotency is not None])
-        return keys
+async def _all(connection: Connection) -> list[Key]:
+    found = await connection.fetch(f"SELECT {COLUMNS} FROM keys ORDER BY created_at, id")
+    return [key_of(tuple(row)) for row in found]
 
-    def earlier(self, item: Submission) -> Replayed | FairlaneError | None:
-        """The answer to whom the key is no news."""
-        if item.idempotency is None:
-            return None
-        scope, key, digest = item.idempotency
-        use = self._used.get((scope, key))
-        if use is None:
-            return None
-        return Replayed(use.job, use.status) if use.hash == digest else KeyReused(key)
 
-    def use(self, item: Submission) -> None:
-        if item.idempotency is not None:
-            scope, key, digest = item.idempotency
-            self._used[scope, key] = Use(digest, item.id, None)
-            self._mine.append(item)
+async def _any(connection: Connection) -> bool:
+    return await connection.fetchval("SELECT 1 FROM keys LIMIT 1") is not None
 
-    async def take(self) -> bool:
-        """Write down the keys in use. Whether somebody else was first with one, a moment ago."""
-        taken = set()
-        for keep in {item.keep_keys for item in self._mine}:
-            those = [item for item in self._mine if item.keep_keys == keep]
-            taken.update(await self._take(those, keep))
-        lost = [item for item in self._mine if item.id not in taken]
-        self._lost = {item.idempotency[:2] for item in lost if item.idempotency is not None}
-        for each in self._lost:
-            del self._used[each]
-        await self._find(lost)
-        return bool(lost)
 
-    def elsewhere(self, item: Submission) -> Replayed | FairlaneError | None:
-        """The answer to whoever wanted a key that somebody else has taken."""
-        if item.idempotency is None or item.idempotency[:2] not in self._lost:
-            return None
-        return self.earlier(item)
+async def _secret(tx: Transaction, items: Sequence[str]) -> list[str]:
+    for item in items:
+        await tx.execute("UPDATE meta SET value = $1 WHERE name = 'secret' AND value = ''", item)
+    found: str = await tx.fetchval("SELECT value FROM meta WHERE name = 'secret'")
+    return [found] * len(items)
 
-    async def _take(self, items: Sequence[Submission], keep: int) -> list[str]:
-        uses = sorted((*(item.idempotency or ()), item.id, item.created_at) for item in items)
-        return [row[0] for row in await self._tx.fetch(TAKE, *zip(*uses, strict=True), keep)]
 
-    async def _find(self, items: Sequence[Submission]) -> None:
-        wanted = {
-            item.idempotency[:2]: item.created_at - item.keep_keys
-            for item in items
-            if item.idempotency is not None
-        }
-        if wanted:
-            scopes, names = zip(*wanted, strict=True)
-            for scope, key, *use in await self._tx.fetch(FIND, scopes, names, wanted.values()):
-                self._used[scope, key] = Use(*use)
+async def _redeem(tx: Transaction, items: Sequence[Redemption]) -> list[bool]:
+    done = []
+    for ticket, until, now in items:
+        await tx.execute("DELETE FROM tickets WHERE until <= $1", now)
+        added = await tx.fetchval(
+            "INSERT INTO tickets (id, until) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING "
+            "RETURNING 1",
+            ticket,
+            until,
+        )
+        done.append(added is not None)
+    return done

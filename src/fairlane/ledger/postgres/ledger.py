@@ -10,11 +10,31 @@ import asyncpg
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
-from fairlane.ledger.postgres import admin, leases, money, moves, reads, retention, rolls, stamps
+from fairlane.ledger.keybook import KeyBook
+from fairlane.ledger.postgres import (
+    admin,
+    leases,
+    money,
+    moves,
+    outbox,
+    reads,
+    retention,
+    rolls,
+    stamps,
+)
 from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
-from fairlane.ledger.postgres.connect import be_present, connect, demand_durable, migrate
-from fairlane.ledger.postgres.reading import Connection, snapshot
+from fairlane.ledger.postgres.connect import (
+    be_present,
+    connect,
+    demand_durable,
+    demand_schema,
+    migrate,
+)
+from fairlane.ledger.postgres.gateway import PostgresKnownTiers, PostgresWebhooks
+from fairlane.ledger.postgres.keys import PostgresKeys
+from fairlane.ledger.postgres.looking import PostgresReads
+from fairlane.ledger.postgres.reading import snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import submit
 from fairlane.ledger.postgres.transaction import Transaction
@@ -26,6 +46,7 @@ from fairlane.ledger.requests import (
     LimitsChange,
     ProgressReport,
     Promotion,
+    Purge,
     QuotaChange,
     RebuildRequest,
     RenewRequest,
@@ -40,7 +61,6 @@ from fairlane.ledger.shapes import (
     Confirmation,
     Counts,
     Ended,
-    Filter,
     LiveSlot,
     PoolLimit,
     Renewal,
@@ -61,10 +81,8 @@ from fairlane.ledger.shapes import (
     Unwritten,
     Written,
 )
-from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
-from fairlane.model.event import Event
-from fairlane.model.job import Job, Json, Progress
+from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker
@@ -79,23 +97,28 @@ LOOKS = 100
 """Transactions that strike finished jobs off the roll of the living in one go, at most."""
 
 
-class PostgresLedger:
+class PostgresLedger(PostgresReads):
     shared = True
 
     def __init__(self, pool: asyncpg.Pool, presence: asyncpg.Connection) -> None:
         self._pool, self._presence, self._closed = pool, presence, False
         self._writer = Writer(pool)
+        self.keys: KeyBook = PostgresKeys(self._one, self._read)
+        self.known_tiers = PostgresKnownTiers(self._writer, self._read)
+        self.webhooks = PostgresWebhooks(self._writer, self._read)
         self.clock = SharedClock(self._read_clock, self._set_clock)
 
     @classmethod
-    async def open(cls, url: str, *, unsafe: bool = False, alone: bool = False) -> PostgresLedger:
-        """Migrates the schema as needed. `unsafe` accepts a server that may lose jobs; `alone`
-        accepts no other process on this database."""
+    async def open(
+        cls, url: str, *, unsafe: bool = False, alone: bool = False, migrating: bool = True
+    ) -> PostgresLedger:
+        """Migrates the schema as needed, unless told to demand it. `unsafe` accepts a server that
+        may lose jobs; `alone` accepts no other process on this database."""
         pool = await connect(url, most=CONNECTIONS)
         try:
             if not unsafe:
                 await demand_durable(pool)
-            await migrate(pool)
+            await (migrate(pool) if migrating else demand_schema(pool))
             return cls(pool, await be_present(url, alone=alone))
         except BaseException:
             pool.terminate()
@@ -134,6 +157,9 @@ class PostgresLedger:
     # --- leases ------------------------------------------------------------------------------
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
         return await self._one(leases.renew, RenewRequest(tokens, until, now))
+
+    async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+        return await self._read(reads.holding, leases)
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         return await self._one(leases.progress, ProgressReport(job, token, progress))
@@ -208,43 +234,15 @@ class PostgresLedger:
         return await self._read(reads.starts, since, ranks)
 
     async def outbox(self, limit: int) -> list[tuple[int, list[str]]]:
-        return await self._read(_outbox, limit)
+        return await self._read(outbox.rows, limit)
 
     async def clear_outbox(self, seqs: Sequence[int]) -> None:
-        await self._writer.write(_clear_outbox, seqs)
+        await self._writer.write(outbox.clear, seqs)
         self._writer.forget(seqs)
-
-    # --- reads -------------------------------------------------------------------------------
-    async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
-        return await self._read(reads.jobs, ids)
-
-    async def fate(self, job: str) -> str | None:
-        return await self._read(reads.fate, job)
-
-    async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
-        return await self._read(reads.list_jobs, wanted, after, limit)
-
-    async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
-        return await self._read(reads.payload, job)
-
-    async def attempts(self, job: str) -> list[Attempt]:
-        return await self._read(reads.attempts, job)
-
-    async def events(self, job: str, after: int) -> list[Event]:
-        return await self._read(reads.events, job, after)
-
-    async def count(self, state: State) -> int:
-        return await self._read(reads.count, state)
-
-    async def load(self) -> tuple[int, int]:
-        return await self._read(reads.load)
-
-    async def finished_since(self, since: int) -> dict[State, int]:
-        return await self._read(reads.finished_since, since)
 
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:
-        return await self._read(_tier_of, tenant, user)
+        return await self._read(reads.tier_of, tenant, user)
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
         await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
@@ -307,6 +305,9 @@ class PostgresLedger:
                 break
         return await self._one(retention.retire, wanted)
 
+    async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
+        return await self._one(retention.purge, Purge(tenant, dead, now, actor))
+
     async def check(self) -> Counts:
         return await self._read(reads.check)
 
@@ -327,20 +328,3 @@ class PostgresLedger:
             raise SetupError("the ledger is closed")
         async with self._pool.acquire() as connection:
             return await query(connection, *args)
-
-
-async def _outbox(connection: Connection, limit: int) -> list[tuple[int, list[str]]]:
-    found = await connection.fetch("SELECT seq, jobs FROM outbox ORDER BY seq LIMIT $1", limit)
-    return [(seq, jobs) for seq, jobs in found]
-
-
-async def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
-    await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", list(items))
-    return [None] * len(items)
-
-
-async def _tier_of(connection: Connection, tenant: str, user: str) -> str | None:
-    found: str | None = await connection.fetchval(
-        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
-    )
-    return found

@@ -40,6 +40,17 @@ async def is_due(connection: Connection, now: int) -> bool:
     return bool(await connection.fetchval(due, now))
 
 
+HOLDING = """
+SELECT jobs.token FROM unnest($1::text[], $2::text[]) v (job, token)
+JOIN jobs ON jobs.id = v.job AND jobs.token = v.token
+"""
+
+
+async def holding(connection: Connection, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+    jobs, tokens = [job for job, _ in leases], [token for _, token in leases]
+    return frozenset(row[0] for row in await connection.fetch(HOLDING, jobs, tokens))
+
+
 async def expired(connection: Connection, now: int, reached: int, limit: int) -> list[Job]:
     found = await connection.fetch(
         EXPIRED,
@@ -162,11 +173,16 @@ async def events(connection: Connection, job_id: str, after: int) -> list[Event]
     return [] if found is None else assemble.events(found, written, after)
 
 
-async def fate(connection: Connection, job: str) -> str | None:
-    status: str | None = await connection.fetchval(
-        "SELECT status FROM idempotency WHERE job = $1", job
+async def fate(connection: Connection, job: str, tenant: str | None) -> str | None:
+    found = await connection.fetch("SELECT scope, status FROM idempotency WHERE job = $1", job)
+    return assemble.fate(found, tenant)
+
+
+async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
+    found: str | None = await connection.fetchval(
+        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
     )
-    return status
+    return found
 
 
 async def count(connection: Connection, state: State) -> int:

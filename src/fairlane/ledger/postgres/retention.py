@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlane.ledger.postgres.admin import audited
 from fairlane.ledger.postgres.rolls import enrol
 from fairlane.ledger.postgres.transaction import Transaction
-from fairlane.ledger.requests import Retirement
+from fairlane.ledger.requests import Purge, Retirement
+from fairlane.ledger.shapes import Change
 from fairlane.model.state import ENDED, State
 
 ROUNDS = 5
@@ -93,10 +95,34 @@ async def _remove(tx: Transaction, item: Retirement, jobs: Sequence[str]) -> int
     """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
     names, stay; so does what another process is at."""
     found = await tx.fetch(OVER, item.finished_before, item.dead_before, jobs)
-    if found:
-        ids = [row[0] for row in found]
-        await tx.execute(REMEMBER, ids, [row[1] for row in found])
-        for table in ("steps", "attempts", "events", "inputs"):
-            await tx.execute(f"DELETE FROM {table} WHERE job = ANY($1::text[])", ids)
-        await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
+    await _forget(tx, [(row[0], row[1]) for row in found])
     return len(found)
+
+
+async def _forget(tx: Transaction, gone: Sequence[tuple[str, str]]) -> None:
+    """(job, how it ended). Keys remember how."""
+    if not gone:
+        return
+    ids = [job for job, _ in gone]
+    await tx.execute(REMEMBER, ids, [state for _, state in gone])
+    for table in ("steps", "attempts", "events", "inputs"):
+        await tx.execute(f"DELETE FROM {table} WHERE job = ANY($1::text[])", ids)
+    await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
+
+
+# --- dead letters that somebody throws away ------------------------------------------------------
+DEAD = """
+SELECT id FROM jobs WHERE id = ANY($1::text[]) AND tenant = $2 AND state = 'dead'
+AND parent IS NULL AND cells = 0 ORDER BY id FOR UPDATE
+"""
+
+
+async def purge(tx: Transaction, items: Sequence[Purge]) -> list[int]:
+    done = []
+    for item in items:
+        found = [row[0] for row in await tx.fetch(DEAD, item.jobs, item.tenant)]
+        await _forget(tx, [(job, "dead") for job in found])
+        for job in found:
+            await audited(tx, Change(item.now, item.actor, "purge", job, "dead", None))
+        done.append(len(found))
+    return done

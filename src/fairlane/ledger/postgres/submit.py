@@ -10,7 +10,7 @@ from typing import Any
 
 from fairlane.errors import FairlaneError
 from fairlane.ids import floor
-from fairlane.ledger.postgres.keys import Keys
+from fairlane.ledger.postgres.idempotency import Keys
 from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol_live
 from fairlane.ledger.postgres.transaction import (
     AT_ONCE_A_VERB,

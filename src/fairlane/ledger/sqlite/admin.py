@@ -12,6 +12,7 @@ from fairlane.ledger.accounts import MINT, account_of
 from fairlane.ledger.requests import (
     Grant,
     LimitsChange,
+    Purge,
     QuotaChange,
     RebuildRequest,
     Retirement,
@@ -22,6 +23,13 @@ from fairlane.ledger.sqlite.money import balance, transfer
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
+
+
+def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
+    row = connection.execute(
+        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
@@ -212,6 +220,32 @@ def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
     return [_retire(tx, item) for item in items]
 
 
+def purge(tx: Transaction, items: Sequence[Purge]) -> list[int]:
+    done = []
+    for item in items:
+        found = [
+            job
+            for job in item.jobs
+            if tx.execute(
+                "SELECT 1 FROM jobs WHERE id = ? AND tenant = ? AND state = 'dead' "
+                "AND parent IS NULL AND cells = 0",
+                (job, item.tenant),
+            ).fetchone()
+        ]
+        for job in found:
+            _forget(tx, job, "dead")
+            _audit(tx, item.now, item.actor, "purge", job, "dead", None)
+        done.append(len(found))
+    return done
+
+
+def _forget(tx: Transaction, job: str, state: str) -> None:
+    tx.execute("UPDATE idempotency SET status = ? WHERE job = ?", (state, job))
+    for table in ("steps", "attempts", "events", "inputs"):
+        tx.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
+    tx.execute("DELETE FROM jobs WHERE id = ?", (job,))
+
+
 def _retire(tx: Transaction, item: Retirement) -> int:
     """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
     names, stay."""
@@ -225,10 +259,7 @@ def _retire(tx: Transaction, item: Retirement) -> int:
         (item.finished_before, item.dead_before, item.limit),
     ).fetchall()
     for job, state in found:
-        tx.execute("UPDATE idempotency SET status = ? WHERE job = ?", (state, job))
-        for table in ("steps", "attempts", "events", "inputs"):
-            tx.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
-        tx.execute("DELETE FROM jobs WHERE id = ?", (job,))
+        _forget(tx, job, state)
     keys = tx.execute(
         "DELETE FROM idempotency WHERE (scope, key) IN "
         "(SELECT scope, key FROM idempotency WHERE at <= ? LIMIT ?)",

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
+from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.requests import (
     CancelRequest,
     Grant,
     LimitsChange,
     ProgressReport,
     Promotion,
+    Purge,
     QuotaChange,
     RebuildRequest,
     RenewRequest,
@@ -32,7 +34,6 @@ from fairlane.ledger.shapes import (
     Confirmation,
     Counts,
     Ended,
-    Filter,
     LiveSlot,
     PoolLimit,
     Renewal,
@@ -56,13 +57,14 @@ from fairlane.ledger.sqlite import admin, leases, money, moves, reads
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
 from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
+from fairlane.ledger.sqlite.gateway import SqliteKnownTiers, SqliteWebhooks
+from fairlane.ledger.sqlite.keys import SqliteKeys
+from fairlane.ledger.sqlite.looking import SqliteReads
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
 from fairlane.ledger.sqlite.writer import Transaction, Writer
-from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
-from fairlane.model.event import Event
-from fairlane.model.job import Job, Json, Progress
+from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker
@@ -71,7 +73,7 @@ from fairlane.policy.admission import Quota
 T = TypeVar("T")
 
 
-class SqliteLedger:
+class SqliteLedger(SqliteReads):
     shared = False
 
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
@@ -82,6 +84,9 @@ class SqliteLedger:
         self._writer = Writer(connection, self._checkpoints.wrote)
         self._reading = connect(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
+        self.keys: KeyBook = SqliteKeys(self._one, self._read)
+        self.known_tiers = SqliteKnownTiers(self._writer, self._read)
+        self.webhooks = SqliteWebhooks(self._writer, self._read)
 
     @classmethod
     async def open(
@@ -138,6 +143,9 @@ class SqliteLedger:
     # --- leases ------------------------------------------------------------------------------
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
         return await self._one(leases.renew, RenewRequest(tokens, until, now))
+
+    async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+        return await self._read(reads.holding, leases)
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         return await self._one(leases.progress, ProgressReport(job, token, progress))
@@ -219,37 +227,12 @@ class SqliteLedger:
         await self._writer.write(_clear_outbox, seqs)
         self._writer.forget(seqs)
 
-    # --- reads -------------------------------------------------------------------------------
-    async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
-        return await self._read(reads.jobs, ids)
-
-    async def fate(self, job: str) -> str | None:
-        return await self._read(reads.fate, job)
-
-    async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
-        return await self._read(reads.list_jobs, wanted, after, limit)
-
-    async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
-        return await self._read(reads.payload, job)
-
-    async def attempts(self, job: str) -> list[Attempt]:
-        return await self._read(reads.attempts, job)
-
-    async def events(self, job: str, after: int) -> list[Event]:
-        return await self._read(reads.events, job, after)
-
-    async def count(self, state: State) -> int:
-        return await self._read(reads.count, state)
-
     async def load(self) -> tuple[int, int]:
         return self._writer.tally.queued, await self._read(reads.running)
 
-    async def finished_since(self, since: int) -> dict[State, int]:
-        return await self._read(reads.finished_since, since)
-
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:
-        return await self._read(_tier_of, tenant, user)
+        return await self._read(reads.tier_of, tenant, user)
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
         await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
@@ -309,6 +292,9 @@ class SqliteLedger:
         wanted = Retirement(finished_before, dead_before, keys_before, limit)
         return await self._one(admin.retire, wanted)
 
+    async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
+        return await self._one(admin.purge, Purge(tenant, dead, now, actor))
+
     async def check(self) -> Counts:
         return await self._read(reads.check)
 
@@ -340,10 +326,3 @@ def _outbox(connection: sqlite3.Connection, limit: int) -> list[tuple[int, list[
 def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
     tx.executemany("DELETE FROM outbox WHERE seq = ?", [(item,) for item in items])
     return [None] * len(items)
-
-
-def _tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
-    row = connection.execute(
-        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
-    ).fetchone()
-    return None if row is None else row[0]

@@ -31,6 +31,18 @@ def jobs(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Job]:
 LIVE = f"SELECT {rows.JOB} FROM jobs WHERE finished_at IS NULL AND cells = 0"
 
 
+def holding(connection: sqlite3.Connection, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+    wanted = set(leases)
+    return frozenset(
+        token
+        for part in chunks([job for job, _ in leases])
+        for job, token in connection.execute(
+            f"SELECT id, token FROM jobs WHERE id IN ({marks(part)})", part
+        )
+        if (job, token) in wanted
+    )
+
+
 def expired(connection: sqlite3.Connection, now: int, reached: int, limit: int) -> list[Job]:
     found = connection.execute(
         f"SELECT {rows.JOB} FROM jobs WHERE token IS NOT NULL AND lease_until <= ? "
@@ -135,8 +147,15 @@ def events(connection: sqlite3.Connection, job_id: str, after: int) -> list[Even
     return [] if found is None else assemble.events(found, written, after)
 
 
-def fate(connection: sqlite3.Connection, job: str) -> str | None:
-    row = connection.execute("SELECT status FROM idempotency WHERE job = ?", (job,)).fetchone()
+def fate(connection: sqlite3.Connection, job: str, tenant: str | None) -> str | None:
+    found = connection.execute("SELECT scope, status FROM idempotency WHERE job = ?", (job,))
+    return assemble.fate(found, tenant)
+
+
+def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
+    row = connection.execute(
+        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
+    ).fetchone()
     return None if row is None else row[0]
 
 

@@ -1,0 +1,316 @@
+"""What callers get, for the description of the API. What is sent is made in `show.py`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Status = Literal["queued", "running", "completed", "failed", "cancelled", "dead"]
+ID = "018f4c1e-7d2a-7c3b-9f10-5a6b7c8d9e0f"
+TIME = "2026-01-31T12:00:00.000Z"
+
+
+class Eta(BaseModel):
+    p50_seconds: float
+    p90_seconds: float
+
+
+class Accepted(BaseModel):
+    """`position` and `eta` are null while they cannot be told at once."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "job_id": ID,
+                    "status": "queued",
+                    "priority": "medium",
+                    "effective_priority": "medium",
+                    "position": 3,
+                    "eta": {"p50_seconds": 42.0, "p90_seconds": 84.0},
+                }
+            ]
+        }
+    )
+
+    job_id: str
+    status: Status | Literal["expired"]
+    priority: str | None
+    effective_priority: str | None
+    position: int | None
+    eta: Eta | None
+
+
+class Error(BaseModel):
+    code: str
+    message: str
+    resumable: bool
+
+
+class Progress(BaseModel):
+    percent: float
+    text: str
+
+
+class Job(BaseModel):
+    job_id: str
+    feature_name: str
+    user_id: str | None
+    status: Status
+    priority: str = Field(description="What its owner has been told it counts as.")
+    original_priority: str
+    effective_priority: str = Field(description="What it counts as now.")
+    current_step_index: int
+    total_steps: int
+    queued_at: str
+    started_at: str | None
+    finished_at: str | None
+    promoted_at: str | None
+    last_progress_at: str | None
+    waited_seconds: float
+    progress: Progress | None
+    error: Error | None
+    trace_id: str | None
+    tags: list[str]
+    callback_url: str | None
+
+
+class JobView(Job):
+    input_data: Any
+    context: dict[str, Any] = Field(description="What finished steps have made.")
+    position: int | None
+    eta: Eta | None
+    reason: str | None = Field(description="Why it waits.")
+
+
+class Page(BaseModel):
+    jobs: list[Job]
+    next: str | None = Field(description="The cursor of the next page; null on the last.")
+
+
+class BatchItem(BaseModel):
+    """`status` is what the job alone would have been answered with."""
+
+    status: int
+    job: Accepted | None = None
+    error: dict[str, Any] | None = None
+
+
+class Batch(BaseModel):
+    results: list[BatchItem]
+
+
+class Moved(BaseModel):
+    job_id: str
+    status: Status
+
+
+class Reason(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"code": "busy", "text": "image_gen 1/1 busy"}]}
+    )
+
+    code: str
+    text: str
+
+
+class Explanation(BaseModel):
+    job_id: str
+    status: Status
+    position: int | None
+    eta: Eta | None
+    reasons: list[Reason]
+    next_promotion_at: str | None
+    changes: list[Reason] = Field(description="What would help.")
+
+
+class Saved(BaseModel):
+    p50: float
+    p90: float
+
+
+class Quote(BaseModel):
+    price: int
+    currency: Literal["aura"]
+    balance: int
+    seconds_saved: Saved | None
+
+
+class Paid(BaseModel):
+    job_id: str
+    price: int
+    balance: int
+
+
+class Balance(BaseModel):
+    user_id: str
+    currency: Literal["aura"]
+    balance: int
+
+
+class Execution(BaseModel):
+    execution_id: str
+    job_id: str
+    cell: dict[str, str]
+    status: Status
+    region: str | None
+    attempts: int
+    started_at: str | None
+    finished_at: str | None
+    progress: Progress | None
+    error: Error | None
+    result: Any
+
+
+class Executions(BaseModel):
+    executions: list[Execution]
+    next: str | None
+
+
+class Retried(BaseModel):
+    execution_id: str
+    status: Status
+    retry_count: int
+
+
+class Event(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "seq": 2,
+                    "type": "STEP_START",
+                    "job_id": ID,
+                    "at": TIME,
+                    "message": "Running image_gen (1/1)",
+                    "data": {"service": "image_gen", "step": 1, "total": 1},
+                }
+            ]
+        }
+    )
+
+    seq: int
+    type: str
+    job_id: str
+    at: str
+    message: str
+    data: dict[str, Any]
+
+
+class Ticket(BaseModel):
+    ticket: str
+    expires_at: str
+
+
+# --- the whole queue -----------------------------------------------------------------------------
+class Line(BaseModel):
+    waiting: int
+    retry: int = Field(description="Waiting for a time of their own: retries and delayed starts.")
+    running: int
+    limit: int
+    health: Literal["open", "closed", "paused"]
+    oldest_age_seconds: float | None
+
+
+class QueueStatus(BaseModel):
+    regions: dict[str, Line]
+    services: dict[str, Line]
+    global_retry: int
+    providers: dict[str, Any]
+
+
+class RuntimeStats(BaseModel):
+    main: int
+    retry: int
+    dead: int
+
+
+class Dead(BaseModel):
+    jobs: list[Job]
+    total: int
+    next: str | None
+
+
+class Count(BaseModel):
+    count: int
+    more: bool = Field(description="There is more: ask again.")
+
+
+class Service(BaseModel):
+    name: str
+    executor: str
+    limit: int
+    rate: int
+    paused: bool
+    provider: str | None
+    regions: dict[str, int]
+
+
+class Services(BaseModel):
+    services: list[Service]
+
+
+class User(BaseModel):
+    user_id: str
+    priority: str
+
+
+class KeyView(BaseModel):
+    id: str
+    name: str
+    tenant: str
+    role: str
+    act_as: bool
+    set_priority: bool
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+
+
+class NewKey(KeyView):
+    key: str = Field(description="What its holder sends. Shown this once.")
+
+
+class Keys(BaseModel):
+    keys: list[KeyView]
+
+
+class Change(BaseModel):
+    at: str
+    actor: str
+    action: str
+    target: str
+    before: str | None
+    after: str | None
+
+
+class Audit(BaseModel):
+    changes: list[Change]
+
+
+class Problem(BaseModel):
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:fairlane:problem:not_found",
+                    "title": "Not Found",
+                    "status": 404,
+                    "detail": f'no job "{ID}"',
+                    "instance": f"/api/v1/jobs/{ID}",
+                    "code": "not_found",
+                    "request_id": "5f0c9f7be3a14d0c",
+                }
+            ]
+        },
+    )
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    request_id: str

@@ -1,0 +1,100 @@
+"""What every route shares: the engine, the settings, who may call, who listens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from fairlane.api.body import Bounds
+from fairlane.api.feed import Feed
+from fairlane.api.identity import Identity
+from fairlane.api.keyring import Keyring
+from fairlane.api.signed import Signer
+from fairlane.config.settings import Settings
+from fairlane.engine import Engine
+
+
+class Budget:
+    """Counting who is ahead takes time where many users wait: at most a fifth of it goes there."""
+
+    def __init__(self, part: float = 0.2) -> None:
+        self._rest = 1 / part - 1
+        self._free_at = 0.0
+
+    def allows(self, now: float) -> bool:
+        return now >= self._free_at
+
+    def spent(self, began: float, ended: float) -> None:
+        if ended - began > FREE:
+            self._free_at = ended + (ended - began) * self._rest
+
+
+FREE = 0.001
+"""Seconds that nobody misses."""
+
+
+@dataclass(slots=True)
+class Door:
+    engine: Engine
+    settings: Settings
+    keyring: Keyring
+    signer: Signer
+    feed: Feed
+    bounds: Bounds
+    counting: Budget = field(default_factory=Budget)
+    draining: bool = False
+
+    async def open(self) -> None:
+        self.feed.start()
+
+    async def close(self) -> None:
+        self.draining = True
+        await self.feed.stop()
+
+    def drain(self) -> None:
+        """Not ready from now on; who listens is told to come back."""
+        self.draining = True
+        self.feed.dismiss()
+
+
+async def open_door(engine: Engine, settings: Settings) -> Door:
+    core = engine.core
+    secret = await core.ledger.keys.secret()
+    return Door(
+        engine=engine,
+        settings=settings,
+        keyring=Keyring(core.ledger.keys, core.clock, open_here=settings.server.loopback),
+        signer=Signer(secret),
+        feed=Feed(engine),
+        bounds=Bounds(settings.server.max_body, settings.server.body_timeout),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: who calls, and through which door."""
+
+    door: Door
+    identity: Identity
+
+    @property
+    def engine(self) -> Engine:
+        return self.door.engine
+
+    @property
+    def tenant(self) -> str:
+        return self.identity.tenant
+
+    @property
+    def actor(self) -> str:
+        """Who an audited change is noted under."""
+        return f"{self.identity.tenant}/{self.identity.key}"
+
+
+def _call(request: Request) -> Call:
+    return Call(request.scope["door"], request.scope["identity"])
+
+
+Here = Annotated[Call, Depends(_call)]

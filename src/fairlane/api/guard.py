@@ -1,0 +1,276 @@
+"""Before anything else: who calls, by which name, from where. Bodies are not read before that, and
+whatever goes wrong inside leaves as a problem."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Message, Receive, Scope, Send
+
+from fairlane.api.body import too_large
+from fairlane.api.door import Door
+from fairlane.api.failures import Failures
+from fairlane.api.identity import OPEN, Identity, permit
+from fairlane.api.problems import Problem, problem_of, respond, unauthorized
+from fairlane.api.routing import Declared, GuardedSocket
+from fairlane.api.signed import read_ticket
+from fairlane.ids import Tokens
+
+log = logging.getLogger("fairlane.api")
+
+IDS = Tokens()
+REQUEST_ID = re.compile(rb"^[A-Za-z0-9_\-]{1,64}$")
+MOST_HEADERS = 16 << 10
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+HOSTS_HERE = frozenset({"localhost", "127.0.0.1", "[::1]"})
+WANTED = frozenset(
+    {
+        b"authorization",
+        b"host",
+        b"origin",
+        b"x-request-id",
+        b"x-forwarded-for",
+        b"content-length",
+        b"content-encoding",
+    }
+)
+
+
+class Seen(NamedTuple):
+    """What the guard looks at."""
+
+    headers: Mapping[bytes, bytes]
+    size: int
+    repeated: bool
+
+
+class Guard:
+    def __init__(self, app: FastAPI, door: Door, hot: Mapping[tuple[str, str], Declared]) -> None:
+        self._app, self._door, self._hot = app, door, hot
+        self._sockets = [route for route in app.routes if isinstance(route, GuardedSocket)]
+        server = door.settings.server
+        self._hosts = frozenset(server.allowed_hosts)
+        if server.loopback:
+            self._hosts |= HOSTS_HERE
+        self._proxies = [ipaddress.ip_network(each) for each in server.trusted_proxies]
+        self._origins = frozenset(server.origins)
+        self._failures = Failures()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        seen = _look(scope)
+        request_id = _request_id(seen)
+        reply = Reply(scope, send, request_id)
+        began = time.perf_counter()
+        try:
+            await self._admit(scope, receive, reply, seen)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends here
+            await self._failed(scope, receive, reply, error)
+        if self._door.settings.server.access_log:
+            _note(reply, began)
+
+    async def _admit(self, scope: Scope, receive: Receive, reply: Reply, seen: Seen) -> None:
+        scope["door"], scope["bounds"] = self._door, self._door.bounds
+        scope["request_id"] = reply.request_id
+        if scope["path"] not in OPEN:
+            self._check_name(scope, seen)
+            scope["identity"] = await self._identify(scope, seen)
+            self._check_size(seen)
+        if scope["type"] == "websocket":
+            await self._connect(scope, receive, reply)
+            return
+        found = self._hot.get((scope["method"], scope["path"]))
+        if found is None or found.hot is None:
+            await self._app(scope, receive, reply.send)
+            return
+        permit(scope, found.access)
+        response = await found.hot(scope, receive)
+        await response(scope, receive, reply.send)
+
+    async def _connect(self, scope: Scope, receive: Receive, reply: Reply) -> None:
+        """Straight to the listener: what stays open for hours carries as little as possible."""
+        for route in self._sockets:
+            match, more = route.matches(scope)
+            if match is Match.FULL:
+                scope.update(more)
+                await route.handle(scope, receive, reply.send)
+                return
+        raise Problem(404, "not_found", "nobody talks here")
+
+    async def _failed(self, scope: Scope, receive: Receive, reply: Reply, error: Exception) -> None:
+        problem = problem_of(error, self._door.engine.core.now())
+        if problem.status_code >= 500:
+            extra = {"request_id": reply.request_id, "path": scope["path"]}
+            log.error("a request failed", exc_info=error, extra=extra)
+        if reply.started:
+            return
+        response = respond(problem, scope["path"], reply.request_id)
+        if scope["type"] == "websocket":
+            await _refuse_socket(response, reply)
+        else:
+            await response(scope, receive, reply.send)
+
+    # --- by which name, from which page --------------------------------------------------------
+    def _check_name(self, scope: Scope, seen: Seen) -> None:
+        host = seen.headers.get(b"host", b"").decode("latin-1").lower()
+        if self._hosts and _without_port(host) not in self._hosts:
+            raise Problem(421, "host_not_allowed", "this is not the name it may be called by")
+        origin = seen.headers.get(b"origin", b"").decode("latin-1").lower()
+        changes = scope["type"] == "websocket" or scope["method"] not in SAFE
+        if origin and changes and not self._same_origin(origin, host):
+            raise Problem(403, "origin_not_allowed", "this web page may not do that")
+
+    def _same_origin(self, origin: str, host: str) -> bool:
+        own = {f"http://{host}", f"https://{host}"}
+        if origin in own or origin in self._origins:
+            return True
+        name = _without_port(origin.partition("://")[2])
+        return self._door.settings.server.loopback and name in HOSTS_HERE
+
+    # --- who -----------------------------------------------------------------------------------
+    async def _identify(self, scope: Scope, seen: Seen) -> Identity:
+        given = seen.headers.get(b"authorization")
+        if given is None:
+            identity = await self._ticket(scope) or await self._door.keyring.identify(None)
+            if identity is None:
+                raise unauthorized("send a key: Authorization: Bearer id.secret")
+            return identity
+        kind, _, credential = given.decode("latin-1").partition(" ")
+        credential = credential.strip()
+        source, name = self._source(scope, seen), credential.partition(".")[0][:64]
+        if self._failures.too_many(source, name):
+            headers = {"Retry-After": "60", "Connection": "close"}
+            raise Problem(429, "too_many_failures", "too many wrong keys", headers=headers)
+        bearer = kind.lower() == "bearer" and not seen.repeated
+        found = await self._door.keyring.identify(credential) if bearer else None
+        if found is None:
+            self._failures.note(source, name)
+            raise unauthorized("this key does not hold")
+        return found
+
+    async def _ticket(self, scope: Scope) -> Identity | None:
+        if b"ticket=" not in scope["query_string"]:
+            return None
+        door = self._door
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [""])
+        now = door.engine.core.now()
+        ticket = read_ticket(door.signer, given[0], now) if len(given) == 1 else None
+        if ticket is None:
+            raise unauthorized("this ticket does not hold")
+        identity = await door.keyring.named(ticket.key, ticket.job)
+        book = door.engine.core.ledger.keys
+        if identity is None or not await book.redeem(ticket.id, ticket.until, now):
+            raise unauthorized("this ticket does not hold")
+        return identity
+
+    def _source(self, scope: Scope, seen: Seen) -> str:
+        """Where it came from; what a proxy says counts only if it is ours."""
+        client = scope.get("client")
+        address = client[0] if client else ""
+        forwarded = seen.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        for each in reversed([part.strip() for part in forwarded.split(",") if part.strip()]):
+            if not self._is_ours(address):
+                break
+            address = each
+        return str(address)
+
+    def _is_ours(self, address: str) -> bool:
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._proxies)
+
+    # --- how much ------------------------------------------------------------------------------
+    def _check_size(self, seen: Seen) -> None:
+        close = {"Connection": "close"}
+        if seen.size > MOST_HEADERS:
+            raise Problem(431, "headers_too_large", "at most 16 KiB of headers", headers=close)
+        if seen.headers.get(b"content-encoding", b"identity") != b"identity":
+            raise Problem(415, "encoded_body", "send the body as it is, not encoded", headers=close)
+        length = seen.headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._door.bounds.bytes:
+            raise too_large(self._door.bounds.bytes)
+
+
+class Reply:
+    """What goes out carries the request's id, and is taken for what it says it is."""
+
+    __slots__ = ("_send", "request_id", "scope", "started", "status")
+
+    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
+        self.scope, self._send, self.request_id = scope, send, request_id
+        self.started, self.status = False, 0
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.start":
+            self.started, self.status = True, message["status"]
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"x-request-id", self.request_id.encode()),
+                (b"x-content-type-options", b"nosniff"),
+                (b"referrer-policy", b"no-referrer"),
+            ]
+        elif kind == "websocket.accept":
+            self.started, self.status = True, 101
+        await self._send(message)
+
+
+def _look(scope: Scope) -> Seen:
+    """One pass over the headers."""
+    found: dict[bytes, bytes] = {}
+    size, repeated = 0, False
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+        if name in WANTED:
+            repeated = repeated or (name == b"authorization" and name in found)
+            found[name] = value
+    return Seen(found, size, repeated)
+
+
+def _request_id(seen: Seen) -> str:
+    given = seen.headers.get(b"x-request-id", b"")
+    return given.decode() if REQUEST_ID.match(given) else IDS.new()
+
+
+def _note(reply: Reply, began: float) -> None:
+    """Never the query: it may hold a ticket."""
+    identity = reply.scope.get("identity")
+    extra = {
+        "request_id": reply.request_id,
+        "method": reply.scope.get("method", "WS"),
+        "path": reply.scope["path"],
+        "status": reply.status,
+        "milliseconds": round((time.perf_counter() - began) * 1000, 1),
+        "key": identity.key if identity is not None else None,
+    }
+    log.info("request", extra=extra)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+async def _refuse_socket(response: Response, reply: Reply) -> None:
+    """An answer instead of a WebSocket."""
+    start = {
+        "type": "websocket.http.response.start",
+        "status": response.status_code,
+        "headers": response.raw_headers,
+    }
+    await reply.send(start)
+    await reply.send({"type": "websocket.http.response.body", "body": response.body})

@@ -1,0 +1,77 @@
+"""Looking keys up, often: what was found holds for two seconds, so a revoked key is dead within
+them."""
+
+from __future__ import annotations
+
+import time
+
+from fairlane.api.credentials import opens, split
+from fairlane.api.identity import DEVELOPER, Identity, identity_of
+from fairlane.clock import Clock
+from fairlane.ledger.keybook import KeyBook
+from fairlane.model.key import Key
+
+HOLDS_FOR = 2.0
+MOST_KNOWN = 10_000
+
+
+class Keyring:
+    """`open_here`: whoever reaches it is this machine itself, and needs no key until there is
+    one."""
+
+    def __init__(self, book: KeyBook, clock: Clock, *, open_here: bool) -> None:
+        self._book, self._clock, self._open_here = book, clock, open_here
+        self._known: dict[str, tuple[float, Key | None]] = {}
+        self._looked_for_any = -HOLDS_FOR
+
+    async def identify(self, credential: str | None) -> Identity | None:
+        """Who shows this; None if nobody does. Without a credential only a developer passes."""
+        if credential is None:
+            return DEVELOPER if await self.development() else None
+        found = split(credential)
+        if found is None:
+            return None
+        key = await self._find(found[0])
+        if not opens(key, found[1]) or key is None or not key.holds(self._clock.now()):
+            return None
+        return identity_of(key)
+
+    async def still(self, identity: Identity) -> bool:
+        """Whether what was checked before holds now."""
+        if identity.key == DEVELOPER.key:
+            return await self.development()
+        key = await self._find(identity.key)
+        return key is not None and key.holds(self._clock.now())
+
+    async def named(self, key: str, job: str) -> Identity | None:
+        """The holder of a ticket for a job, while the key that asked for it holds."""
+        if key == DEVELOPER.key:
+            return DEVELOPER._replace(job=job) if await self.development() else None
+        found = await self._find(key)
+        if found is None or not found.holds(self._clock.now()):
+            return None
+        return identity_of(found, job)
+
+    async def development(self) -> bool:
+        """Whether everybody who reaches it may do everything: nobody has ever made a key."""
+        if self._open_here and time.monotonic() - self._looked_for_any > HOLDS_FOR:
+            if await self._book.any():
+                self._open_here = False
+            self._looked_for_any = time.monotonic()
+        return self._open_here
+
+    def forget(self, key: str) -> None:
+        """It has changed here: others find out by themselves."""
+        self._known.pop(key, None)
+        self._looked_for_any = -HOLDS_FOR
+
+    async def _find(self, name: str) -> Key | None:
+        known = self._known.get(name)
+        if known is not None and time.monotonic() - known[0] <= HOLDS_FOR:
+            return known[1]
+        asked = time.monotonic()
+        key = await self._book.get(name)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[name] = (asked, key)
+        return key

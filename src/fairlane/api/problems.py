@@ -1,0 +1,148 @@
+"""What a caller hears when something is wrong: RFC 9457, with a code for programs and nothing of
+the inside."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from fairlane.api.times import iso
+from fairlane.errors import (
+    BadRequest,
+    Conflict,
+    Expired,
+    FairlaneError,
+    InsufficientCredits,
+    NotFound,
+    NotReady,
+    Refused,
+    SetupError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+STORES = ("asyncpg", "redis")
+"""Packages whose errors mean that a store is away; they may not be installed."""
+
+PATIENCE = 5
+"""Seconds to wait for something that frees at a time nobody knows."""
+
+LONGEST = 3_600
+
+
+class Problem(HTTPException):
+    """`more` are members beside the usual ones."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(status, detail, dict(headers or {}))
+        self.code, self.more = code, dict(more or {})
+
+
+def respond(problem: Problem, path: str, request_id: str) -> Response:
+    body = {
+        "type": f"urn:fairlane:problem:{problem.code}",
+        "title": HTTPStatus(problem.status_code).phrase,
+        "status": problem.status_code,
+        "detail": problem.detail,
+        "instance": path,
+        "code": problem.code,
+        "request_id": request_id,
+        **problem.more,
+    }
+    return Response(
+        orjson.dumps(body),
+        status_code=problem.status_code,
+        headers=problem.headers,
+        media_type=MEDIA_TYPE,
+    )
+
+
+def problem_of(error: Exception, now: int = 0) -> Problem:
+    """What the caller may know about an error."""
+    match error:
+        case Problem():
+            return error
+        case HTTPException(status_code=status):
+            code = HTTPStatus(status).phrase.lower().replace(" ", "_")
+            return Problem(status, code, error.detail, headers=error.headers)
+        case FairlaneError():
+            return _known(error, now)
+        case _ if is_store_error(error):
+            return away()
+        case _:
+            return Problem(500, "internal", "something went wrong here; it has been noted")
+
+
+def _known(error: FairlaneError, now: int) -> Problem:
+    more: Mapping[str, Any]
+    match error:
+        case Refused(code="duration_too_long"):
+            status, more = 422, {"limit": error.limit}
+        case Refused():
+            return _refused(error, now)
+        case SetupError():
+            return away()
+        case BadRequest():
+            status, more = 422, {}
+        case Conflict():
+            status, more = 409, {"state": error.state}
+        case NotFound():
+            status, more = 404, {}
+        case Expired():
+            status, more = 410, {"final_status": error.status}
+        case InsufficientCredits():
+            status, more = 402, {"price": error.price, "balance": error.balance}
+        case NotReady():
+            status, more = 503, {}
+        case _:
+            status, more = 400, {}
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return Problem(status, error.code, str(error), headers=headers, more=more)
+
+
+def _refused(error: Refused, now: int) -> Problem:
+    """Who comes back a little later than the others finds a shorter line."""
+    wait = PATIENCE if error.frees_at is None else (error.frees_at - now) / 1_000_000
+    wait = max(1, min(LONGEST, round(wait * random.uniform(1, 1.2))))
+    more: dict[str, Any] = {"limit": error.limit, "left": error.left}
+    if error.frees_at is not None:
+        more["frees_at"] = iso(error.frees_at)
+    return Problem(429, error.code, str(error), headers={"Retry-After": str(wait)}, more=more)
+
+
+def is_store_error(error: Exception) -> bool:
+    package = type(error).__module__.partition(".")[0]
+    return package in STORES or isinstance(error, sqlite3.Error | OSError | TimeoutError)
+
+
+def away() -> Problem:
+    return Problem(
+        503,
+        "storage_unavailable",
+        "the queue's storage cannot be reached; try again in a moment",
+        headers={"Retry-After": "1"},
+    )
+
+
+def unauthorized(detail: str) -> Problem:
+    headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
+    return Problem(401, "unauthorized", detail, headers=headers)
+
+
+def no_job(job: str) -> Problem:
+    """The same for a job that is not there and for one that is somebody else's."""
+    return Problem(404, NotFound.code, f'no job "{job}"')

@@ -1,0 +1,208 @@
+"""What callers send. Another kind of value is refused, and so is a field nobody knows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.config import JsonDict
+
+from fairlane.api.times import microseconds
+from fairlane.model.job import NewJob
+
+NAME = r"^[A-Za-z0-9_.\-]{1,100}$"
+TEXT = r"^[^\u0000]*$"
+IDEMPOTENCY_KEY = r"^[A-Za-z0-9_\-:.]{1,255}$"
+LONGEST = 10 * 365 * 86_400
+MOST_JOBS = 1_000
+SECOND = 1_000_000
+
+
+def _whole_text(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("text without U+0000 is needed")
+    return value
+
+
+def _time(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("a time such as 2026-01-31T12:00:00Z is needed")  # noqa: TRY004
+    return microseconds(value)
+
+
+Name = Annotated[str, Field(pattern=NAME)]
+Text = Annotated[
+    str,
+    AfterValidator(_whole_text),
+    Field(max_length=200, json_schema_extra={"pattern": TEXT}),
+]
+User = Annotated[
+    str,
+    AfterValidator(_whole_text),
+    Field(min_length=1, max_length=200, json_schema_extra={"pattern": TEXT}),
+]
+Address = Annotated[str, Field(max_length=2000, pattern=r"^https?://[^\s\u0000]+$")]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)]
+Time = Annotated[
+    int, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})
+]
+
+
+def _whole(value: Any) -> Any:
+    """2.0 is a whole number in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _only(one: str, other: str) -> JsonDict:
+    return {
+        "required": [one],
+        "properties": {one: {"type": "string"}, other: {"type": "null"}},
+    }
+
+
+Limit = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(_whole)]
+Amount = Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000), BeforeValidator(_whole)]
+
+
+class Sent(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class JobRequest(Sent):
+    """A pipeline (`feature_name`) or one `service`, and what to run it with."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "oneOf": [_only("feature_name", "service"), _only("service", "feature_name")],
+            "examples": [
+                {
+                    "user_id": "ada",
+                    "feature_name": "full_pipeline",
+                    "input_data": {"prompt": "a heron at dawn"},
+                    "tags": ["launch"],
+                }
+            ],
+        },
+    )
+
+    feature_name: Name | None = Field(default=None, description="A pipeline, or a service.")
+    service: Name | None = Field(default=None, description="A service, for a job of one step.")
+    input_data: Any = Field(default=None, description="Any JSON; every step sees it.")
+    user_id: User | None = Field(default=None, description="On whose behalf. Needs `act_as`.")
+    priority: Name | None = Field(default=None, description="A tier. Needs `set_priority`.")
+    model: Annotated[str, Field(max_length=100, pattern=r"^[^|\u0000]*$")] = ""
+    duration: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
+        default=0, description="Seconds of work asked for."
+    )
+    regions: Annotated[list[Name], Field(max_length=20)] = Field(default_factory=list)
+    matrix: dict[Name, Annotated[list[Text], Field(min_length=1, max_length=1000)]] | None = Field(
+        default=None, description="One execution for every combination.", max_length=8
+    )
+    run_at: Time | None = Field(default=None, description="Not before this time.")
+    max_wait_seconds: Seconds = Field(default=0, description="Longest wait for one step; 0 = any.")
+    callback_url: Address | None = Field(default=None, description="Where the final state is sent.")
+    tags: Annotated[list[Text], Field(max_length=20)] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _names_one_thing(self) -> JobRequest:
+        if (self.feature_name is None) == (self.service is None):
+            raise ValueError("name one of feature_name and service")
+        return self
+
+    def new_job(self, key: str | None, trace: str | None) -> NewJob:
+        return NewJob(
+            self.feature_name or self.service or "",
+            self.input_data,
+            self.user_id,
+            self.priority,
+            self.model,
+            self.duration,
+            tuple(self.regions),
+            (),
+            {axis: tuple(values) for axis, values in self.matrix.items()}
+            if self.matrix is not None
+            else None,
+            self.run_at,
+            0,
+            round(self.max_wait_seconds * SECOND),
+            self.callback_url,
+            tuple(self.tags),
+            trace,
+            key,
+        )
+
+
+class BatchRequest(Sent):
+    jobs: Annotated[list[JobRequest], Field(min_length=1, max_length=MOST_JOBS)]
+
+
+class SkipRequest(Sent):
+    max_price: Limit | None = None
+
+
+class ServiceRequest(Sent):
+    """Only what is named changes."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"limit": 2, "paused": False}]})
+
+    limit: Limit | None = None
+    rate: Limit | None = Field(default=None, description="Started a minute; 0 = any number.")
+    paused: bool | None = None
+
+
+class ProviderRequest(Sent):
+    limit: Limit | None = None
+    rate: Limit | None = None
+
+
+class UserRequest(Sent):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": "high"}]})
+
+    priority: Name
+
+
+class CreditsRequest(Sent):
+    """The same `operation_key` again changes nothing."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"amount": 20, "operation_key": "invoice-7", "note": "bought"}]
+        }
+    )
+
+    amount: Amount
+    operation_key: Annotated[str, Field(pattern=IDEMPOTENCY_KEY)]
+    note: Text = ""
+
+
+class KeyRequest(Sent):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "web shop", "role": "client", "tenant": "shop"}]}
+    )
+
+    role: Literal["client", "read", "worker", "admin"]
+    tenant: Name = "default"
+    name: Text = ""
+    act_as: bool | None = Field(default=None, description="On for clients and admins.")
+    set_priority: bool = False
+    expires_at: Time | None = None
+
+
+class DeadFilter(Sent):
+    user_id: User | None = None
+    feature_name: Name | None = None
+    tag: Text | None = None
+
+
+class DeadRequest(Sent):
+    filter: DeadFilter = DeadFilter()

@@ -1,0 +1,86 @@
+"""Administration: services, providers, users, their credits, and who changed what."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from fairlane.api import answers, show
+from fairlane.api.door import Call, Here
+from fairlane.api.problems import Problem
+from fairlane.api.requests import (
+    CreditsRequest,
+    Name,
+    ProviderRequest,
+    Sent,
+    ServiceRequest,
+    UserRequest,
+)
+from fairlane.api.routes.payment import CURRENCY, UserId
+from fairlane.api.routing import Routes
+from fairlane.api.times import iso
+
+routes = Routes("administration")
+
+ServiceName = Annotated[Name, Path(examples=["image_gen"])]
+
+
+@routes.add("GET", "/admin/services", "admin", gives=answers.Services)
+async def list_services(call: Here) -> Response:
+    """Every service with the limits that hold now."""
+    services = call.engine.core.catalog.services.values()
+    return show.answer({"services": [show.service(each) for each in services]})
+
+
+@routes.add("PUT", "/admin/services/{name}", "admin", gives=answers.Service, problems=(404,))
+async def change_service(call: Here, name: ServiceName, wish: ServiceRequest) -> Response:
+    """Limits from now on, in every process and through restarts, until the file's own value
+    changes. What runs is never cut."""
+    if name not in call.engine.core.catalog.services:
+        raise Problem(404, "not_found", f'no service "{name}"')
+    await _change(call, "services", name, wish)
+    return show.answer(show.service(call.engine.core.catalog.service(name)))
+
+
+@routes.add("PUT", "/admin/providers/{name}", "admin", gives=dict[str, int], problems=(404,))
+async def change_provider(call: Here, name: ServiceName, wish: ProviderRequest) -> Response:
+    """The same for a provider."""
+    if name not in call.engine.core.catalog.providers:
+        raise Problem(404, "not_found", f'no provider "{name}"')
+    await _change(call, "providers", name, wish)
+    provider = call.engine.core.catalog.providers[name]
+    return show.answer({"limit": provider.limit, "rate": provider.rate})
+
+
+async def _change(call: Call, kind: str, name: str, wish: Sent) -> None:
+    for setting, value in wish.model_dump(exclude_none=True).items():
+        await call.engine.change(kind, name, setting, value, call.actor)
+
+
+@routes.add("PUT", "/admin/users/{user_id}", "admin", gives=answers.User)
+async def change_user(call: Here, user_id: UserId, wish: UserRequest) -> Response:
+    """The tier of a user's jobs from now on."""
+    await call.engine.set_tier(user_id, wish.priority, call.tenant, call.actor)
+    return show.answer({"user_id": user_id, "priority": wish.priority})
+
+
+@routes.add(
+    "POST", "/admin/users/{user_id}/credits", "admin", gives=answers.Balance, problems=(402,)
+)
+async def add_credits(call: Here, user_id: UserId, wish: CreditsRequest) -> Response:
+    """Give credits, or take them back; once for one `operation_key`."""
+    balance = await call.engine.add_credits(
+        user_id, wish.amount, wish.operation_key, wish.note, call.tenant
+    )
+    return show.answer({"user_id": user_id, "currency": CURRENCY, "balance": balance})
+
+
+@routes.add("GET", "/admin/audit", "admin", gives=answers.Audit)
+async def list_changes(call: Here, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> Response:
+    """Who changed what, newest first."""
+    changes = [
+        {**change._asdict(), "at": iso(change.at)} for change in await call.engine.audit(limit)
+    ]
+    return show.answer({"changes": changes})

@@ -1,0 +1,108 @@
+"""Dead letters: jobs whose attempts are used up. Look at them, run them again, or let them go."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Annotated
+
+from fastapi import Body, Query
+from starlette.responses import Response
+
+from fairlane.api import answers, show
+from fairlane.api.door import Call, Here
+from fairlane.api.requests import DeadRequest, Name, Text, User
+from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, checked, moved, operation, page
+from fairlane.api.routing import Routes
+from fairlane.errors import NotFound, WrongState
+from fairlane.ledger.shapes import Filter
+from fairlane.model.job import Job
+from fairlane.model.state import State
+
+routes = Routes("dead letters")
+
+AT_ONCE, PAGE = 1_000, 200
+
+
+@routes.add("GET", "/admin/runtime/stats", "admin", gives=answers.RuntimeStats)
+async def runtime_stats(call: Here) -> Response:
+    """How many wait in line, wait for a time of their own, and are dead."""
+    stats = await call.engine.core.index.stats()
+    return show.answer(
+        {
+            "main": sum(depth.waiting for depth in stats.depths),
+            "retry": sum(depth.delayed for depth in stats.depths),
+            "dead": await call.engine.count(State.DEAD),
+        }
+    )
+
+
+@routes.add("GET", "/admin/queue-dead", "admin", gives=answers.Dead)
+async def list_dead(
+    call: Here,
+    user_id: User | None = None,
+    feature_name: Name | None = None,
+    tag: Text | None = None,
+    cursor: Annotated[Cursor, Query()] = None,
+    limit: Limit = 50,
+) -> Response:
+    """Newest first; `total` counts all of them."""
+    wanted = Filter(call.tenant, user_id, (State.DEAD,), feature_name, tag)
+    found = await page(call, wanted, cursor, limit)
+    return show.answer({**found, "total": await call.engine.count(State.DEAD)})
+
+
+@routes.add(
+    "POST",
+    "/admin/queue-dead/{job_id}/replay",
+    "admin",
+    gives=answers.Moved,
+    status=202,
+    problems=(404, 409, 410),
+)
+async def replay_dead(call: Here, job_id: JobId, key: Again = None) -> Response:
+    """On at the step that failed, with all attempts again."""
+    await call.engine.replay(checked(job_id), call.tenant, operation(call, key))
+    return await moved(call, job_id)
+
+
+@routes.add("POST", "/admin/queue-dead/replay", "admin", gives=answers.Count)
+async def replay_all_dead(
+    call: Here, wish: Annotated[DeadRequest | None, Body()] = None
+) -> Response:
+    """Up to 1,000 at a time; each is replayed once, however often this is asked."""
+
+    async def replay(jobs: list[Job]) -> int:
+        done = 0
+        for job in jobs:
+            with suppress(WrongState, NotFound):  # somebody else was faster
+                await call.engine.replay(job.id, call.tenant)
+                done += 1
+        return done
+
+    return await _all(call, wish, replay)
+
+
+@routes.add("POST", "/admin/queue-dead/purge", "admin", gives=answers.Count)
+async def purge_dead(call: Here, wish: Annotated[DeadRequest | None, Body()] = None) -> Response:
+    """Up to 1,000 at a time are gone for good, as the audit says."""
+
+    async def purge(jobs: list[Job]) -> int:
+        return await call.engine.purge([job.id for job in jobs], call.tenant, call.actor)
+
+    return await _all(call, wish, purge)
+
+
+async def _all(
+    call: Call, wish: DeadRequest | None, act: Callable[[list[Job]], Awaitable[int]]
+) -> Response:
+    chosen = (wish or DeadRequest()).filter
+    wanted = Filter(call.tenant, chosen.user_id, (State.DEAD,), chosen.feature_name, chosen.tag)
+    count, after = 0, None
+    for _ in range(AT_ONCE // PAGE):
+        found = await call.engine.list_jobs(wanted, after, PAGE)
+        count += await act(found.jobs)
+        after = found.next
+        if after is None:
+            break
+    return show.answer({"count": count, "more": after is not None})

@@ -1,0 +1,176 @@
+"""Events of a job: as a list, as server-sent events, by WebSocket. Replayed, then live, without a
+gap."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Header, Query
+from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from fairlane.api import answers, show
+from fairlane.api.door import Call, Door, Here
+from fairlane.api.feed import News, Quiet, Standing
+from fairlane.api.identity import Identity
+from fairlane.api.problems import no_job
+from fairlane.api.routes.jobs import JobId, checked
+from fairlane.api.routing import Routes
+from fairlane.api.signed import issue
+from fairlane.api.times import iso
+from fairlane.errors import Expired, NotFound
+from fairlane.model.event import Event
+from fairlane.model.job import Progress
+
+log = logging.getLogger("fairlane.api")
+routes = Routes("events")
+
+SSE = "text/event-stream"
+SLOWEST = 10.0
+"""Seconds that a listener may take to accept one message."""
+
+GOING_AWAY, TRY_LATER, NOT_HERE, NOT_ANY_MORE = 1012, 1013, 4404, 4401
+
+
+@routes.add(
+    "GET",
+    "/api/v1/jobs/{job_id}/events",
+    "events",
+    gives=list[answers.Event],
+    also={200: {"content": {SSE: {"schema": {"type": "string"}}}}},
+    problems=(404, 410),
+)
+async def get_events(
+    call: Here,
+    job_id: JobId,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    last_event_id: Annotated[str, Header(alias="Last-Event-ID", include_in_schema=False)] = "",
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+    ticket: Annotated[str, Query(include_in_schema=False)] = "",  # noqa: ARG001 - the guard reads it
+) -> Response:
+    """A list of what has happened; with `Accept: text/event-stream` also what happens, until the
+    job is over. `Last-Event-ID` or `after` says what is known already."""
+    await _own(call.door, call.identity, checked(job_id))
+    if SSE in accept:
+        seen = int(last_event_id) if last_event_id.isdecimal() else after
+        return StreamingResponse(
+            _sse(call, job_id, seen), media_type=SSE, headers={"Cache-Control": "no-store"}
+        )
+    found = await call.engine.core.ledger.events(job_id, after)
+    return show.answer([show.event(each) for each in found])
+
+
+@routes.add(
+    "POST",
+    "/api/v1/jobs/{job_id}/ticket",
+    "read",
+    gives=answers.Ticket,
+    problems=(404, 410),
+)
+async def issue_ticket(call: Here, job_id: JobId) -> Response:
+    """For a browser, which cannot send a key: `?ticket=`, once, within 30 s, for this job's
+    events."""
+    await _own(call.door, call.identity, checked(job_id))
+    now = call.engine.core.now()
+    text, ticket = issue(call.door.signer, call.identity.key, job_id, now)
+    return show.answer({"ticket": text, "expires_at": iso(ticket.until)})
+
+
+async def _own(door: Door, identity: Identity, job_id: str) -> None:
+    if identity.job not in (None, job_id):
+        raise no_job(job_id)
+    await door.engine.get(job_id, identity.tenant)
+
+
+# --- server-sent events --------------------------------------------------------------------------
+async def _sse(call: Call, job_id: str, after: int) -> AsyncIterator[bytes]:
+    yield b"retry: 1000\n\n"
+    async for news in call.door.feed.stream(job_id, after):
+        if isinstance(news, Quiet):
+            if not await call.door.keyring.still(call.identity):
+                return
+            yield b": still here\n\n"
+            continue
+        shown = message(job_id, news)
+        lines = [b"event: " + shown["type"].encode(), b"data: " + orjson.dumps(shown)]
+        if isinstance(news, Event):
+            lines.insert(0, b"id: %d" % news.seq)
+        yield b"\n".join(lines) + b"\n\n"
+
+
+def message(job_id: str, news: News) -> dict[str, Any]:
+    match news:
+        case Event():
+            return show.event(news)
+        case Standing():
+            data = {"position": news.position, "eta": show.eta(news.eta)}
+            return {"type": "POSITION", "job_id": job_id, "data": data}
+        case Progress():
+            return {"type": "PROGRESS", "job_id": job_id, "data": show.progress(news)}
+        case Quiet():
+            return {"type": "QUIET", "job_id": job_id, "data": {}}
+
+
+# --- WebSocket -----------------------------------------------------------------------------------
+@routes.socket("/ws/{job_id}", "events")
+async def listen(socket: WebSocket) -> None:
+    """Ends with 1000 when the job is over, 1012 when this process is, 4404 where there is no such
+    job, 4401 when the key no longer holds."""
+    door: Door = socket.scope["door"]
+    identity: Identity = socket.scope["identity"]
+    job_id = socket.path_params["job_id"]
+    await socket.accept()
+    try:
+        await _own(door, identity, checked(job_id))
+    except (NotFound, Expired, type(no_job(""))):
+        await socket.close(NOT_HERE)
+        return
+    after = socket.query_params.get("after", "0")
+    telling = asyncio.create_task(
+        _tell(socket, door, identity, job_id, int(after) if after.isdecimal() else 0)
+    )
+    try:
+        await _hear(socket)
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell(socket: WebSocket, door: Door, identity: Identity, job_id: str, after: int) -> None:
+    """Everything there is to tell, and then why it ends. Who listens answers that by leaving."""
+    with suppress(RuntimeError, WebSocketDisconnect):  # gone already
+        try:
+            code = await _tell_all(socket, door, identity, job_id, after)
+        except Exception:
+            log.exception("a listener could not be told more")
+            code = GOING_AWAY
+        await socket.close(code)
+
+
+async def _tell_all(
+    socket: WebSocket, door: Door, identity: Identity, job_id: str, after: int
+) -> int:
+    """The code to close with."""
+    async for news in door.feed.stream(job_id, after):
+        if isinstance(news, Quiet):
+            if not await door.keyring.still(identity):
+                return NOT_ANY_MORE
+            continue
+        try:
+            async with asyncio.timeout(SLOWEST):
+                await socket.send_text(orjson.dumps(message(job_id, news)).decode())
+        except TimeoutError:
+            return TRY_LATER
+    return GOING_AWAY if door.draining else 1000
+
+
+async def _hear(socket: WebSocket) -> None:
+    """Listeners say nothing that matters, until they leave."""
+    with suppress(WebSocketDisconnect):
+        while True:
+            await socket.receive_text()

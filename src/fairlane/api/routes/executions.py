@@ -1,0 +1,112 @@
+"""The executions of a fan-out: one for every combination of its matrix."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Header, Query
+from starlette.responses import Response
+
+from fairlane.api import answers, show
+from fairlane.api.door import Call, Here
+from fairlane.api.problems import no_job
+from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, checked, operation
+from fairlane.api.routing import Routes
+from fairlane.api.signed import cursor, read_cursor
+from fairlane.ledger.shapes import Filter
+from fairlane.model.job import Job
+
+routes = Routes("executions")
+
+CSV = "text/csv"
+
+
+@routes.add(
+    "GET",
+    "/api/v1/jobs/{job_id}/executions",
+    "read",
+    gives=answers.Executions,
+    also={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
+    problems=(404, 410),
+)
+async def list_executions(
+    call: Here,
+    job_id: JobId,
+    cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
+    limit: Limit = 50,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+) -> Response:
+    """Newest first; as CSV with `Accept: text/csv`."""
+    parent = await call.engine.get(checked(job_id), call.tenant)
+    wanted = Filter(call.tenant, parent=parent.id)
+    listing = orjson.dumps(list(wanted)).decode()
+    after = read_cursor(call.door.signer, listing, cursor_)
+    found = await call.engine.list_jobs(wanted, after, limit)
+    shown = [await _shown(call, cell) for cell in found.jobs]
+    following = cursor(call.door.signer, listing, found.next)
+    if CSV in accept:
+        return _csv(shown, following)
+    return show.answer({"executions": shown, "next": following})
+
+
+@routes.add(
+    "GET",
+    "/api/v1/executions/{execution_id}",
+    "read",
+    gives=answers.Execution,
+    problems=(404, 410),
+)
+async def get_execution(call: Here, execution_id: JobId) -> Response:
+    """One of them, with its result."""
+    return show.answer(await _shown(call, await _cell(call, execution_id)))
+
+
+@routes.add(
+    "POST",
+    "/api/v1/executions/{execution_id}/retry-question",
+    "client",
+    gives=answers.Retried,
+    status=202,
+    problems=(404, 409, 410),
+)
+async def retry_execution(call: Here, execution_id: JobId, key: Again = None) -> Response:
+    """Run one that failed again, with all its attempts."""
+    before = await _cell(call, execution_id)
+    await call.engine.replay(before.id, call.tenant, operation(call, key))
+    cell = await call.engine.get(before.id, call.tenant)
+    answer = {"execution_id": cell.id, "status": cell.state, "retry_count": cell.fence}
+    return show.answer(answer, 202)
+
+
+async def _cell(call: Call, execution_id: str) -> Job:
+    cell = await call.engine.get(checked(execution_id), call.tenant)
+    if cell.parent is None:
+        raise no_job(execution_id)
+    return cell
+
+
+async def _shown(call: Call, cell: Job) -> dict[str, Any]:
+    _, context = await call.engine.core.ledger.payload(cell.id)
+    return show.execution(cell, context)
+
+
+def _csv(rows: list[dict[str, Any]], following: str | None) -> Response:
+    axes = sorted({axis for row in rows for axis in row["cell"]})
+    columns = ["execution_id", "job_id", *axes, "status", "region", "attempts", "result"]
+    written = io.StringIO()
+    writer = csv.writer(written)
+    writer.writerow(columns)
+    for row in rows:
+        flat = {**row["cell"], **row, "result": orjson.dumps(row["result"]).decode()}
+        writer.writerow([_cell_text(flat.get(column)) for column in columns])
+    headers = {"X-Next-Cursor": following} if following is not None else None
+    return Response(written.getvalue(), 200, headers, CSV)
+
+
+def _cell_text(value: Any) -> str:
+    """Text that begins like a formula is not one in anybody's spreadsheet."""
+    text = "" if value is None else str(value)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -1,0 +1,186 @@
+"""Looking at jobs, and moving them: cancel, resume, replay."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Header, Path, Query
+from pydantic import WithJsonSchema
+from starlette.responses import Response
+
+from fairlane.api import answers, show
+from fairlane.api.door import Call, Here
+from fairlane.api.problems import Problem, no_job
+from fairlane.api.requests import IDEMPOTENCY_KEY, Name, Text, User
+from fairlane.api.routing import Routes
+from fairlane.api.signed import cursor, read_cursor
+from fairlane.api.times import iso_or_none
+from fairlane.engine.views import Reason, View
+from fairlane.ledger.shapes import Filter
+from fairlane.model.job import Band
+from fairlane.model.state import State
+
+routes = Routes("jobs")
+
+UUID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+OTHER_WORDS = {
+    "pending": State.QUEUED,
+    "processing": State.RUNNING,
+    "executing": State.RUNNING,
+    "dead_letter": State.DEAD,
+}
+WORDS = {**{str(state): state for state in State}, **OTHER_WORDS}
+
+JobId = Annotated[str, Path(examples=[answers.ID], description="A job's id.")]
+Limit = Annotated[int, Query(ge=1, le=200)]
+Cursor = Annotated[str | None, Query(max_length=1000, description="`next` of the last page.")]
+Again = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=IDEMPOTENCY_KEY,
+        description="Sent again with the same key, it is no second move.",
+    ),
+]
+
+
+def checked(job_id: str) -> str:
+    """What cannot be an id is nobody's job."""
+    if not UUID.match(job_id):
+        raise no_job(job_id)
+    return job_id
+
+
+def operation(call: Call, key: str | None) -> str | None:
+    return None if key is None else f"{call.actor}:{key}"
+
+
+@routes.add("GET", "/api/v1/jobs", "read", gives=answers.Page)
+async def list_jobs(
+    call: Here,
+    user_id: User | None = None,
+    status: Annotated[
+        list[Annotated[str, WithJsonSchema({"type": "string", "enum": list(WORDS)})]] | None,
+        Query(description="Several may be named."),
+    ] = None,
+    feature_name: Name | None = None,
+    tag: Text | None = None,
+    cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
+    limit: Limit = 50,
+) -> Response:
+    """Newest first. A job that lives through the whole listing is on exactly one page."""
+    wanted = Filter(call.tenant, user_id, states(status), feature_name, tag)
+    return show.answer(await page(call, wanted, cursor_, limit))
+
+
+async def page(call: Call, wanted: Filter, given: str | None, limit: int) -> dict[str, Any]:
+    listing = orjson.dumps(list(wanted)).decode()
+    after = read_cursor(call.door.signer, listing, given)
+    found = await call.engine.list_jobs(wanted, after, limit)
+    now = call.engine.core.now()
+    return {
+        "jobs": [show.job(each, waited=each.waited_until(now)) for each in found.jobs],
+        "next": cursor(call.door.signer, listing, found.next),
+    }
+
+
+def states(words: list[str] | None) -> tuple[State, ...]:
+    found = []
+    for word in (part for each in words or () for part in each.split(",")):
+        state = WORDS.get(word.strip().lower())
+        if state is None:
+            raise Problem(422, "invalid_input", f"status: one of {', '.join(WORDS)}")
+        found.append(state)
+    return tuple(dict.fromkeys(found))
+
+
+@routes.add("GET", "/api/v1/jobs/{job_id}", "read", gives=answers.JobView, problems=(404, 410))
+async def get_job(call: Here, job_id: JobId) -> Response:
+    """The job, where it stands, and what its steps have made."""
+    return show.answer(show.view(await call.engine.view(checked(job_id), call.tenant)))
+
+
+@routes.add(
+    "DELETE", "/api/v1/jobs/{job_id}", "client", gives=answers.Moved, problems=(404, 409, 410)
+)
+async def cancel_job(call: Here, job_id: JobId, key: Again = None) -> Response:
+    """At once and for good; a running call is told, and its result will be refused."""
+    await call.engine.cancel(checked(job_id), call.tenant, operation(call, key))
+    return show.answer({"job_id": job_id, "status": State.CANCELLED})
+
+
+@routes.add(
+    "POST",
+    "/api/v1/jobs/{job_id}/resume",
+    "client",
+    gives=answers.Moved,
+    status=202,
+    problems=(404, 409, 410),
+)
+async def resume_job(call: Here, job_id: JobId, key: Again = None) -> Response:
+    """On at the step that failed, with the attempts already used. Only if `error.resumable`."""
+    await call.engine.resume(checked(job_id), call.tenant, operation(call, key))
+    return await moved(call, job_id)
+
+
+@routes.add(
+    "POST",
+    "/api/v1/jobs/{job_id}/replay",
+    "admin",
+    gives=answers.Moved,
+    status=202,
+    problems=(404, 409, 410),
+)
+async def replay_job(call: Here, job_id: JobId, key: Again = None) -> Response:
+    """On at the step that failed, with all attempts again; failed and dead jobs alike."""
+    await call.engine.replay(checked(job_id), call.tenant, operation(call, key))
+    return await moved(call, job_id)
+
+
+async def moved(call: Call, job_id: str) -> Response:
+    job = await call.engine.get(job_id, call.tenant)
+    return show.answer({"job_id": job.id, "status": job.state}, 202)
+
+
+@routes.add(
+    "GET",
+    "/api/v1/jobs/{job_id}/explain",
+    "read",
+    gives=answers.Explanation,
+    problems=(404, 410),
+)
+async def explain_job(call: Here, job_id: JobId) -> Response:
+    """Why it waits, and what would help."""
+    seen = await call.engine.view(checked(job_id), call.tenant)
+    return show.answer(
+        {
+            "job_id": seen.job.id,
+            "status": seen.job.state,
+            "position": seen.position,
+            "eta": show.eta(seen.eta),
+            "reasons": [show.reason(each) for each in seen.reasons],
+            "next_promotion_at": iso_or_none(seen.next_promotion_at),
+            "changes": [show.reason(each) for each in _changes(seen)],
+        }
+    )
+
+
+HELP = {
+    "busy": "a higher limit: PUT /admin/services/{name}",
+    "rate": "a higher rate: PUT /admin/services/{name}",
+    "paused": "open the service again: PUT /admin/services/{name}",
+    "closed": "the service must answer again; it is probed by itself",
+    "user_running": "one of your running jobs must end first",
+    "own": "your jobs take turns with those of others; cancel what you need less",
+}
+
+
+def _changes(seen: View) -> list[Reason]:
+    found = [Reason(each.code, HELP[each.code]) for each in seen.reasons if each.code in HELP]
+    if seen.job.state is State.QUEUED and seen.job.band is not Band.SKIP and seen.job.user:
+        found.append(Reason("skip", f"pay for the front: POST /api/v1/jobs/{seen.job.id}/skip"))
+    if seen.job.error is not None and seen.job.error.resumable:
+        found.append(Reason("resume", f"go on: POST /api/v1/jobs/{seen.job.id}/resume"))
+    return found

@@ -1,0 +1,117 @@
+"""How the whole queue is, and whether this process lives."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.responses import PlainTextResponse, Response
+
+from fairlane.api import answers, show
+from fairlane.api.door import Door, Here
+from fairlane.api.problems import Problem
+from fairlane.api.routing import Routes
+from fairlane.api.times import seconds
+from fairlane.index.index import Stats
+from fairlane.model.catalog import Catalog
+from fairlane.model.step import Lane
+
+routes = Routes("status")
+
+
+@routes.add("GET", "/queue/status", "read", gives=answers.QueueStatus)
+async def queue_status(call: Here) -> Response:
+    """Every service and region: how many wait and run, whether it answers, how long the oldest
+    waits."""
+    core = call.engine.core
+    return show.answer(_status(await core.index.stats(), core.catalog, core.now()))
+
+
+@routes.add("GET", "/queue/status/{region}", "read", gives=answers.Line, problems=(404,))
+async def region_status(call: Here, region: str) -> Response:
+    """One region, over all services that run there."""
+    core = call.engine.core
+    found = _status(await core.index.stats(), core.catalog, core.now())["regions"].get(region)
+    if found is None:
+        raise Problem(404, "not_found", "no such region")
+    return show.answer(found)
+
+
+def _status(stats: Stats, catalog: Catalog, now: int) -> dict[str, Any]:
+    lines = {name: _service(name, stats, catalog, now) for name in catalog.services}
+    names = sorted({region for each in catalog.services.values() for region in each.regions})
+    used = {pool.pool: pool for pool in stats.pools}
+    providers = {}
+    for name, provider in catalog.providers.items():
+        pool = used.get(f"prov:{name}")
+        providers[name] = {"running": pool.held if pool else 0, "limit": provider.limit}
+    return {
+        "regions": {name: _region(name, stats, catalog, lines) for name in names},
+        "services": lines,
+        "global_retry": sum(depth.delayed for depth in stats.depths),
+        "providers": providers,
+    }
+
+
+def _service(name: str, stats: Stats, catalog: Catalog, now: int) -> dict[str, Any]:
+    depths = [depth for depth in stats.depths if depth.service == name]
+    oldest = [depth.oldest for depth in depths if depth.oldest is not None]
+    pool = next((pool for pool in stats.pools if pool.pool == f"svc:{name}"), None)
+    service = catalog.services[name]
+    return {
+        "waiting": sum(depth.waiting for depth in depths),
+        "retry": sum(depth.delayed for depth in depths),
+        "running": pool.held if pool is not None else 0,
+        "limit": service.limit,
+        "health": "paused" if service.paused else _health(name, stats),
+        "oldest_age_seconds": seconds(max(0, now - min(oldest))) if oldest else None,
+    }
+
+
+def _region(region: str, stats: Stats, catalog: Catalog, lines: dict[str, Any]) -> dict[str, Any]:
+    """What may run there waits there, also if it may run elsewhere."""
+    here = [service for service in catalog.services.values() if region in service.regions]
+    lanes = [(Lane.parse(name), waiting) for name, waiting in stats.lanes.items()]
+    names = {service.name for service in here}
+    pools = {f"svc:{name}@{region}" for name in names}
+    ages = [lines[name]["oldest_age_seconds"] for name in names]
+    closed = any(_health(f"{name}@{region}", stats) == "closed" for name in names)
+    return {
+        "waiting": sum(
+            waiting
+            for lane, waiting in lanes
+            if lane.service in names and (not lane.regions or region in lane.regions)
+        ),
+        "retry": sum(lines[name]["retry"] for name in names),
+        "running": sum(pool.held for pool in stats.pools if pool.pool in pools),
+        "limit": sum(service.regions[region].limit for service in here),
+        "health": "closed" if closed else "open",
+        "oldest_age_seconds": max((age for age in ages if age is not None), default=None),
+    }
+
+
+def _health(name: str, stats: Stats) -> str:
+    gate = stats.gates.get(name)
+    return "closed" if gate is not None and gate.closed else "open"
+
+
+# --- this process --------------------------------------------------------------------------------
+PATIENCE = 1.0
+
+
+async def livez() -> Response:
+    """This process answers."""
+    return PlainTextResponse("ok")
+
+
+async def ready(door: Door) -> Response:
+    """It can take jobs: not leaving, the ledger answers."""
+    core = door.engine.core
+    well = not door.draining and core.ready.is_set()
+    if well:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await core.ledger.keys.any()
+        except Exception:  # noqa: BLE001 - whatever it is, it is not ready
+            well = False
+    return PlainTextResponse("ok" if well else "not ready", 200 if well else 503)

@@ -1,0 +1,174 @@
+"""Submitting: one job, or many at once. Answered after the durable commit."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.responses import Response
+from starlette.types import Receive, Scope
+
+from fairlane.api import answers, show
+from fairlane.api.body import MOST_NODES, parse, read
+from fairlane.api.callbacks import check_callback
+from fairlane.api.door import Door
+from fairlane.api.identity import Identity
+from fairlane.api.invalid import invalid
+from fairlane.api.problems import Problem, problem_of
+from fairlane.api.requests import IDEMPOTENCY_KEY, BatchRequest, JobRequest
+from fairlane.api.routing import Routes
+from fairlane.engine.views import Placement
+from fairlane.errors import Expired, FairlaneError
+from fairlane.ledger.shapes import Accepted, Replayed, SubmitOutcome
+from fairlane.model.job import NewJob
+
+routes = Routes("jobs")
+
+KEY = re.compile(IDEMPOTENCY_KEY)
+TRACE = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+NODES_IN_A_BATCH = 10 * MOST_NODES
+
+
+@routes.hot(
+    "POST",
+    "/api/v1/jobs",
+    "client",
+    takes=JobRequest,
+    gives=answers.Accepted,
+    status=202,
+    also={200: {"model": answers.Accepted, "description": "Accepted before, with this key."}},
+)
+async def submit_job(scope: Scope, receive: Receive) -> Response:
+    """Durable and in line when it is answered. With an `Idempotency-Key` it is safe to send
+    again."""
+    door: Door = scope["door"]
+    identity: Identity = scope["identity"]
+    body = parse(await read(scope, receive, door.bounds))
+    key, trace = _marks(scope)
+    job = _job(door, identity, _validated(JobRequest, body), key, trace)
+    outcome = await door.engine.submit(job, identity.caller)
+    if isinstance(outcome, Replayed):
+        shown = await _known(door, identity, outcome)
+        return show.answer(shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"})
+    placement = await _placement(door, outcome.job, job, identity)
+    return show.answer(show.accepted(outcome.job, placement), 202, _location(outcome.job))
+
+
+@routes.hot(
+    "POST",
+    "/api/v1/jobs:batch",
+    "client",
+    takes=BatchRequest,
+    gives=answers.Batch,
+    status=200,
+)
+async def submit_batch(scope: Scope, receive: Receive) -> Response:
+    """Up to 1,000 jobs, each with its own outcome. With an `Idempotency-Key` each job has that key
+    and its number."""
+    door: Door = scope["door"]
+    identity: Identity = scope["identity"]
+    body = parse(await read(scope, receive, door.bounds), NODES_IN_A_BATCH)
+    key, trace = _marks(scope)
+    results: list[dict[str, Any]] = []
+    jobs: list[tuple[int, NewJob]] = []
+    for i, request in enumerate(_validated(BatchRequest, body).jobs):
+        results.append({})
+        try:
+            own = None if key is None else f"{key}:{i}"
+            jobs.append((i, _job(door, identity, request, own, trace)))
+        except Problem as problem:
+            results[i] = _error(problem)
+    outcomes = await door.engine.submit_many([job for _, job in jobs], identity.caller)
+    for (i, job), outcome in zip(jobs, outcomes, strict=True):
+        results[i] = await _result(door, identity, job, outcome)
+    return show.answer({"results": results})
+
+
+def _validated(model: type[Any], body: Any) -> Any:
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False, include_input=False)) from None
+
+
+def _job(
+    door: Door, identity: Identity, request: JobRequest, key: str | None, trace: str | None
+) -> NewJob:
+    """Who it is for, and how urgent it is, says the credential unless it may say otherwise."""
+    if request.user_id is not None and not identity.act_as:
+        raise not_allowed("user_id", "act_as")
+    if request.priority is not None and not identity.set_priority:
+        raise not_allowed("priority", "set_priority")
+    if request.callback_url is not None:
+        check_callback(request.callback_url, door.settings.callbacks)
+    return request.new_job(key, trace)
+
+
+def not_allowed(field: str, right: str) -> Problem:
+    return Problem(
+        422,
+        "field_not_allowed",
+        f"{field} can only be set with a key that has {right}",
+        more={"field": field},
+    )
+
+
+def _marks(scope: Scope) -> tuple[str | None, str | None]:
+    """The idempotency key and the trace."""
+    key = trace = None
+    for name, value in scope["headers"]:
+        if name == b"idempotency-key":
+            key = value.decode("latin-1")
+            if not KEY.match(key):
+                raise Problem(
+                    400,
+                    "invalid_idempotency_key",
+                    "a key has 1 to 255 letters, digits, and _ - : .",
+                )
+        elif name == b"traceparent":
+            found = TRACE.match(value.decode("latin-1"))
+            trace = found[1] if found else None
+    return key, trace
+
+
+def _location(job: str) -> dict[str, str]:
+    return {"Location": f"/api/v1/jobs/{job}"}
+
+
+# --- what became of it ---------------------------------------------------------------------------
+async def _placement(door: Door, job_id: str, job: NewJob, identity: Identity) -> Placement:
+    began = time.perf_counter()
+    if not door.counting.allows(began):
+        return door.engine.unplaced(job, identity.tenant)
+    placement = await door.engine.placement(job_id, job, identity.tenant)
+    door.counting.spent(began, time.perf_counter())
+    return placement
+
+
+async def _result(
+    door: Door, identity: Identity, job: NewJob, outcome: SubmitOutcome
+) -> dict[str, Any]:
+    match outcome:
+        case Accepted():
+            placement = door.engine.unplaced(job, identity.tenant)
+            return {"status": 202, "job": show.accepted(outcome.job, placement)}
+        case Replayed():
+            return {"status": 200, "job": await _known(door, identity, outcome)}
+        case FairlaneError():
+            return _error(problem_of(outcome, door.engine.core.now()))
+
+
+def _error(problem: Problem) -> dict[str, Any]:
+    error = {"code": problem.code, "detail": problem.detail, **problem.more}
+    return {"status": problem.status_code, "error": error}
+
+
+async def _known(door: Door, identity: Identity, outcome: Replayed) -> dict[str, Any]:
+    """The job as it is now, or only how it ended if its record is gone."""
+    try:
+        return show.known(await door.engine.view(outcome.job, identity.tenant))
+    except Expired:
+        gone = dict.fromkeys(("priority", "effective_priority", "position", "eta"))
+        return {"job_id": outcome.job, "status": "expired", **gone}

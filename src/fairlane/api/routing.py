@@ -1,0 +1,221 @@
+"""Routes, each with who may use it. One without that cannot be added."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple
+
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.routing import WebSocketRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from fairlane.api.body import CheckedRequest
+from fairlane.api.identity import ALLOWED, OPEN, Access, permit
+from fairlane.api.problems import MEDIA_TYPE, Problem
+
+PROBLEMS = {
+    400: "The request cannot be read.",
+    401: "No key, or one that does not hold.",
+    402: "The balance is too low.",
+    403: "This key may not do that.",
+    404: "There is none, or it is not yours.",
+    408: "The request took too long to arrive.",
+    409: "The job is not where the request thinks it is.",
+    410: "It existed, and its record was removed.",
+    413: "The request is too large.",
+    415: "Not JSON.",
+    421: "Called by a name it does not have.",
+    422: "A value that cannot be accepted.",
+    429: "A limit holds; Retry-After says when to try again.",
+    431: "The headers are too large.",
+    503: "Not now; Retry-After says when to try again.",
+}
+EVERYWHERE = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 503)
+
+Hot = Callable[[Scope, Receive], Awaitable[Response]]
+
+
+class Declared(NamedTuple):
+    method: str
+    path: str
+    access: Access
+    endpoint: Callable[..., Any]
+    options: dict[str, Any]
+    hot: Hot | None = None
+
+
+class Routes:
+    """A group of routes, declared beside the functions that serve them."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        self.declared: list[Declared] = []
+        self.sockets: list[tuple[str, Access, Callable[[WebSocket], Awaitable[None]]]] = []
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        access: Access,
+        *,
+        gives: type[BaseModel] | Any = None,
+        status: int = 200,
+        also: dict[int, Any] | None = None,
+        problems: tuple[int, ...] = (),
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def declare(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+            options = self._options(endpoint, gives, status, {**(also or {})}, problems)
+            self.declared.append(Declared(method, path, access, endpoint, options))
+            return endpoint
+
+        return declare
+
+    def hot(
+        self,
+        method: str,
+        path: str,
+        access: Access,
+        *,
+        takes: type[BaseModel],
+        gives: type[BaseModel],
+        status: int,
+        also: dict[int, Any] | None = None,
+    ) -> Callable[[Hot], Hot]:
+        """A route that is served without detours; the framework only describes it."""
+
+        def declare(handler: Hot) -> Hot:
+            async def endpoint(request: Request) -> Response:
+                return await handler(request.scope, request.receive)
+
+            endpoint.__name__, endpoint.__doc__ = handler.__name__, handler.__doc__
+            options = self._options(endpoint, gives, status, {**(also or {})}, ())
+            options["openapi_extra"] = {"requestBody": _body(takes)}
+            self.declared.append(Declared(method, path, access, endpoint, options, handler))
+            return handler
+
+        return declare
+
+    def socket(
+        self, path: str, access: Access
+    ) -> Callable[[Callable[[WebSocket], Awaitable[None]]], Callable[[WebSocket], Awaitable[None]]]:
+        def declare(
+            endpoint: Callable[[WebSocket], Awaitable[None]],
+        ) -> Callable[[WebSocket], Awaitable[None]]:
+            self.sockets.append((path, access, endpoint))
+            return endpoint
+
+        return declare
+
+    def _options(
+        self,
+        endpoint: Callable[..., Any],
+        gives: Any,
+        status: int,
+        responses: dict[int, Any],
+        problems: tuple[int, ...],
+    ) -> dict[str, Any]:
+        for code in sorted({*EVERYWHERE, *problems}):
+            responses[code] = {
+                "description": PROBLEMS[code],
+                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            }
+        return {
+            "response_model": gives,
+            "status_code": status,
+            "responses": responses,
+            "tags": [self._tag],
+            "operation_id": endpoint.__name__,
+            "summary": endpoint.__name__.replace("_", " ").capitalize(),
+        }
+
+
+def _body(model: type[BaseModel]) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+class GuardedRoute(APIRoute):
+    """Serves only whom its access names; reads only bodies that keep the bounds."""
+
+    access: Access | None = None
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in (self.methods or ()):
+            raise _not_here(scope)
+        if self.access is not None:
+            permit(scope, self.access)
+        elif self.path not in OPEN:
+            raise Problem(403, "forbidden", "nobody may do that")
+        await super().handle(scope, receive, send)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def checked(request: Request) -> Response:
+            return await handler(CheckedRequest(request.scope, request.receive))
+
+        return checked
+
+
+class GuardedSocket(WebSocketRoute):
+    access: Access | None = None
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.access is None:
+            raise Problem(403, "forbidden", "nobody may do that")
+        permit(scope, self.access)
+        await super().handle(scope, receive, send)
+
+
+def _not_here(scope: Scope) -> Problem:
+    """All methods of the path, not only those of the first route that has it."""
+    allowed: set[str] = set()
+    for route in scope["app"].routes:
+        if isinstance(route, GuardedRoute) and route.path_regex.match(scope["path"]):
+            allowed |= route.methods or set()
+    return Problem(
+        405,
+        "method_not_allowed",
+        f"possible here: {', '.join(sorted(allowed))}",
+        headers={"Allow": ", ".join(sorted(allowed))},
+    )
+
+
+def install(app: FastAPI, groups: list[Routes]) -> dict[tuple[str, str], Declared]:
+    """Adds all of them; what is served without detours comes back."""
+    app.router.route_class = GuardedRoute
+    hot = {}
+    for declared in (each for group in groups for each in group.declared):
+        if declared.access not in ALLOWED:
+            raise ValueError(f"{declared.path}: who may use it?")
+        extra = {**declared.options.pop("openapi_extra", {}), "x-access": declared.access}
+        app.router.add_api_route(
+            declared.path,
+            declared.endpoint,
+            methods=[declared.method],
+            openapi_extra=extra,
+            **declared.options,
+        )
+        route = app.router.routes[-1]
+        assert isinstance(route, GuardedRoute)  # noqa: S101 - the class set above
+        route.access = declared.access
+        if declared.hot is not None:
+            hot[declared.method, declared.path] = declared
+    for path, access, endpoint in (each for group in groups for each in group.sockets):
+        socket = GuardedSocket(path, endpoint)
+        socket.access = access
+        app.router.routes.append(socket)
+    return hot
+
+
+def unguarded(app: FastAPI) -> list[str]:
+    """Routes that nobody has said who may use."""
+    return [
+        getattr(route, "path", str(route))
+        for route in app.routes
+        if getattr(route, "access", None) is None and getattr(route, "path", "") not in OPEN
+    ]

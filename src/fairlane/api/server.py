@@ -1,0 +1,100 @@
+"""Serving the application: sockets, signals, and leaving without dropping anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import FrameType
+
+import uvicorn
+
+from fairlane.api.app import App
+from fairlane.config.settings import Server
+from fairlane.errors import SetupError
+
+LONGEST_MESSAGE = 64 << 10
+Drain = Callable[[float], Awaitable[None]]
+
+
+def listening(app: App, server: Server) -> uvicorn.Config:
+    logging.getLogger("uvicorn.access").disabled = True  # the guard knows more, and tells less
+    return uvicorn.Config(
+        app,
+        host=server.host,
+        port=server.port,
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=LONGEST_MESSAGE,
+        ws_per_message_deflate=False,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(1, round(server.grace)),
+    )
+
+
+def bind(server: Server) -> socket.socket:
+    """The port is ours, or the reason why not."""
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((server.host, server.port))
+        found.listen(2048)
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRINUSE:
+            raise SetupError(f"port {server.port} is taken; choose another with --port") from None
+        raise SetupError(
+            f"cannot listen on {server.host}:{server.port}: {error.strerror}"
+        ) from None
+    return found
+
+
+class Serving(uvicorn.Server):
+    """On SIGTERM or Ctrl-C: not ready at once, then `drain` gives running calls their time, then
+    requests end. A second signal ends it now."""
+
+    def __init__(self, app: App, server: Server, drain: Drain | None = None) -> None:
+        super().__init__(listening(app, server))
+        self._app, self._grace, self._drain = app, server.grace, drain
+        self._leaving: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run_on(self, found: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self.serve([found])
+        if self._leaving is not None:
+            self._leaving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._leaving
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        del frame
+        if self._leaving is not None or self._loop is None:
+            self.should_exit = True
+            self.force_exit = sig == signal.SIGINT
+            return
+        self._app.door.draining = True
+        self._loop.call_soon_threadsafe(self._leave)
+
+    def _leave(self) -> None:
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._end())
+
+    async def _end(self) -> None:
+        try:
+            if self._drain is not None:
+                await self._drain(self._grace)
+        finally:
+            self._app.door.drain()
+            self.should_exit = True

@@ -1,0 +1,155 @@
+"""Jobs, events and reasons as callers see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from fairlane.api.times import iso, iso_or_none, seconds
+from fairlane.engine.views import Placement, Reason, View
+from fairlane.model.event import Event
+from fairlane.model.job import Error, Job, Json, Progress
+from fairlane.model.key import Key
+from fairlane.model.service import Service
+from fairlane.policy.eta import Eta
+
+Shown = dict[str, Any]
+
+
+def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(value), status, headers, "application/json")
+
+
+def job(found: Job, effective: str | None = None, waited: int | None = None) -> Shown:
+    return {
+        "job_id": found.id,
+        "feature_name": found.name,
+        "user_id": found.user,
+        "status": found.state,
+        "priority": found.level,
+        "original_priority": found.tier,
+        "effective_priority": effective or found.level,
+        "current_step_index": found.step,
+        "total_steps": len(found.plan),
+        "queued_at": iso(found.created_at),
+        "started_at": iso_or_none(found.started_at),
+        "finished_at": iso_or_none(found.finished_at),
+        "promoted_at": iso_or_none(found.promoted_at),
+        "last_progress_at": iso_or_none(found.progress.at if found.progress else None),
+        "waited_seconds": seconds(found.waited if waited is None else waited),
+        "progress": progress(found.progress),
+        "error": error(found.error),
+        "trace_id": found.trace,
+        "tags": list(found.tags),
+        "callback_url": found.callback,
+    }
+
+
+def view(seen: View) -> Shown:
+    return {
+        **job(seen.job, seen.effective_tier, seen.waited),
+        "input_data": seen.input,
+        "context": seen.context,
+        "position": seen.position,
+        "eta": eta(seen.eta),
+        "reason": " · ".join(reason.text for reason in seen.reasons) or None,
+    }
+
+
+def accepted(job_id: str, placement: Placement) -> Shown:
+    return {
+        "job_id": job_id,
+        "status": "queued",
+        "priority": placement.tier,
+        "effective_priority": placement.effective_tier,
+        "position": placement.position,
+        "eta": eta(placement.eta),
+    }
+
+
+def known(seen: View) -> Shown:
+    """A job that had been accepted before."""
+    return {
+        "job_id": seen.job.id,
+        "status": seen.job.state,
+        "priority": seen.job.level,
+        "effective_priority": seen.effective_tier,
+        "position": seen.position,
+        "eta": eta(seen.eta),
+    }
+
+
+def eta(value: Eta | None) -> Shown | None:
+    if value is None:
+        return None
+    return {"p50_seconds": seconds(value.p50), "p90_seconds": seconds(value.p90)}
+
+
+def progress(value: Progress | None) -> Shown | None:
+    return None if value is None else {"percent": value.percent, "text": value.text}
+
+
+def error(value: Error | None) -> Shown | None:
+    if value is None:
+        return None
+    return {"code": value.code, "message": value.message, "resumable": value.resumable}
+
+
+def event(value: Event) -> Shown:
+    return {
+        "seq": value.seq,
+        "type": value.type,
+        "job_id": value.job,
+        "at": iso(value.at),
+        "message": value.message,
+        "data": value.data,
+    }
+
+
+def reason(value: Reason) -> Shown:
+    return {"code": value.code, "text": value.text}
+
+
+def execution(cell: Job, context: dict[str, Json]) -> Shown:
+    steps = [value for name, value in context.items() if not name.endswith("__attempts")]
+    return {
+        "execution_id": cell.id,
+        "job_id": cell.parent,
+        "cell": cell.cell or {},
+        "status": cell.state,
+        "region": cell.region,
+        "attempts": cell.fence,
+        "started_at": iso_or_none(cell.started_at),
+        "finished_at": iso_or_none(cell.finished_at),
+        "progress": progress(cell.progress),
+        "error": error(cell.error),
+        "result": steps[-1].get("data") if steps else None,
+    }
+
+
+def key(value: Key) -> Shown:
+    return {
+        "id": value.id,
+        "name": value.name,
+        "tenant": value.tenant,
+        "role": value.role,
+        "act_as": value.act_as,
+        "set_priority": value.set_priority,
+        "created_at": iso(value.created_at),
+        "expires_at": iso_or_none(value.expires_at),
+        "revoked_at": iso_or_none(value.revoked_at),
+    }
+
+
+def service(value: Service) -> Shown:
+    return {
+        "name": value.name,
+        "executor": value.executor,
+        "limit": value.limit,
+        "rate": value.rate,
+        "paused": value.paused,
+        "provider": value.provider,
+        "regions": {name: region.limit for name, region in value.regions.items()},
+    }

@@ -1,0 +1,258 @@
+"""Measuring the API: a real server in a process of its own, durable commits, plain sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+import resource
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import orjson
+
+from fairlane.bench.measure import NAMES, PAYLOAD, USERS
+
+CONNECTIONS = 50
+HOST = "127.0.0.1"
+FOREIGN = ("FAIRLANE_", "DATABASE_URL", "REDIS_URL", "PRIORITY_API_URL", "PROMOTE_")
+
+
+class Speed(NamedTuple):
+    """Jobs a second, and how long a request took: milliseconds."""
+
+    rate: float
+    p50: float
+    p99: float
+
+
+class Sockets(NamedTuple):
+    """The server's memory, in MB, before and while so many listen."""
+
+    before: float
+    after: float
+
+
+# --- the server ----------------------------------------------------------------------------------
+class Served(NamedTuple):
+    port: int
+    pid: int
+
+    def megabytes(self) -> float:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@asynccontextmanager
+async def server() -> AsyncIterator[Served]:
+    """`fairlane serve` with an empty ledger, as anybody would start it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fairlane", "serve", "--port", "0",
+            cwd=folder, env=kept, stdout=PIPE,
+        )  # fmt: skip
+        try:
+            yield Served(await _port(process), process.pid)
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def _port(process: asyncio.subprocess.Process) -> int:
+    if process.stdout is None:
+        raise RuntimeError("the server says nothing")
+    async for line in process.stdout:
+        found = re.search(rb"http://127\.0\.0\.1:(\d+)$", line.strip())
+        if found is not None:
+            return int(found[1])
+    raise RuntimeError("the server did not start")
+
+
+# --- a client ------------------------------------------------------------------------------------
+class Client(asyncio.Protocol):
+    """One connection, one request at a time, nothing parsed that is not needed."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self._received = b""
+
+    @classmethod
+    async def connect(cls, port: int) -> Client:
+        loop = asyncio.get_running_loop()
+        _, client = await loop.create_connection(cls, HOST, port)
+        return client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or ConnectionError("closed"))
+
+    def send(self, request: bytes) -> asyncio.Future[tuple[int, bytes]]:
+        if self._transport is None:
+            raise ConnectionError("not connected")
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._answer
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
+        if not found or self._answer is None:
+            return
+        start = head.find(b"content-length: ") + 16
+        size = int(head[start : head.find(b"\r", start) if b"\r" in head[start:] else None])
+        if len(body) >= size:
+            self._received = b""
+            if not self._answer.done():
+                self._answer.set_result((int(head[9:12]), body))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+def job(i: int) -> dict[str, object]:
+    return {
+        "service": "noop",
+        "user_id": f"user-{i % USERS}",
+        "priority": NAMES[i % len(NAMES)],
+        "input_data": PAYLOAD,
+    }
+
+
+def post(path: str, value: object) -> bytes:
+    body = orjson.dumps(value)
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def _clients(port: int, number: int) -> list[Client]:
+    return [await Client.connect(port) for _ in range(number)]
+
+
+# --- figures -------------------------------------------------------------------------------------
+async def single_submits(port: int, jobs: int, connections: int = CONNECTIONS) -> Speed:
+    """Each connection sends its next job when the last one is durable."""
+    requests = iter([post("/api/v1/jobs", job(i)) for i in range(jobs)])
+    taken: list[float] = []
+
+    async def caller(client: Client) -> None:
+        for request in requests:
+            begin = time.perf_counter()
+            status, body = await client.send(request)
+            taken.append(time.perf_counter() - begin)
+            _demand(status == 202, body)
+        client.close()
+
+    clients = await _clients(port, connections)
+    begin = time.perf_counter()
+    await asyncio.gather(*(caller(client) for client in clients))
+    return _speed(jobs, time.perf_counter() - begin, taken)
+
+
+async def batch_submits(port: int, jobs: int, n: int, connections: int = 4) -> float:
+    """Jobs a second, n jobs a request."""
+    batches = [
+        post("/api/v1/jobs:batch", {"jobs": [job(i) for i in range(start, start + n)]})
+        for start in range(0, jobs, n)
+    ]
+    requests = iter(batches)
+
+    async def caller(client: Client) -> None:
+        for request in requests:
+            status, body = await client.send(request)
+            _demand(status == 200 and body.count(b'"status":202') == n, body)
+        client.close()
+
+    clients = await _clients(port, connections)
+    begin = time.perf_counter()
+    await asyncio.gather(*(caller(client) for client in clients))
+    return len(batches) * n / (time.perf_counter() - begin)
+
+
+async def paced_submits(port: int, rate: float, seconds: float) -> Speed:
+    """A job every so often, whatever became of the one before: how long each took, counted from
+    when it was due."""
+    free: asyncio.Queue[Client] = asyncio.Queue()
+    for client in await _clients(port, CONNECTIONS):
+        free.put_nowait(client)
+    taken: list[float] = []
+    begin = time.perf_counter()
+
+    async def one(i: int) -> None:
+        client = await free.get()
+        status, body = await client.send(post("/api/v1/jobs", job(i)))
+        taken.append(time.perf_counter() - begin - i / rate)
+        free.put_nowait(client)
+        _demand(status == 202, body)
+
+    jobs = max(1, round(rate * seconds))
+    async with asyncio.TaskGroup() as group:
+        for i in range(jobs):
+            early = i / rate - (time.perf_counter() - begin)
+            if early > 0:
+                await asyncio.sleep(early)
+            group.create_task(one(i))
+    took = time.perf_counter() - begin
+    while not free.empty():
+        free.get_nowait().close()
+    return _speed(jobs, took, taken)
+
+
+async def idle_sockets(served: Served, number: int, seconds: float = 3) -> Sockets:
+    """So many listen to a waiting job each for so long, and nothing happens."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 2 * number:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * number), hard))
+    client = await Client.connect(served.port)
+    status, body = await client.send(
+        post("/api/v1/jobs:batch", {"jobs": [job(i) for i in range(number)]})
+    )
+    client.close()
+    _demand(status == 200, body)
+    jobs = [each["job"]["job_id"] for each in orjson.loads(body)["results"]]
+    before = served.megabytes()
+    writers = [await _listen(served.port, each) for each in jobs]
+    await asyncio.sleep(seconds)  # positions have been told, and told again
+    after = served.megabytes()
+    for writer in writers:
+        writer.close()
+    return Sockets(before, after)
+
+
+async def _listen(port: int, job_id: str) -> asyncio.StreamWriter:
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 12)
+    key = base64.b64encode(os.urandom(16)).decode()
+    hello = (
+        f"GET /ws/{job_id} HTTP/1.1\r\nHost: {HOST}\r\nUpgrade: websocket\r\n"
+        f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    writer.write(hello.encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    _demand(b" 101 " in head, head)
+    return writer
+
+
+def _speed(jobs: int, took: float, taken: list[float]) -> Speed:
+    ranked = sorted(taken)
+    p50, p99 = ranked[len(ranked) // 2], ranked[len(ranked) * 99 // 100]
+    return Speed(jobs / took, p50 * 1000, p99 * 1000)
+
+
+def _demand(well: object, body: bytes) -> None:
+    if not well:
+        raise RuntimeError(f"not the answer that was expected: {body[:300]!r}")

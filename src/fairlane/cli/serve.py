@@ -1,0 +1,108 @@
+"""`fairlane serve`: the API and the dispatcher, over a queue of its own or a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import socket
+
+import typer
+import uvloop
+
+from fairlane.api.app import create_app
+from fairlane.api.credentials import given_key
+from fairlane.api.logs import log_to
+from fairlane.api.server import Serving, bind
+from fairlane.cli.calling import calling
+from fairlane.cli.configure import BAD_SETTINGS
+from fairlane.compose import opened
+from fairlane.config.settings import Server, Settings
+from fairlane.engine import Engine
+from fairlane.errors import FairlaneError, SetupError
+from fairlane.model.key import Key, Role
+
+ADMIN_KEY = "FAIRLANE_ADMIN_KEY"
+MOST_FILES = 65_536
+"""Every listener is a connection, and every connection a file."""
+
+
+class Unsafe(SetupError):
+    """Nobody would need a key, and anybody could reach it."""
+
+    code = "unsafe"
+
+
+def run(settings: Settings) -> None:
+    """Until a signal comes. What is wrong is said in one line."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
+    try:
+        found = bind(settings.server)
+        uvloop.run(serve(settings, found))
+    except Unsafe as error:
+        typer.echo(f"fairlane: {error}", err=True)
+        raise typer.Exit(BAD_SETTINGS) from None
+    except (FairlaneError, OSError) as error:
+        typer.echo(f"fairlane: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+async def serve(settings: Settings, found: socket.socket) -> None:
+    with found:
+        async with await opened(settings) as engine:
+            keys = await prepare_keys(engine, settings.server)
+            app = await create_app(engine, settings)
+            async with calling(engine, settings) as drain:
+                log_to()
+                port = found.getsockname()[1]
+                for line in welcome(settings, port, keys=keys):
+                    typer.echo(line)
+                await Serving(app, settings.server, drain).run_on(found)
+
+
+async def prepare_keys(engine: Engine, server: Server) -> bool:
+    """Whether there is a key. The environment may bring the first one."""
+    book = engine.core.ledger.keys
+    credential = os.environ.get(ADMIN_KEY)
+    if credential:
+        key = Key("", "default", Role.ADMIN, "", ADMIN_KEY, created_at=engine.core.now())
+        try:
+            await book.add(given_key(key, credential), ADMIN_KEY)
+        except FairlaneError as error:
+            raise SetupError(f"{ADMIN_KEY}: {error}") from None
+    keys = await book.any()
+    if not keys and not server.loopback:
+        raise Unsafe(
+            f"{server.host} can be reached from elsewhere and there is no key: make one with "
+            f"fairlane keys create --role admin, or set {ADMIN_KEY}"
+        )
+    return keys
+
+
+def welcome(settings: Settings, port: int, *, keys: bool) -> list[str]:
+    """What somebody who has just started it wants to know."""
+    server = settings.server
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104 - shown only
+    where = {
+        "embedded": f"embedded, the ledger in {server.data}",
+        "shared": "the ledger in PostgreSQL, one process",
+        "cluster": "a cluster on PostgreSQL and Redis",
+    }[server.mode]
+    lines = [f"Fairlane: {where} ({settings.source})", f"  API   {url}", f"  docs  {url}/docs"]
+    if not keys:
+        lines.append("  keys  none: whoever is on this machine may do everything")
+    lines += [f"  note  {note}" for note in settings.notes]
+    return [*lines, "try it:", f"  {curl(settings, url, keys=keys)}"]
+
+
+def curl(settings: Settings, url: str, *, keys: bool) -> str:
+    """A request that works as it stands."""
+    catalog = settings.catalog
+    name = next(iter([*catalog.pipelines, *catalog.services]), "hello")
+    body = json.dumps({"feature_name": name, "input_data": {"text": "hello"}})
+    words = ["curl", f"{url}/api/v1/jobs", "-H", "Content-Type: application/json", "-d", body]
+    command = " ".join(shlex.quote(word) for word in words)
+    return command + (' -H "Authorization: Bearer $FAIRLANE_KEY"' if keys else "")

@@ -1,0 +1,1 @@
+"""Settings of a process: read, checked, explained."""

@@ -1,0 +1,270 @@
+"""From tables to settings: names that must exist, secrets from the environment, defaults that
+depend on one another."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from fairlane.config.problems import BadSettings, Problem, Sources, suggestion, unknown
+from fairlane.config.settings import Callbacks, PrioritySource, Server, Settings
+from fairlane.config.tables import File, ServiceTable, TaskTable
+from fairlane.errors import FairlaneError
+from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.endpoint import Endpoint
+from fairlane.model.service import (
+    Affinity,
+    Executor,
+    Fairness,
+    Overrun,
+    Provider,
+    Region,
+    RetryPlace,
+    Service,
+    Shares,
+)
+from fairlane.model.tier import Tier, Tiers
+from fairlane.presets import tasks
+
+FROM_ENVIRONMENT = "env:"
+
+
+def build(file: File, source: str, sources: Sources, environment: Mapping[str, str]) -> Settings:
+    problems = [
+        Problem(place, text, sources.of(tuple(place.split(".")))) for place, text in _wrong(file)
+    ]
+    secrets = Secrets(environment)
+    endpoints = {
+        name: _endpoint(f"services.{name}", table, secrets)
+        for name, table in file.services.items()
+        if _called(table)
+    }
+    priority = _priority(file, secrets)
+    problems += [
+        Problem(place, text, sources.of(tuple(place.split(".")))) for place, text in secrets.missing
+    ]
+    if problems:
+        raise BadSettings(problems)
+    try:
+        catalog = _catalog(file)
+    except FairlaneError as error:
+        raise BadSettings([Problem("", str(error), source)]) from None
+    server = _server(file)
+    return Settings(
+        catalog=catalog,
+        server=server,
+        endpoints=endpoints,
+        priority=priority,
+        callbacks=Callbacks(
+            tuple(file.callbacks.ports), tuple(file.callbacks.private), loopback=server.loopback
+        ),
+        source=source,
+        notes=tuple(_notes(file)),
+    )
+
+
+class Secrets:
+    """Header values that name a variable instead of holding a secret."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.missing: list[tuple[str, str]] = []
+
+    def headers(self, place: str, given: Mapping[str, str]) -> dict[str, str]:
+        return {name: self._value(f"{place}.{name}", value) for name, value in given.items()}
+
+    def _value(self, place: str, value: str) -> str:
+        if not value.startswith(FROM_ENVIRONMENT):
+            return value
+        name = value.removeprefix(FROM_ENVIRONMENT)
+        if name not in self._environment:
+            self.missing.append((place, f"the environment variable {name} is not set"))
+        return self._environment.get(name, "")
+
+
+# --- what is wrong -------------------------------------------------------------------------------
+def _wrong(file: File) -> Iterator[tuple[str, str]]:
+    yield from _wrong_server(file)
+    yield from _wrong_tiers(file)
+    for name, table in file.services.items():
+        yield from _wrong_service(f"services.{name}", table, file)
+    known = [*file.services]
+    for name, steps in file.pipelines.items():
+        if not steps:
+            yield f"pipelines.{name}", "has no steps"
+        for step in steps:
+            if step not in known and file.tasks is None:
+                yield f"pipelines.{name}", unknown("service", step, known)
+    if file.priority.url is not None and file.priority.fallback not in file.tiers.order:
+        yield "priority.fallback", unknown("tier", file.priority.fallback, file.tiers.order)
+
+
+def _wrong_server(file: File) -> Iterator[tuple[str, str]]:
+    url = file.server.database_url
+    if url is not None and not url.startswith(("postgres://", "postgresql")):
+        scheme = url.partition(":")[0][:20]
+        yield "server.database_url", f'a PostgreSQL address is needed, not "{scheme}:…"'
+    redis = file.server.redis_url
+    if redis is not None and not redis.startswith(("redis://", "rediss://", "unix://")):
+        yield "server.redis_url", "an address begins with redis://, rediss:// or unix://"
+    for each in file.server.trusted_proxies:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError:
+            yield "server.trusted_proxies", f'"{each}" is no address or network'
+
+
+def _wrong_tiers(file: File) -> Iterator[tuple[str, str]]:
+    order = file.tiers.order
+    if not order or len(set(order)) < len(order):
+        yield "tiers.order", "names every tier once, best first"
+    if file.tiers.default is not None and file.tiers.default not in order:
+        yield "tiers.default", unknown("tier", file.tiers.default, order)
+    for name, table in file.tiers.named.items():
+        if name not in order:
+            yield f"tiers.{name}", f"is not in tiers.order{suggestion(name, order)}"
+        for reached in table.promote:
+            if reached not in order:
+                yield f"tiers.{name}.promote", unknown("tier", reached, order)
+
+
+def _wrong_service(place: str, table: ServiceTable, file: File) -> Iterator[tuple[str, str]]:
+    if table.provider is not None and table.provider not in file.providers:
+        yield f"{place}.provider", unknown("provider", table.provider, file.providers)
+    addresses = [table.url, *(region.url for region in table.regions.values())]
+    if table.executor not in (None, "http") and any(addresses):
+        yield (
+            f"{place}.url",
+            f'a service with an address has executor "http", not "{table.executor}"',
+        )
+    if not _called(table):
+        for setting in ("headers", "retry_on"):
+            if getattr(table, setting):
+                yield f"{place}.{setting}", "is only for a service that has a url"
+        return
+    if table.url is None:
+        without = [name for name, region in table.regions.items() if region.url is None]
+        if without or not table.regions:
+            yield (
+                f"{place}.url",
+                "is needed: where is it called?"
+                + (f" (regions without one: {', '.join(without)})" if without else ""),
+            )
+
+
+def _called(table: ServiceTable) -> bool:
+    """Whether Fairlane calls it: it has an address, or says that it will have one."""
+    addresses = [table.url, *(region.url for region in table.regions.values())]
+    return table.executor == "http" or any(addresses)
+
+
+def _notes(file: File) -> Iterator[str]:
+    if file.server.redis_url is not None and file.server.database_url is None:
+        yield "redis_url is not used without database_url: the queue is embedded in one process"
+    if not file.services and file.tasks is None:
+        yield "no service is configured, so any task type is accepted"
+
+
+# --- what it becomes -----------------------------------------------------------------------------
+def _server(file: File) -> Server:
+    table = file.server
+    return Server(
+        host=table.host,
+        port=table.port,
+        data=Path(table.data),
+        database_url=table.database_url,
+        redis_url=table.redis_url if table.database_url is not None else None,
+        allowed_hosts=tuple(each.lower() for each in table.allowed_hosts),
+        trusted_proxies=tuple(table.trusted_proxies),
+        origins=tuple(each.rstrip("/").lower() for each in table.origins),
+        max_body=table.max_body,
+        body_timeout=table.body_timeout,
+        grace=table.grace,
+        access_log=table.access_log,
+        unsafe=table.unsafe,
+    )
+
+
+def _catalog(file: File) -> Catalog:
+    return Catalog(
+        _tiers(file),
+        [_service(name, table) for name, table in file.services.items()],
+        [Provider(name, table.limit, table.rate) for name, table in file.providers.items()],
+        {name: tuple(steps) for name, steps in file.pipelines.items()},
+        Limits(**file.limits.model_dump()),
+        _task_defaults(file),
+    )
+
+
+def _tiers(file: File) -> Tiers:
+    """Tiers called high, medium and low begin with the usual numbers."""
+    usual = {tier.name: tier for tier in tasks().tiers.all}
+    found = []
+    for name in file.tiers.order:
+        table = file.tiers.named.get(name)
+        tier = usual.get(name, Tier(name))
+        if tier.promote.keys() - set(file.tiers.order):
+            tier = replace(tier, promote={})
+        given = table.model_dump(exclude_unset=True, exclude={"weight"}) if table else {}
+        found.append(replace(tier, **given))
+    default = file.tiers.default
+    if default is None and "medium" in file.tiers.order:
+        default = "medium"
+    return Tiers(found, default)
+
+
+def _task_defaults(file: File) -> Service | None:
+    if file.tasks is not None:
+        return _task("task", file.tasks)
+    return None if file.services else tasks().task_defaults
+
+
+def _service(name: str, table: ServiceTable) -> Service:
+    executor = Executor(table.executor or ("http" if _called(table) else "pull"))
+    return replace(
+        _task(name, table),
+        executor=executor,
+        provider=table.provider,
+        regions={name: Region(name, region.limit) for name, region in table.regions.items()},
+        failover=table.failover,
+        paused=table.paused,
+    )
+
+
+def _task(name: str, table: TaskTable) -> Service:
+    return Service(
+        name,
+        limit=table.limit,
+        rate=table.rate,
+        timeout=table.timeout,
+        max_wait=table.max_wait,
+        max_attempts=table.max_attempts,
+        backoff=tuple(table.backoff),
+        retry_place=RetryPlace(table.retry_place),
+        overrun=None if table.overrun is None else Overrun(table.overrun),
+        affinity=Affinity(table.affinity),
+        batch_size=table.batch_size,
+        fairness=Fairness(table.fairness),
+        shares=Shares(table.shares.skip, table.shares.front, table.shares.aged),
+        capabilities=frozenset(table.capabilities),
+    )
+
+
+def _endpoint(place: str, table: ServiceTable, secrets: Secrets) -> Endpoint:
+    return Endpoint(
+        url=table.url or "",
+        regions={name: region.url for name, region in table.regions.items() if region.url},
+        headers=secrets.headers(f"{place}.headers", table.headers),
+        max_response=table.max_response,
+        retry_on=frozenset(table.retry_on),
+    )
+
+
+def _priority(file: File, secrets: Secrets) -> PrioritySource | None:
+    table = file.priority
+    if table.url is None:
+        return None
+    headers = secrets.headers("priority.headers", table.headers)
+    return PrioritySource(table.url, table.fallback, table.timeout, table.cache, headers)

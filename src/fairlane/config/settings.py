@@ -1,0 +1,84 @@
+"""Everything that is configured, checked: what a process is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fairlane.model.catalog import Catalog
+from fairlane.model.endpoint import Endpoint
+
+Mode = Literal["embedded", "shared", "cluster"]
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How the API is reached and where the ledger lives. Times are seconds, sizes bytes."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    data: Path = Path(".fairlane")
+    database_url: str | None = field(default=None, repr=False)
+    redis_url: str | None = field(default=None, repr=False)
+    allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    max_body: int = 1 << 20
+    body_timeout: float = 15
+    grace: float = 30
+    access_log: bool = False
+    unsafe: bool = False
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return self.host in LOOPBACK
+
+    @property
+    def mode(self) -> Mode:
+        if self.database_url is None:
+            return "embedded"
+        return "shared" if self.redis_url is None else "cluster"
+
+    @property
+    def ledger(self) -> Path:
+        """The file of an embedded ledger."""
+        return self.data / "ledger.db"
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritySource:
+    """Who is asked for the tier of a user. Times are seconds."""
+
+    url: str
+    fallback: str
+    timeout: float = 1
+    cache: float = 60
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """Where results may be sent. `private` names hosts that may have an address that is not
+    public; `loopback` is for development."""
+
+    ports: tuple[int, ...] = (443,)
+    private: tuple[str, ...] = ()
+    loopback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`notes` are things worth saying that are no mistakes."""
+
+    catalog: Catalog
+    server: Server = field(default_factory=Server)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+    priority: PrioritySource | None = None
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    source: str = "preset tasks"
+    notes: tuple[str, ...] = ()

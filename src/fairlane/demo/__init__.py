@@ -1,0 +1,1 @@
+"""Services that only pretend, over real HTTP: for the demo and for tests."""

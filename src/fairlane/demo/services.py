@@ -1,0 +1,138 @@
+"""Simulated services: real HTTP servers that count their own calls and refuse what is too much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+MOST_REMEMBERED = 10_000
+
+
+class Execution(NamedTuple):
+    """A call as the service saw it."""
+
+    job: str
+    step: int
+    attempt: int
+    params: Any
+    context: dict[str, Any]
+    headers: dict[str, str]
+
+
+class Switches:
+    """How the service misbehaves from now on. `status` is answered to every call at once;
+    `drops` calls are hung up on without an answer."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body: bytes | None = None
+        self.drops = 0
+
+
+@dataclass
+class SimulatedService:
+    """Above its limit (0 = none) it answers 503, and remembers how far above: `most` is the highest
+    number of calls it ever had at once. What it has begun it finishes, also when the caller hangs
+    up. `work` answers a call and takes as long as it takes; `heard` is told of each."""
+
+    name: str
+    limit: int = 0
+    work: Callable[[Execution], Awaitable[Any]] | None = None
+    seconds: float = 0
+    heard: Callable[[Execution], None] | None = None
+    switches: Switches = field(default_factory=Switches)
+    calls: list[Execution] = field(default_factory=list)
+    running: int = 0
+    most: int = 0
+    refused: int = 0
+    finished: int = 0
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        self._changed = asyncio.Condition()
+        self._working: set[asyncio.Task[Any]] = set()
+
+    @asynccontextmanager
+    async def serving(self, port: int = 0) -> AsyncIterator[SimulatedService]:
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_post("/v1/execute", self._execute)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", port)
+        await site.start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield self
+        finally:
+            for task in self._working:
+                task.cancel()
+            await asyncio.gather(*self._working, return_exceptions=True)
+            await runner.cleanup()
+
+    async def until(self, true: Callable[[SimulatedService], bool]) -> None:
+        """Returns when this is so."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: true(self))
+
+    async def _execute(self, request: web.Request) -> web.StreamResponse:
+        sent = await request.json()
+        meta, payload = sent["meta"], sent["payload"]
+        call = Execution(
+            meta["job_id"],
+            meta["step_index"],
+            meta["attempt"],
+            payload["params"],
+            payload["context"],
+            dict(request.headers),
+        )
+        self.calls.append(call)
+        del self.calls[:-MOST_REMEMBERED]
+        if self.heard is not None:
+            self.heard(call)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self._tell()
+            return await self._answer(call, request)
+        finally:
+            self.running -= 1
+            await asyncio.shield(self._tell())
+
+    async def _answer(self, call: Execution, request: web.Request) -> web.StreamResponse:
+        switches = self.switches
+        if switches.drops > 0:
+            switches.drops -= 1
+            if request.transport is not None:
+                request.transport.close()
+            return web.Response(status=500)
+        if switches.status:
+            return web.Response(
+                status=switches.status, headers=switches.headers, body=switches.body
+            )
+        if self.limit and self.running > self.limit:
+            self.refused += 1
+            return web.json_response({"detail": f"only {self.limit} at once"}, status=503)
+        task = asyncio.ensure_future(self._work(call))
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+        data = await asyncio.shield(task)
+        self.finished += 1
+        if isinstance(data, web.StreamResponse):
+            return data
+        return web.json_response({"data": data, "metrics": {"service": self.name}})
+
+    async def _work(self, call: Execution) -> Any:
+        if self.work is not None:
+            return await self.work(call)
+        await asyncio.sleep(self.seconds)
+        return {"made_by": self.name, "for": call.job}
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()

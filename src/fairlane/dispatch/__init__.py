@@ -1,0 +1,5 @@
+"""What calls services over HTTP on behalf of jobs."""
+
+from fairlane.dispatch.dispatcher import Dispatcher
+
+__all__ = ["Dispatcher"]

@@ -1,0 +1,252 @@
+"""The dispatcher: a worker that claims what can start now and calls its service over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import aiohttp
+
+from fairlane.clock import seconds
+from fairlane.dispatch.answers import Good, Meaning
+from fairlane.dispatch.call import Call, checked, open_session
+from fairlane.dispatch.held import Held
+from fairlane.engine import Engine
+from fairlane.engine.settle import Done, Failed, GivenBack, Report
+from fairlane.errors import BadRequest, NotReady, SetupError
+from fairlane.ids import token
+from fairlane.model.attempt import Fault, Outcome
+from fairlane.model.endpoint import Endpoint
+from fairlane.model.lease import Lease
+from fairlane.model.service import Executor
+from fairlane.model.worker import Worker, WorkerState
+
+log = logging.getLogger("fairlane")
+
+WAIT = 60.0
+"""Seconds a claim waits for work before it asks anew. It is woken; nothing depends on this."""
+
+PAUSE = 0.2
+"""Seconds before trying again what a store did not answer."""
+
+LAST_WORDS = 5.0
+"""Seconds that a drained dispatcher takes at the most to give back what it could not finish."""
+
+
+@dataclass
+class Desk:
+    """One service in one region: its worker, where it is called, and what it runs."""
+
+    worker: Worker
+    endpoint: Endpoint
+    running: set[asyncio.Task[None]] = field(default_factory=set)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Dispatcher:
+    """Use it as `async with Dispatcher(engine, endpoints)`. Calls every service of executor `http`
+    that has an endpoint; `capacity` calls of each at once at the most, whatever its limit allows.
+    `name` must be its own among all that run."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        endpoints: Mapping[str, Endpoint],
+        *,
+        name: str = "",
+        capacity: int = 100,
+        lease: float = 15,
+        grace: float = 30,
+    ) -> None:
+        self._engine, self._grace = engine, grace
+        self.name = name or f"dispatcher-{token()[:8]}"
+        self._desks = self._make_desks(endpoints, capacity, seconds(lease) // 3)
+        self._held = Held(engine)
+        self._draining = False
+        self._claiming: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[None]] = []
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Dispatcher:
+        for desk in self._desks:
+            await self._engine.register(desk.worker)
+        self._session = open_session()
+        self._claiming = [asyncio.create_task(self._claim(desk)) for desk in self._desks]
+        if self._desks:
+            forever = self._held.renew(self._workers), self._held.watch()
+            self._background = [asyncio.create_task(each) for each in forever]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.drain(0)
+
+    def _workers(self) -> list[Worker]:
+        return [desk.worker for desk in self._desks]
+
+    @property
+    def running(self) -> int:
+        """Calls under way."""
+        return sum(len(desk.running) for desk in self._desks)
+
+    async def drain(self, grace: float | None = None) -> None:
+        """No new claims from now on. What runs may finish within `grace` seconds (its own grace
+        time if none is given); the rest is given back without costing an attempt. Ended when it
+        returns."""
+        if self._draining:
+            return
+        self._draining = True
+        for desk in self._desks:
+            desk.worker = replace(desk.worker, state=WorkerState.DRAINING)
+            desk.ended.set()
+        await asyncio.gather(*(_told(self._engine.drain(each)) for each in self._workers()))
+        await _ended(self._claiming, LAST_WORDS)
+        calls = {task for desk in self._desks for task in desk.running}
+        await self._finish(calls, seconds(self._grace if grace is None else grace))
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        dead = [replace(worker, state=WorkerState.DEAD) for worker in self._workers()]
+        await asyncio.gather(*(_told(self._engine.register(each)) for each in dead))
+        await self._session.close()
+
+    # --- claiming ----------------------------------------------------------------------------
+    def _make_desks(
+        self, endpoints: Mapping[str, Endpoint], capacity: int, heartbeat: int
+    ) -> list[Desk]:
+        """Each service has a desk of its own, so that a model loaded for one is not taken for
+        another's, and each region has, because that is where its calls go."""
+        desks = []
+        for name, endpoint in endpoints.items():
+            service = self._engine.core.catalog.service(name)
+            if service.executor is not Executor.HTTP:
+                raise SetupError(f'service "{name}" has a url, but its executor is not http')
+            for region in service.regions or [None]:
+                place = f"{name}@{region}" if region else name
+                worker = Worker(
+                    f"{self.name}/{place}",
+                    services=frozenset({name}),
+                    region=region,
+                    capabilities=service.capabilities,
+                    capacity=capacity,
+                    heartbeat=heartbeat,
+                )
+                desks.append(Desk(worker, checked(name, endpoint)))
+        return desks
+
+    async def _claim(self, desk: Desk) -> None:
+        """For ever: as many as can start now, as soon as they can."""
+        while not self._draining:
+            free = desk.worker.capacity - len(desk.running)
+            if free <= 0:
+                desk.ended.clear()
+                await desk.ended.wait()
+                continue
+            try:
+                leases = await self._engine.claim(desk.worker, free, wait=WAIT)
+            except Exception as error:  # noqa: BLE001 - a store is away: it will be back
+                log.warning("%s cannot claim, trying again: %r", desk.worker.id, error)
+                await asyncio.sleep(PAUSE)
+                continue
+            if desk.worker.id in self._engine.core.draining:  # whoever said so
+                await asyncio.sleep(PAUSE)
+            for lease in leases:
+                task = asyncio.create_task(self._run(desk, lease))
+                desk.running.add(task)
+                task.add_done_callback(desk.running.discard)
+                task.add_done_callback(lambda _: desk.ended.set())
+
+    # --- one call ----------------------------------------------------------------------------
+    async def _run(self, desk: Desk, lease: Lease) -> None:
+        clock = self._engine.core.clock
+        if clock.now() >= lease.lease_until:  # stopped for so long that it may be another's
+            await self._settle(GivenBack(lease))
+            return
+        call = Call(lease, desk.endpoint)
+        answer = asyncio.create_task(call.make(self._session, clock))
+        limit = asyncio.create_task(clock.sleep(lease.deadline - clock.now()))
+        try:
+            with self._held.holding(lease, answer):
+                await asyncio.wait((answer, limit), return_when=asyncio.FIRST_COMPLETED)
+                await self._settle(self._report(call, answer))
+        except asyncio.CancelledError:  # the grace time is over
+            given_back = GivenBack(lease, closed=not call.begun)
+            await self._settle(self._report(call, answer) if answer.done() else given_back)
+        finally:
+            limit.cancel()
+            answer.cancel()
+            await asyncio.gather(limit, answer, return_exceptions=True)
+
+    def _report(self, call: Call, answer: asyncio.Task[Meaning]) -> Report | None:
+        """None: the lease is gone, so there is nobody to report to, and the service may go on."""
+        lease = call.lease
+        if answer.cancelled():
+            return None
+        if not answer.done():
+            message = f"no answer after {(lease.deadline - lease.started_at) / 1e6:g} s"
+            closed = not call.begun
+            return Failed(lease, Fault.TIMEOUT, message, 0, closed, Outcome.TIMEOUT)
+        meaning = answer.result()
+        if isinstance(meaning, Good):
+            return Done(lease, meaning.data, meaning.metrics)
+        after = seconds(meaning.retry_after)
+        return Failed(lease, meaning.fault, meaning.message, after, meaning.over)
+
+    async def _settle(self, report: Report | None) -> None:
+        """Until the ledger has it, or says that the lease is gone: a result is worth the wait."""
+        while report is not None:
+            try:
+                await self._engine.settle([report])
+            except BadRequest as error:
+                if not isinstance(report, Done):
+                    raise
+                message = f"{report.lease.service}: its answer cannot be stored: {error}"
+                report = Failed(report.lease, Fault.SERVICE_ERROR, message)
+            except SetupError:  # the engine has been stopped: its lease will end by itself
+                log.exception("%s is not settled", report.lease.job)
+                return
+            except Exception as error:  # noqa: BLE001 - a store is away: it will be back
+                log.warning("%s is not settled, trying again: %r", report.lease.job, error)
+                await asyncio.sleep(PAUSE)
+            else:
+                if isinstance(report, Failed):
+                    await self._rouse(report.lease.service)
+                return
+
+    async def _rouse(self, service: str) -> None:
+        """A retry or a probe has its own time, of which an idle claim does not know yet."""
+        for desk in self._desks:
+            if service in (desk.worker.services or ()):
+                with suppress(NotReady):
+                    await self._engine.rouse(desk.worker)
+
+    # --- ending ------------------------------------------------------------------------------
+    async def _finish(self, calls: set[asyncio.Task[None]], grace: int) -> None:
+        if calls and grace:
+            done = asyncio.Event()
+            waiting = asyncio.gather(*calls, return_exceptions=True)
+            waiting.add_done_callback(lambda _: done.set())
+            await self._engine.core.clock.wait(done, grace)
+        for task in calls:
+            task.cancel()
+        await _ended(calls, LAST_WORDS)
+
+
+async def _told(saying: Coroutine[Any, Any, object]) -> None:
+    """A dispatcher that ends does not wait for stores that are away."""
+    with suppress(Exception):
+        async with asyncio.timeout(LAST_WORDS):
+            await saying
+
+
+async def _ended(tasks: list[asyncio.Task[None]] | set[asyncio.Task[None]], within: float) -> None:
+    """They have a moment to end by themselves."""
+    if not tasks:
+        return
+    _, late = await asyncio.wait(tasks, timeout=within)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,97 @@
+"""Idempotency keys: a key belongs to whoever inserts it first, for as long as it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlane.errors import FairlaneError, KeyReused
+from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.shapes import Replayed, Submission
+
+FIND = """
+SELECT v.scope, v.key, hash, job, status
+FROM unnest($1::text[], $2::text[], $3::bigint[]) v (scope, key, gone)
+JOIN idempotency i ON i.scope = v.scope AND i.key = v.key AND i.at > v.gone
+"""
+TAKE = """
+INSERT INTO idempotency (scope, key, hash, job, at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+ON CONFLICT (scope, key) DO UPDATE SET hash = excluded.hash, job = excluded.job, at = excluded.at,
+    status = NULL WHERE idempotency.at <= excluded.at - $6
+RETURNING job
+"""
+
+
+class Use(NamedTuple):
+    """Which request a key was used for, and what became of its job."""
+
+    hash: str
+    job: str
+    status: str | None
+
+
+class Keys:
+    """The keys of one batch: as the ledger knows them, and as the batch itself uses them."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._used: dict[tuple[str, str], Use] = {}
+        self._mine: list[Submission] = []
+        self._lost: set[tuple[str, str]] = set()
+
+    @classmethod
+    async def of(cls, tx: Transaction, items: Sequence[Submission]) -> Keys:
+        keys = cls(tx)
+        await keys._find([item for item in items if item.idempotency is not None])
+        return keys
+
+    def earlier(self, item: Submission) -> Replayed | FairlaneError | None:
+        """The answer to whom the key is no news."""
+        if item.idempotency is None:
+            return None
+        scope, key, digest = item.idempotency
+        use = self._used.get((scope, key))
+        if use is None:
+            return None
+        return Replayed(use.job, use.status) if use.hash == digest else KeyReused(key)
+
+    def use(self, item: Submission) -> None:
+        if item.idempotency is not None:
+            scope, key, digest = item.idempotency
+            self._used[scope, key] = Use(digest, item.id, None)
+            self._mine.append(item)
+
+    async def take(self) -> bool:
+        """Write down the keys in use. Whether somebody else was first with one, a moment ago."""
+        taken = set()
+        for keep in {item.keep_keys for item in self._mine}:
+            those = [item for item in self._mine if item.keep_keys == keep]
+            taken.update(await self._take(those, keep))
+        lost = [item for item in self._mine if item.id not in taken]
+        self._lost = {item.idempotency[:2] for item in lost if item.idempotency is not None}
+        for each in self._lost:
+            del self._used[each]
+        await self._find(lost)
+        return bool(lost)
+
+    def elsewhere(self, item: Submission) -> Replayed | FairlaneError | None:
+        """The answer to whoever wanted a key that somebody else has taken."""
+        if item.idempotency is None or item.idempotency[:2] not in self._lost:
+            return None
+        return self.earlier(item)
+
+    async def _take(self, items: Sequence[Submission], keep: int) -> list[str]:
+        uses = sorted((*(item.idempotency or ()), item.id, item.created_at) for item in items)
+        return [row[0] for row in await self._tx.fetch(TAKE, *zip(*uses, strict=True), keep)]
+
+    async def _find(self, items: Sequence[Submission]) -> None:
+        wanted = {
+            item.idempotency[:2]: item.created_at - item.keep_keys
+            for item in items
+            if item.idempotency is not None
+        }
+        if wanted:
+            scopes, names = zip(*wanted, strict=True)
+            for scope, key, *use in await self._tx.fetch(FIND, scopes, names, wanted.values()):
+                self._used[scope, key] = Use(*use)

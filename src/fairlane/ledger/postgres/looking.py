@@ -1,0 +1,49 @@
+"""The verbs of the ledger that only look."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from fairlane.ledger.postgres import reads
+from fairlane.ledger.shapes import Filter
+from fairlane.model.attempt import Attempt
+from fairlane.model.event import Event
+from fairlane.model.job import Job, Json
+from fairlane.model.state import State
+
+T = TypeVar("T")
+
+
+class PostgresReads(ABC):
+    @abstractmethod
+    async def _read(self, query: Callable[..., Awaitable[T]], *args: object) -> T:
+        """What the query finds."""
+
+    async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
+        return await self._read(reads.jobs, ids)
+
+    async def fate(self, job: str, tenant: str | None) -> str | None:
+        return await self._read(reads.fate, job, tenant)
+
+    async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
+        return await self._read(reads.list_jobs, wanted, after, limit)
+
+    async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
+        return await self._read(reads.payload, job)
+
+    async def attempts(self, job: str) -> list[Attempt]:
+        return await self._read(reads.attempts, job)
+
+    async def events(self, job: str, after: int) -> list[Event]:
+        return await self._read(reads.events, job, after)
+
+    async def count(self, state: State) -> int:
+        return await self._read(reads.count, state)
+
+    async def load(self) -> tuple[int, int]:
+        return await self._read(reads.load)
+
+    async def finished_since(self, since: int) -> dict[State, int]:
+        return await self._read(reads.finished_since, since)

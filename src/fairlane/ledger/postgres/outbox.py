@@ -1,0 +1,18 @@
+"""The outbox: which jobs the index may not have heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.transaction import Transaction
+
+
+async def rows(connection: Connection, limit: int) -> list[tuple[int, list[str]]]:
+    found = await connection.fetch("SELECT seq, jobs FROM outbox ORDER BY seq LIMIT $1", limit)
+    return [(seq, jobs) for seq, jobs in found]
+
+
+async def clear(tx: Transaction, items: Sequence[int]) -> list[None]:
+    await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", list(items))
+    return [None] * len(items)

@@ -1,0 +1,165 @@
+"""What the gateway keeps beside jobs: what was said about users, and webhooks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from fairlane.ledger.gateway import WEBHOOK, Again, NewSecret, Over, listed, webhook
+from fairlane.ledger.sqlite.rows import chunks, marks
+from fairlane.ledger.sqlite.writer import Transaction, Writer
+from fairlane.model.webhook import Delivery, Webhook
+
+Read = Callable[..., Awaitable[Any]]
+
+
+class SqliteKnownTiers:
+    def __init__(self, writer: Writer, read: Read) -> None:
+        self._writer, self._read = writer, read
+
+    async def get(self, tenant: str, users: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = await self._read(_known, tenant, users)
+        return found
+
+    async def put(self, tenant: str, tiers: Mapping[str, str], now: int) -> None:
+        rows = [(tenant, user, tier, now) for user, tier in tiers.items()]
+        await self._writer.write(_know, rows)
+
+
+def _known(connection: sqlite3.Connection, tenant: str, users: Sequence[str]) -> dict[str, str]:
+    return {
+        user: tier
+        for part in chunks(users)
+        for user, tier in connection.execute(
+            f"SELECT user, tier FROM known_tiers WHERE tenant = ? AND user IN ({marks(part)})",
+            (tenant, *part),
+        )
+    }
+
+
+def _know(tx: Transaction, items: Sequence[tuple[str, str, str, int]]) -> list[None]:
+    tx.executemany("INSERT OR REPLACE INTO known_tiers VALUES (?, ?, ?, ?)", items)
+    return [None] * len(items)
+
+
+class SqliteWebhooks:
+    def __init__(self, writer: Writer, read: Read) -> None:
+        self._writer, self._read = writer, read
+
+    async def due(self, now: int, hold_until: int, limit: int) -> list[Webhook]:
+        if not await self._read(_any_due, now):
+            return []
+        return (await self._writer.write(_due, [(now, hold_until, limit)])).outcomes[0]
+
+    async def again(self, webhook: str, tries: int, at: int) -> None:
+        await self._writer.write(_again, [Again(webhook, tries, at)])
+
+    async def over(self, webhook: str, how: Delivery, now: int) -> None:
+        await self._writer.write(_over, [Over(webhook, how, now)])
+
+    async def listed(self, limit: int) -> list[tuple[Webhook, Delivery | None]]:
+        return listed(await self._read(_listed, limit))
+
+    async def forget(self, before: int, limit: int) -> int:
+        return (await self._writer.write(_forget, [(before, limit)])).outcomes[0]
+
+    async def secrets(self, tenant: str, now: int) -> list[str]:
+        found: list[str] = await self._read(_secrets, tenant, now)
+        return found
+
+    async def first_secret(self, tenant: str, secret: str, now: int) -> None:
+        await self._writer.write(_keep_secret, [NewSecret(tenant, secret, now, None)])
+
+    async def new_secret(self, tenant: str, secret: str, now: int, old_until: int) -> None:
+        await self._writer.write(_keep_secret, [NewSecret(tenant, secret, now, old_until)])
+
+
+def _any_due(connection: sqlite3.Connection, now: int) -> bool:
+    """Asking often must not cost a commit."""
+    found = connection.execute("SELECT 1 FROM webhooks WHERE due_at <= ? LIMIT 1", (now,))
+    return found.fetchone() is not None
+
+
+UNWANTED = """
+UPDATE webhooks SET due_at = NULL, outcome = 'gone', over_at = ?1 WHERE due_at <= ?1 AND EXISTS (
+    SELECT 1 FROM webhooks gone WHERE gone.outcome = 'gone' AND gone.tenant = webhooks.tenant
+    AND gone.url = webhooks.url)
+"""
+DUE = f"""
+UPDATE webhooks SET due_at = ? WHERE id IN (
+    SELECT id FROM webhooks WHERE due_at <= ? AND NOT EXISTS (
+        SELECT 1 FROM webhooks first WHERE first.due_at IS NOT NULL AND first.job = webhooks.job
+        AND first.rev < webhooks.rev)
+    ORDER BY due_at LIMIT ?)
+RETURNING {WEBHOOK}
+"""
+
+
+def _due(tx: Transaction, items: Sequence[tuple[int, int, int]]) -> list[list[Webhook]]:
+    found = []
+    for now, hold_until, limit in items:
+        tx.execute(UNWANTED, (now,))
+        rows = tx.execute(DUE, (hold_until, now, limit)).fetchall()
+        found.append([webhook(row) for row in rows])
+    return found
+
+
+def _again(tx: Transaction, items: Sequence[Again]) -> list[None]:
+    tx.executemany(
+        "UPDATE webhooks SET tries = ?, due_at = ? WHERE id = ? AND due_at IS NOT NULL",
+        [(item.tries, item.at, item.webhook) for item in items],
+    )
+    return [None] * len(items)
+
+
+def _over(tx: Transaction, items: Sequence[Over]) -> list[None]:
+    tx.executemany(
+        "UPDATE webhooks SET due_at = NULL, outcome = ?, over_at = ? "
+        "WHERE id = ? AND due_at IS NOT NULL",
+        [(item.how, item.now, item.webhook) for item in items],
+    )
+    return [None] * len(items)
+
+
+def _listed(connection: sqlite3.Connection, limit: int) -> list[tuple[Any, ...]]:
+    return connection.execute(
+        f"SELECT {WEBHOOK}, outcome FROM webhooks ORDER BY ended_at DESC, id DESC LIMIT ?",
+        (limit,),
+    ).fetchall()
+
+
+def _forget(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[int]:
+    return [
+        tx.execute(
+            "DELETE FROM webhooks WHERE id IN (SELECT id FROM webhooks WHERE over_at <= ? LIMIT ?)",
+            item,
+        ).rowcount
+        for item in items
+    ]
+
+
+def _secrets(connection: sqlite3.Connection, tenant: str, now: int) -> list[str]:
+    found = connection.execute(
+        "SELECT secret FROM webhook_secrets WHERE tenant = ? AND (until IS NULL OR until > ?) "
+        "ORDER BY at DESC",
+        (tenant, now),
+    )
+    return [secret for (secret,) in found]
+
+
+def _keep_secret(tx: Transaction, items: Sequence[NewSecret]) -> list[None]:
+    for item in items:
+        latest = tx.execute(
+            "SELECT max(at) FROM webhook_secrets WHERE tenant = ?", (item.tenant,)
+        ).fetchone()[0]
+        if item.old_until is None and latest is not None:
+            continue
+        tx.execute(
+            "UPDATE webhook_secrets SET until = ? WHERE tenant = ? AND until IS NULL",
+            (item.old_until, item.tenant),
+        )
+        at = max(item.now, (latest or 0) + 1)
+        row = (item.tenant, item.secret, at)
+        tx.execute("INSERT INTO webhook_secrets VALUES (?, ?, ?, NULL)", row)
+    return [None] * len(items)

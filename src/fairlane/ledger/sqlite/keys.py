@@ -1,0 +1,147 @@
+"""Keys in a file. They may be changed beside the process that owns the ledger, which keeps none of
+them in memory."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fairlane.errors import LedgerInUse
+from fairlane.ledger.keybook import (
+    COLUMNS,
+    Addition,
+    Redemption,
+    Revocation,
+    key_of,
+    told,
+    values,
+)
+from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
+from fairlane.model.key import Key
+
+Write = Callable[[Callable[..., list[Any]], Any], Awaitable[Any]]
+Read = Callable[..., Awaitable[Any]]
+
+
+class SqliteKeys:
+    def __init__(self, write: Write, read: Read) -> None:
+        self._write, self._read = write, read
+
+    async def add(self, key: Key, actor: str) -> bool:
+        return bool(await self._write(_add, Addition(key, actor)))
+
+    async def revoke(self, key: str, now: int, actor: str) -> bool:
+        return bool(await self._write(_revoke, Revocation(key, now, actor)))
+
+    async def get(self, key: str) -> Key | None:
+        found: Key | None = await self._read(_get, key)
+        return found
+
+    async def all(self) -> list[Key]:
+        found: list[Key] = await self._read(_all)
+        return found
+
+    async def any(self) -> bool:
+        return bool(await self._read(_any))
+
+    async def secret(self) -> bytes:
+        return bytes.fromhex(await self._write(_secret, secrets.token_hex(32)))
+
+    async def redeem(self, ticket: str, until: int, now: int) -> bool:
+        return bool(await self._write(_redeem, Redemption(ticket, until, now)))
+
+
+class BesideOwner:
+    """The keys of a file that another process may own."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = connect(path)
+        with suppress(LedgerInUse):  # its owner has made it ready
+            ownership = Ownership(path)
+            try:
+                migrate(self._connection)
+            finally:
+                ownership.release()
+        self.keys = SqliteKeys(self._write, self._read)
+
+    async def close(self) -> None:
+        self._connection.close()
+
+    async def _write(self, verb: Callable[..., list[Any]], item: Any) -> Any:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            (outcome,) = verb(self._connection, [item])
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+        return outcome
+
+    async def _read(self, query: Callable[..., Any], *args: object) -> Any:
+        return query(self._connection, *args)
+
+
+def _add(tx: sqlite3.Connection, items: Sequence[Addition]) -> list[bool]:
+    marks = ", ".join("?" * len(values(items[0].key)))
+    done = []
+    for key, actor in items:
+        added = tx.execute(
+            f"INSERT OR IGNORE INTO keys ({COLUMNS}) VALUES ({marks})", values(key)
+        ).rowcount
+        done.append(added > 0)
+        if added:
+            _audit(tx, (key.created_at, actor, "add key", key.id, None, told(key)))
+    return done
+
+
+def _revoke(tx: sqlite3.Connection, items: Sequence[Revocation]) -> list[bool]:
+    done = []
+    for key, now, actor in items:
+        found = tx.execute("SELECT revoked_at FROM keys WHERE id = ?", (key,)).fetchone()
+        done.append(found is not None)
+        if found == (None,):
+            tx.execute("UPDATE keys SET revoked_at = ? WHERE id = ?", (now, key))
+            _audit(tx, (now, actor, "revoke key", key, None, None))
+    return done
+
+
+def _audit(tx: sqlite3.Connection, row: tuple[Any, ...]) -> None:
+    tx.execute(
+        "INSERT INTO audit (at, actor, action, target, before, after) VALUES (?, ?, ?, ?, ?, ?)",
+        row,
+    )
+
+
+def _get(connection: sqlite3.Connection, key: str) -> Key | None:
+    row = connection.execute(f"SELECT {COLUMNS} FROM keys WHERE id = ?", (key,)).fetchone()
+    return None if row is None else key_of(row)
+
+
+def _all(connection: sqlite3.Connection) -> list[Key]:
+    found = connection.execute(f"SELECT {COLUMNS} FROM keys ORDER BY created_at, id")
+    return [key_of(row) for row in found]
+
+
+def _any(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
+
+
+def _secret(tx: sqlite3.Connection, items: Sequence[str]) -> list[str]:
+    for item in items:
+        tx.execute("UPDATE meta SET value = ? WHERE name = 'secret' AND value = ''", (item,))
+    (found,) = tx.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
+    return [found] * len(items)
+
+
+def _redeem(tx: sqlite3.Connection, items: Sequence[Redemption]) -> list[bool]:
+    done = []
+    for ticket, until, now in items:
+        tx.execute("DELETE FROM tickets WHERE until <= ?", (now,))
+        cursor = tx.execute("INSERT OR IGNORE INTO tickets VALUES (?, ?)", (ticket, until))
+        done.append(cursor.rowcount > 0)
+    return done

@@ -1,0 +1,34 @@
+"""A webhook: the news that a job has ended, owed to whoever named a callback."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from fairlane.model.job import Error
+from fairlane.model.state import State
+
+
+class Delivery(StrEnum):
+    """How it ended. `gone` = the receiver wants no more of them."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    GONE = "gone"
+
+
+class Webhook(NamedTuple):
+    """`id` is the same at every try. `tries` counts those that failed. Times are microseconds."""
+
+    id: str
+    job: str
+    tenant: str
+    url: str
+    state: State
+    name: str
+    user: str | None
+    tags: tuple[str, ...]
+    error: Error | None
+    ended_at: int
+    tries: int

@@ -1,0 +1,173 @@
+"""The Priority Service: who has which tier, asked over HTTP and remembered for when it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from fairlane.clock import SECOND, seconds
+from fairlane.engine import Engine
+from fairlane.errors import SetupError
+
+log = logging.getLogger("fairlane")
+
+AT_ONCE = 32
+LARGEST_ANSWER = 1 << 16
+MOST_CACHED = 100_000
+ENOUGH_FAILURES = 3
+REST = 5 * SECOND
+"""How long nobody is asked after so many failures in a row: each would cost its caller a second."""
+
+
+class Answer(NamedTuple):
+    tier: str
+    at: int
+
+
+class Unreachable(Exception):
+    """It did not say. Kept inside: callers get the last known tier."""
+
+
+class PriorityService:
+    """Use it as `async with PriorityService(engine, url)`: from then on submits without a tier of
+    their own ask it. An outage changes nobody's tier: what was said last holds without time limit,
+    through restarts; who was never heard of gets the tier stored for them, else the fallback."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        url: str,
+        *,
+        fallback: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 1,
+        fresh: float = 60,
+    ) -> None:
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise SetupError("the Priority Service's url must begin with http:// or https://")
+        tiers = engine.core.catalog.tiers
+        self._engine, self._url = engine, url.rstrip("/")
+        self._fallback = fallback or tiers.default
+        tiers.rank(self._fallback)
+        self._headers, self._timeout, self._fresh = dict(headers or {}), timeout, seconds(fresh)
+        self._answers: dict[tuple[str, str], Answer] = {}
+        self._asking: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._failures, self._ask_again_at = 0, 0
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> PriorityService:
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=self._timeout),
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        self._engine.core.tier_source = self
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._engine.core.tier_source = None
+        for task in list(self._asking.values()):
+            task.cancel()
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await self._session.close()
+
+    async def tiers_of(self, tenant: str, users: Collection[str]) -> dict[str, str]:
+        """Everybody's tier, within the time limit, whatever happens."""
+        wanted = sorted(set(users))
+        found = await asyncio.gather(*(self._tier_of(tenant, user) for user in wanted))
+        return dict(zip(wanted, found, strict=True))
+
+    async def _tier_of(self, tenant: str, user: str) -> str:
+        """Callers who want the same at once share one request; one of them who goes away does not
+        take it along."""
+        who, now = (tenant, user), self._engine.core.now()
+        known = self._answers.get(who)
+        if known is not None and now - known.at < self._fresh:
+            return known.tier
+        task = self._asking.get(who)
+        if task is None:
+            task = self._asking[who] = asyncio.create_task(self._learn(tenant, user))
+            task.add_done_callback(lambda _: self._asking.pop(who, None))
+        return await asyncio.shield(task)
+
+    async def _learn(self, tenant: str, user: str) -> str:
+        core = self._engine.core
+        try:
+            tier = await self._ask(user)
+        except Unreachable as reason:
+            log.warning("the Priority Service did not say: %s", reason)
+            return await self._last_known(tenant, user)
+        known = self._answers.pop((tenant, user), None)
+        self._answers[tenant, user] = Answer(tier, core.now())
+        if len(self._answers) > MOST_CACHED:
+            del self._answers[next(iter(self._answers))]
+        if known is None or known.tier != tier:
+            await self._remember(tenant, user, tier)
+        return tier
+
+    async def _ask(self, user: str) -> str:
+        """The tier it names; the fallback if it has never heard of the user."""
+        now = self._engine.core.now()
+        if now < self._ask_again_at:
+            raise Unreachable("it has not answered lately")
+        if user in (".", ".."):
+            raise Unreachable("no address can name this user")
+        try:
+            async with self._room:
+                status, body = await self._get(user)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._failed(now)
+            raise Unreachable(type(error).__name__) from error
+        tier = self._fallback if status == 404 else _tier_in(body) if status == 200 else None
+        if tier is None or tier not in self._engine.core.catalog.tiers.names:
+            self._failed(now)
+            raise Unreachable(f"it answered {status} without a known tier")
+        self._failures = 0
+        return tier
+
+    async def _get(self, user: str) -> tuple[int, bytes]:
+        url = URL(f"{self._url}/users/{quote(user, safe='')}/priority", encoded=True)
+        async with self._session.get(url, allow_redirects=False) as response:
+            body = await response.content.read(LARGEST_ANSWER)
+            return response.status, body
+
+    def _failed(self, now: int) -> None:
+        self._failures += 1
+        if self._failures >= ENOUGH_FAILURES:
+            self._ask_again_at = now + REST
+
+    async def _last_known(self, tenant: str, user: str) -> str:
+        ledger, names = self._engine.core.ledger, self._engine.core.catalog.tiers.names
+        answer = self._answers.get((tenant, user))
+        said = answer.tier if answer else None
+        if said is None:
+            said = (await ledger.known_tiers.get(tenant, [user])).get(user)
+        if said not in names:
+            said = await ledger.tier_of(tenant, user)
+        return said if said in names else self._fallback
+
+    async def _remember(self, tenant: str, user: str, tier: str) -> None:
+        core = self._engine.core
+        try:
+            await core.ledger.known_tiers.put(tenant, {user: tier}, core.now())
+        except Exception as error:  # noqa: BLE001 - it is true all the same
+            log.warning("a tier was not remembered: %r", error)
+            self._answers.pop((tenant, user), None)
+
+
+def _tier_in(body: bytes) -> str | None:
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    tier = said.get("priority") if isinstance(said, dict) else None
+    return tier if isinstance(tier, str) else None

@@ -1,0 +1,205 @@
+"""Sends webhooks: each at least once, tried again for days, nowhere it must not go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from datetime import UTC, datetime
+from enum import Enum
+
+import aiohttp
+import orjson
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from fairlane.clock import SECOND
+from fairlane.engine import Engine
+from fairlane.errors import UrlNotAllowed
+from fairlane.model.webhook import Delivery, Webhook
+from fairlane.webhooks.egress import Egress
+from fairlane.webhooks.signature import secrets_of, signed
+
+log = logging.getLogger("fairlane")
+
+SCHEDULE = tuple(
+    seconds * SECOND for seconds in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
+)
+"""How long after each failure it is tried again."""
+
+JITTER = 0.1
+LIMIT = 10.0
+"""Seconds a delivery may take, with finding the host."""
+
+HOLD = 60 * SECOND
+"""How long a sender has a webhook to itself: one that dies is followed by another."""
+
+AT_ONCE = 64
+LOOK = SECOND
+KEEP = 7 * 86_400 * SECOND
+FORGET_AT_ONCE = 500
+
+
+class Again(Enum):
+    """Not delivered; worth another try."""
+
+    AGAIN = "again"
+
+
+class WebhookSender:
+    """Use it as `async with WebhookSender(engine, Egress())`. Any number may run: each webhook is
+    one sender's at a time."""
+
+    def __init__(
+        self, engine: Engine, egress: Egress | None = None, *, seed: int | None = None
+    ) -> None:
+        self._engine, self._egress = engine, egress or Egress()
+        self._jitter = random.Random(seed)
+        self._sending: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> WebhookSender:
+        self._loop = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """What is under way is finished: it takes seconds, and would be sent twice otherwise."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+        await self.idle()
+
+    async def _run(self) -> None:
+        core = self._engine.core
+        rounds = 0
+        while True:
+            try:
+                await self.send_due()
+                if rounds % 600 == 0:
+                    await core.ledger.webhooks.forget(core.now() - KEEP, FORGET_AT_ONCE)
+            except Exception as error:  # noqa: BLE001 - the ledger is away: it will be back
+                log.warning("webhooks wait: %r", error)
+            rounds += 1
+            await core.clock.sleep(LOOK)
+
+    async def send_due(self) -> int:
+        """Begin with those that are due, as many as there is room for; how many."""
+        now, room = self._engine.core.now(), AT_ONCE - len(self._sending)
+        if room <= 0:
+            return 0
+        due = await self._engine.core.ledger.webhooks.due(now, now + HOLD, room)
+        for webhook in due:
+            task = asyncio.create_task(self._send(webhook))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        return len(due)
+
+    async def idle(self) -> None:
+        """Returns when everything begun so far has been tried."""
+        await asyncio.gather(*self._sending)
+
+    async def _send(self, webhook: Webhook) -> None:
+        core = self._engine.core
+        try:
+            outcome = await self._deliver(webhook)
+            if isinstance(outcome, Delivery):
+                await core.ledger.webhooks.over(webhook.id, outcome, core.now())
+            elif webhook.tries >= len(SCHEDULE):
+                log.warning("webhook %s is given up", webhook.id)
+                await core.ledger.webhooks.over(webhook.id, Delivery.FAILED, core.now())
+            else:
+                delay = SCHEDULE[webhook.tries]
+                delay += round(delay * JITTER * self._jitter.random())
+                await core.ledger.webhooks.again(webhook.id, webhook.tries + 1, core.now() + delay)
+        except Exception:
+            log.exception("webhook %s will be sent again", webhook.id)
+
+    async def _deliver(self, webhook: Webhook) -> Delivery | Again:
+        try:
+            async with asyncio.timeout(LIMIT):
+                url = self._egress.check(webhook.url)
+                status = await self._post(webhook, url, await self._egress.addresses(url))
+        except UrlNotAllowed as reason:
+            log.warning("webhook %s is blocked: %s", webhook.id, reason)
+            return Delivery.BLOCKED
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.info("webhook %s failed: %s", webhook.id, type(error).__name__)
+            return Again.AGAIN
+        if status == 410:
+            return Delivery.GONE
+        return Delivery.DELIVERED if 200 <= status < 300 else Again.AGAIN
+
+    async def _post(self, webhook: Webhook, url: URL, addresses: list[str]) -> int:
+        """The status. What else is answered, nobody reads."""
+        body = body_of(webhook)
+        secrets = await secrets_of(self._engine, webhook.tenant)
+        headers = signed(webhook.id, self._engine.core.now() // SECOND, body, secrets)
+        connector = aiohttp.TCPConnector(resolver=Checked(addresses), use_dns_cache=False)
+        async with (
+            aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+            ) as session,
+            session.post(
+                url,
+                data=body,
+                headers={**headers, "Content-Type": "application/json", "User-Agent": "Fairlane"},
+                allow_redirects=False,
+            ) as response,
+        ):
+            return response.status
+
+
+class Checked(AbstractResolver):
+    """Only the addresses that were checked, whatever the name means by now."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in self._addresses
+            if family in (socket.AF_UNSPEC, socket.AF_INET6 if ":" in address else socket.AF_INET)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def body_of(webhook: Webhook) -> bytes:
+    """The same bytes at every try. Results are fetched, not sent: they may be large, and whoever
+    reads them shows a key."""
+    error = webhook.error
+    at = datetime.fromtimestamp(webhook.ended_at / SECOND, UTC)
+    stamp = at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+    return orjson.dumps(
+        {
+            "type": f"job.{webhook.state}",
+            "timestamp": stamp,
+            "data": {
+                "job_id": webhook.job,
+                "status": webhook.state,
+                "feature_name": webhook.name,
+                "user_id": webhook.user,
+                "finished_at": stamp,
+                "tags": webhook.tags,
+                "error": None
+                if error is None
+                else {
+                    "code": error.code,
+                    "message": error.message,
+                    "resumable": error.resumable,
+                },
+            },
+        }
+    )

@@ -1,0 +1,57 @@
+"""Standard Webhooks: what proves that a delivery is ours, and which secret it is made with."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable
+
+from fairlane.clock import seconds
+from fairlane.engine import Engine
+
+PREFIX = "whsec_"
+SECRET_BYTES = 32
+OVERLAP = 86_400.0
+"""Seconds for which the old secret is signed with too, so that receivers can change in peace."""
+
+
+def new_secret() -> str:
+    return PREFIX + base64.b64encode(os.urandom(SECRET_BYTES)).decode()
+
+
+def signed(webhook: str, timestamp: int, body: bytes, secrets: Iterable[str]) -> dict[str, str]:
+    """The three headers; one signature for every secret."""
+    content = f"{webhook}.{timestamp}.".encode() + body
+    return {
+        "webhook-id": webhook,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(_signature(content, secret) for secret in secrets),
+    }
+
+
+def _signature(content: bytes, secret: str) -> str:
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    return f"v1,{base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()}"
+
+
+async def secret_of(engine: Engine, tenant: str) -> str:
+    """What the tenant's receivers verify with; made when it is first asked for."""
+    return (await secrets_of(engine, tenant))[0]
+
+
+async def secrets_of(engine: Engine, tenant: str) -> list[str]:
+    core = engine.core
+    found = await core.ledger.webhooks.secrets(tenant, core.now())
+    if not found:
+        await core.ledger.webhooks.first_secret(tenant, new_secret(), core.now())
+        found = await core.ledger.webhooks.secrets(tenant, core.now())
+    return found
+
+
+async def rotate_secret(engine: Engine, tenant: str, overlap: float = OVERLAP) -> str:
+    """A new secret from now on; for a while the old one is signed with too."""
+    now, secret = engine.core.now(), new_secret()
+    await engine.core.ledger.webhooks.new_secret(tenant, secret, now, now + seconds(overlap))
+    return secret

@@ -1,0 +1,90 @@
+"""A gateway to test with: a real server on a free port over a real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import uvicorn
+
+from fairlane.api.app import App, create_app
+from fairlane.api.credentials import new_key
+from fairlane.api.server import listening
+from fairlane.config.settings import Server, Settings
+from fairlane.engine import Engine
+from fairlane.model.key import Key, Role
+
+TENANT = "acme"
+
+
+class Beside(uvicorn.Server):
+    """A server inside a test, which keeps its own signals."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up, self.stopped = asyncio.Event(), asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        await self.on_tick(0)
+        self.up.set()
+
+    async def main_loop(self) -> None:
+        await self.stopped.wait()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+class Gateway:
+    """A running server, and clients that hold keys."""
+
+    def __init__(self, app: App, port: int) -> None:
+        self.app, self.port = app, port
+        self.url = f"http://127.0.0.1:{port}"
+
+    @property
+    def engine(self) -> Engine:
+        return self.app.door.engine
+
+    async def key(self, role: Role = Role.CLIENT, tenant: str = TENANT, **more: Any) -> str:
+        """A new key; what its holder sends."""
+        now = self.engine.core.now()
+        made = Key("", tenant, role, "", created_at=now)
+        key, credential = new_key(replace(made, **more))
+        await self.engine.core.ledger.keys.add(key, "test")
+        self.app.door.keyring.forget(key.id)
+        return credential
+
+    def client(self, key: str | None = None, **more: Any) -> httpx2.AsyncClient:
+        headers = {**more.pop("headers", {})}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=20, **more)
+
+
+@asynccontextmanager
+async def gateway(engine: Engine, server: Server | None = None) -> AsyncIterator[Gateway]:
+    """Serves the engine, which has been started, until the block ends."""
+    settings = Settings(engine.core.file, replace(server or Server(), port=free_port()))
+    app = await create_app(engine, settings)
+    serving = Beside(listening(app, settings.server))
+    task = asyncio.create_task(serving.serve())
+    await serving.up.wait()
+    try:
+        yield Gateway(app, settings.server.port)
+    finally:
+        app.door.drain()
+        serving.stopped.set()
+        await task
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

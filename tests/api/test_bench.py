@@ -1,0 +1,24 @@
+"""What `fairlane bench --http` measures with works against a server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fairlane.bench import http_client
+from fairlane.bench.http_client import Served
+from fairlane.model.state import State
+from fairlane.presets import tasks
+from tests.api.server import gateway
+from tests.world import World
+
+
+async def test_every_way_of_measuring_gets_its_jobs_accepted(tmp_path: Path) -> None:
+    async with World(tasks(), tmp_path / "ledger.db") as world, gateway(world.engine) as served:
+        speed = await http_client.single_submits(served.port, 20, connections=4)
+        assert speed.p50 <= speed.p99
+        await http_client.batch_submits(served.port, 20, 10)
+        await http_client.paced_submits(served.port, 1000, 0.02)
+        memory = await http_client.idle_sockets(Served(served.port, os.getpid()), 5, seconds=0)
+        assert memory.before > 0
+        assert await world.engine.count(State.QUEUED) == 65

@@ -1,0 +1,178 @@
+"""Dispatchers that stop, die or lose their ledger: every limit holds, nothing is lost (I8)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from redis.asyncio import from_url
+
+from fairlane.compose import cluster
+from fairlane.demo.services import SimulatedService
+from fairlane.dispatch import Dispatcher
+from fairlane.engine import Engine
+from fairlane.model.attempt import Outcome
+from fairlane.model.endpoint import Endpoint
+from fairlane.model.job import NewJob
+from fairlane.model.state import State
+from fairlane.servers import Databases, Keys, Redis
+from tests.dispatch.process import LIMITS, DispatcherProcess, dispatching, settings
+from tests.dispatch.scene import Held, called
+from tests.proxy import Proxy
+from tests.world import catalog
+
+LEASE = 0.9
+CALL = 1.8
+"""Twice as long as a lease: whoever loses one leaves a call behind that goes on."""
+Condition = Callable[[], Awaitable[bool]]
+JOBS = [NewJob(name) for name in ("one", "four", "four", "four", "loose")]
+
+
+async def test_no_service_ever_has_more_calls_than_its_limit_though_dispatchers_stop_and_die(
+    postgres_server: Databases,
+) -> None:
+    """Calls that outlive their caller count: the services go on when somebody hangs up. A stopped
+    dispatcher loses its leases and finds out when it goes on; a killed one never does. The index is
+    wiped and a limit changed on the way."""
+    services = {name: SimulatedService(name, seconds=CALL) for name in LIMITS}
+    async with AsyncExitStack() as stack:
+        for service in services.values():
+            await stack.enter_async_context(service.serving())
+        redis = stack.enter_context(Redis())
+        where = {
+            "database": await postgres_server.new_database(),
+            "redis": redis.url,
+            "prefix": "{physical}:",
+        }
+        opened = await cluster(
+            settings(), where["database"], where["redis"], prefix=where["prefix"], unsafe=True
+        )
+        engine = await stack.enter_async_context(opened)
+        endpoints = {name: service.url for name, service in services.items()}
+        processes = [
+            await stack.enter_async_context(dispatching(endpoints=endpoints, lease=LEASE, **where))
+            for _ in range(3)
+        ]
+        busy = asyncio.create_task(keep_busy(engine))
+        stopped, killed, _ = processes
+        await eventually(holds(engine, stopped))
+        stopped.signal(signal.SIGSTOP)
+        await eventually(holds(engine, killed))
+        killed.signal(signal.SIGKILL)
+        await killed.ended()
+        await eventually(has_lost(engine, stopped))
+        stopped.signal(signal.SIGCONT)
+        await eventually(has_lost(engine, killed))
+        async with from_url(redis.url) as keys:
+            await keys.flushall()
+        await engine.change("services", "four", "limit", 2)
+        await engine.change("services", "four", "limit", 4)
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
+        await eventually(nothing_left(engine))
+        print({name: service.most for name, service in services.items()})
+        assert services["one"].most == 1
+        assert services["four"].most <= 4
+        assert await engine.count(State.COMPLETED) > 5
+        for ended_badly in (State.FAILED, State.DEAD):
+            assert await engine.count(ended_badly) == 0
+        assert not any(await engine.check())
+
+
+async def test_a_call_goes_on_while_the_ledger_is_away_and_its_result_is_kept(
+    postgres_server: Databases, redis_server: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unreachable is not lost: nothing is cut, and what was made is written when it can be."""
+    held = Held()
+    service = SimulatedService("work", work=held)
+    database = await postgres_server.new_database()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service.serving())
+        proxy = await stack.enter_async_context(Proxy(database))
+        opened = await cluster(
+            catalog(called("work", max_attempts=1)),
+            proxy.url,
+            redis_server.url,
+            prefix="{away}:",
+            sweeping=False,
+            unsafe=True,
+        )
+        engine = await stack.enter_async_context(opened)
+        endpoints = {"work": Endpoint(service.url)}
+        dispatcher = await stack.enter_async_context(Dispatcher(engine, endpoints))
+        job = (await engine.submit(NewJob("work"))).job
+        await service.until(lambda it: it.running == 1)
+        proxy.refuse()
+        await eventually(said(caplog, "cannot look after leases"))
+        assert dispatcher.running == 1
+        held.let_go()
+        await eventually(said(caplog, "is not settled"))
+        proxy.go_on()
+        await eventually(all_completed(engine, 1))
+        assert (len(service.calls), len(await engine.attempts(job))) == (1, 1)
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> Condition:
+    async def condition() -> bool:
+        return words in caplog.text
+
+    return condition
+
+
+async def eventually(condition: Condition) -> None:
+    """What other processes bring about, they do not tell."""
+    while not await condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def keep_busy(engine: Engine) -> None:
+    """There is always something to do."""
+    while True:
+        if await engine.count(State.QUEUED) < 2:
+            await engine.submit_many(JOBS)
+        await asyncio.sleep(0.05)
+
+
+def nothing_left(engine: Engine) -> Condition:
+    async def condition() -> bool:
+        return not sum(await engine.core.ledger.load())
+
+    return condition
+
+
+def all_completed(engine: Engine, number: int) -> Condition:
+    async def condition() -> bool:
+        return await engine.count(State.COMPLETED) == number
+
+    return condition
+
+
+def holds(engine: Engine, process: DispatcherProcess) -> Condition:
+    """It calls a strict service under a lease that holds."""
+
+    async def condition() -> bool:
+        slots = await engine.core.ledger.slots()
+        jobs = await engine.core.ledger.jobs([slot.job for slot in slots])
+        return any(
+            job.state is State.RUNNING and (job.worker or "") == f"{process.name}/four"
+            for job in jobs.values()
+        )
+
+    return condition
+
+
+def has_lost(engine: Engine, process: DispatcherProcess) -> Condition:
+    """One of its leases was taken back."""
+
+    async def condition() -> bool:
+        jobs = (await engine.list_jobs(limit=200)).jobs
+        attempts = [each for job in jobs for each in await engine.attempts(job.id)]
+        return any(
+            each.outcome is Outcome.LOST and each.worker.startswith(process.name)
+            for each in attempts
+        )
+
+    return condition

@@ -1,0 +1,194 @@
+"""While a call runs: its lease is renewed, and it is cut when the lease is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fairlane.demo.services import SimulatedService
+from fairlane.dispatch import Dispatcher
+from fairlane.errors import SetupError
+from fairlane.ids import token
+from fairlane.ledger.shapes import Request
+from fairlane.model.catalog import Catalog
+from fairlane.model.endpoint import Endpoint
+from fairlane.model.job import NewJob
+from fairlane.model.service import Service
+from fairlane.model.state import State
+from fairlane.model.worker import WorkerState
+from tests.dispatch.scene import Held, called, comes_true, scene
+from tests.world import World, catalog
+
+soon = pytest.mark.timeout(20)
+"""What is waited for here happens at once or never."""
+
+
+def settings(limit: int = 1, timeout: float = 100) -> Catalog:
+    return catalog(called("work", limit=limit, timeout=timeout, max_attempts=3))
+
+
+@soon
+async def test_a_lease_is_renewed_for_as_long_as_the_call_runs(tmp_path: Path) -> None:
+    held = Held()
+    service = SimulatedService("work", work=held)
+    async with scene(tmp_path, service, settings=settings()) as at:
+        job = await at.world.submit()
+        await service.until(lambda it: it.running == 1)
+        for _ in range(12):
+            before = (await at.world.job(job)).lease_until
+            at.world.clock.advance(5_000_000)
+            while (await at.world.job(job)).lease_until == before:
+                pass
+            await at.world.engine.sweep()
+        held.let_go()
+        assert (await at.ended(job)).state is State.COMPLETED
+        assert len(service.calls) == 1
+
+
+@soon
+async def test_a_cancelled_call_is_cut_at_once_in_this_process(tmp_path: Path) -> None:
+    """No time passes: the dispatcher hears of it, it does not have to look. The service goes on,
+    so its slot stays taken."""
+    service = SimulatedService("work", work=Held())
+    async with scene(tmp_path, service, settings=settings()) as at:
+        job = await at.world.submit()
+        await service.until(lambda it: it.running == 1)
+        await at.world.engine.cancel(job)
+        await comes_true(lambda: at.dispatcher.running == 0)
+        assert (await at.world.job(job)).state is State.CANCELLED
+        assert service.running == 1
+        assert len(await at.world.engine.core.ledger.slots()) == 1
+        await at.world.pass_time(101)
+        assert not await at.world.engine.core.ledger.slots()
+
+
+@soon
+async def test_a_call_cancelled_in_another_process_is_cut_within_a_second(tmp_path: Path) -> None:
+    """The ledger alone knows of it, and half a second passes."""
+    service = SimulatedService("work", work=Held())
+    async with scene(tmp_path, service, settings=settings()) as at:
+        job = await at.world.submit()
+        await service.until(lambda it: it.running == 1)
+        request = Request(job, None, token(), at.world.clock.now())
+        await at.world.engine.core.ledger.cancel(request, frozenset({"work"}))
+        at.world.clock.advance(500_000)
+        await comes_true(lambda: at.dispatcher.running == 0)
+
+
+async def test_a_call_whose_lease_was_taken_back_is_cut_and_its_result_is_not_used(
+    tmp_path: Path,
+) -> None:
+    """A pause so long that somebody else took the job over: the renewal comes too late."""
+    service = SimulatedService("work", work=Held())
+    async with scene(tmp_path, service, settings=settings(limit=0)) as at:
+        job = await at.world.submit()
+        await service.until(lambda it: it.running == 1)
+        at.world.clock.advance(16_000_000)
+        await at.world.engine.sweep()
+        at.world.clock.advance(500_000)
+        await at.until_queued(job)
+        assert [each.outcome for each in await at.world.engine.attempts(job)] == ["lost"]
+        await comes_true(lambda: at.dispatcher.running == 0)
+        await at.world.pass_time(6)
+        await service.until(lambda it: it.running == 2)
+
+
+async def test_a_freed_slot_is_used_without_waiting(tmp_path: Path) -> None:
+    """Time stands still: whoever sleeps between two jobs would never come to the second."""
+    service = SimulatedService("work", limit=2)
+    async with scene(tmp_path, service) as at:
+        jobs = await at.world.submit_all([NewJob("work", user=f"u{n % 5}") for n in range(30)])
+        for job in jobs:
+            assert (await at.ended(job)).state is State.COMPLETED
+        assert (service.most, service.refused) == (2, 0)
+
+
+async def test_no_more_is_claimed_than_can_start_now(tmp_path: Path) -> None:
+    held = Held()
+    service = SimulatedService("work", work=held)
+    async with scene(tmp_path, service, settings=settings(limit=0), capacity=3) as at:
+        jobs = await at.world.submit_all([NewJob("work")] * 8)
+        await service.until(lambda it: it.running == 3)
+        assert await at.world.engine.count(State.RUNNING) == 3
+        assert await at.world.engine.count(State.QUEUED) == 5
+        held.let_go()
+        for job in jobs:
+            await at.ended(job)
+        assert service.most == 3
+
+
+# --- ending --------------------------------------------------------------------------------------
+async def test_a_drained_dispatcher_finishes_what_runs_and_claims_nothing_more(
+    tmp_path: Path,
+) -> None:
+    held = Held()
+    service = SimulatedService("work", work=held)
+    async with scene(tmp_path, service, settings=settings()) as at:
+        first, second = await at.world.submit_all([NewJob("work")] * 2)
+        await service.until(lambda it: it.running == 1)
+        draining = asyncio.create_task(at.dispatcher.drain(30))
+        draining_workers = at.world.engine.core.draining
+        await comes_true(lambda: bool(draining_workers))
+        held.let_go()
+        await draining
+        assert (await at.world.job(first)).state is State.COMPLETED
+        assert (await at.world.job(second)).state is State.QUEUED
+        ((worker, _),) = await at.world.engine.core.ledger.workers()
+        assert worker.state is WorkerState.DEAD
+
+
+async def test_what_does_not_finish_within_the_grace_is_given_back_and_costs_nothing(
+    tmp_path: Path,
+) -> None:
+    """The service goes on with it, so the slot stays taken until that must be over."""
+    service = SimulatedService("work", work=Held())
+    async with scene(tmp_path, service, settings=settings(timeout=1_000_000)) as at:
+        job = await at.world.submit()
+        await service.until(lambda it: it.running == 1)
+        draining = asyncio.create_task(at.dispatcher.drain(30))
+        while not draining.done():  # whenever it begins to wait, its time will come
+            at.world.clock.advance(1_000_000)
+            await asyncio.sleep(0)
+        found = await at.world.job(job)
+        assert (found.state, found.attempt) == (State.QUEUED, 0)
+        assert [each.outcome for each in await at.world.engine.attempts(job)] == ["released"]
+        assert not await at.world.claim()
+        await at.world.pass_time(1_000_000)
+        assert (await at.world.claim_one()).attempt == 1
+
+
+async def test_leaving_the_dispatcher_gives_everything_back(tmp_path: Path) -> None:
+    service = SimulatedService("work", work=Held())
+    async with service.serving(), World(settings(), tmp_path / "ledger.db") as world:
+        job = await world.submit()
+        async with Dispatcher(world.engine, {"work": Endpoint(service.url)}):
+            await service.until(lambda it: it.running == 1)
+        assert (await world.job(job)).state is State.QUEUED
+
+
+async def test_only_services_that_are_called_have_an_address(tmp_path: Path) -> None:
+    async with World(catalog(Service("pulled")), tmp_path / "ledger.db") as world:
+        with pytest.raises(SetupError, match="executor is not http"):
+            Dispatcher(world.engine, {"pulled": Endpoint("http://127.0.0.1")})
+
+
+async def test_a_called_service_without_an_address_is_left_alone(tmp_path: Path) -> None:
+    others = catalog(called("work"), called("elsewhere"))
+    async with scene(tmp_path, SimulatedService("work"), settings=others) as at:
+        job = await at.world.submit("elsewhere")
+        await at.run()
+        assert (await at.world.job(job)).state is State.QUEUED
+
+
+async def test_a_dispatcher_that_somebody_drains_rests_and_lets_others_work(tmp_path: Path) -> None:
+    async with scene(tmp_path, SimulatedService("work"), settings=settings()) as at:
+        engine = at.world.engine
+        ((worker, _),) = await engine.core.ledger.workers()
+        await engine.drain(worker)
+        job = await at.world.submit()
+        lease = await at.world.claim_one()
+        await engine.complete(lease)
+        assert (await at.ended(job)).worker == "w"
+        assert not at.service.calls

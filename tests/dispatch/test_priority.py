@@ -1,0 +1,193 @@
+"""Who has which tier, also while the Priority Service is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from fairlane import priority
+from fairlane.demo.subscriptions import Subscriptions
+from fairlane.errors import InvalidInput, SetupError, UnknownName
+from fairlane.ledger.shapes import Replayed
+from fairlane.model.job import NewJob
+from fairlane.priority import PriorityService
+from tests.world import World, catalog
+
+only_http = pytest.mark.embedded
+"""What the stores are makes no difference here."""
+
+
+@asynccontextmanager
+async def asking(
+    path: Path, timeout: float = 10
+) -> AsyncIterator[tuple[World, Subscriptions, PriorityService]]:
+    async with (
+        Subscriptions({"ada": "high", "linus": "low"}).serving() as source,
+        World(catalog(), path / "db") as world,
+        PriorityService(world.engine, source.url, timeout=timeout) as service,
+    ):
+        yield world, source, service
+
+
+async def tier_of(world: World, user: str) -> str:
+    return (await world.job(await world.submit(user=user))).tier
+
+
+async def test_a_job_gets_the_tier_that_its_user_has_there(tmp_path: Path) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        assert await tier_of(world, "ada") == "high"
+        assert await tier_of(world, "linus") == "low"
+        assert await tier_of(world, "nobody") == "medium"
+        await tier_of(world, "nobody")
+        assert source.asked == ["ada", "linus", "nobody"]
+        source.tiers["o'neil/../ada"] = "high"
+        assert await tier_of(world, "o'neil/../ada") == "high"
+        assert source.asked[-1] == "o'neil/../ada"
+
+
+@only_http
+async def test_a_tier_in_the_request_is_not_asked_for(tmp_path: Path) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        job = await world.submit(user="ada", tier="low")
+        assert (await world.job(job)).tier == "low"
+        assert not source.asked
+
+
+@only_http
+async def test_an_answer_is_good_for_a_minute(tmp_path: Path) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        await tier_of(world, "ada")
+        source.tiers["ada"] = "low"
+        await world.pass_time(59)
+        assert await tier_of(world, "ada") == "high"
+        await world.pass_time(2)
+        assert await tier_of(world, "ada") == "low"
+        assert source.asked == ["ada", "ada"]
+
+
+async def test_during_an_outage_everybody_keeps_their_tier_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """S9: and nobody is lifted, not even by being unknown."""
+    async with asking(tmp_path) as (world, source, _):
+        assert [await tier_of(world, user) for user in ("ada", "linus")] == ["high", "low"]
+        source.down = True
+        await world.pass_time(10_000)
+        assert [await tier_of(world, user) for user in ("ada", "linus")] == ["high", "low"]
+        await world.restart()
+        async with PriorityService(world.engine, source.url):
+            assert [await tier_of(world, user) for user in ("ada", "linus")] == ["high", "low"]
+            assert await tier_of(world, "never seen") == "medium"
+            await world.engine.set_tier("stored", "low")
+            assert await tier_of(world, "stored") == "low"
+            source.down = False
+            source.tiers["ada"] = "medium"
+            await world.pass_time(10)
+            assert await tier_of(world, "ada") == "medium"
+
+
+@only_http
+async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_its_limit(
+    tmp_path: Path,
+) -> None:
+    """After three in a row nobody is asked for five seconds: a submit must not wait for it."""
+    async with asking(tmp_path, timeout=0.05) as (world, source, _):
+        source.gate.clear()
+        for user in ("a", "b", "c", "d", "e"):
+            assert await tier_of(world, user) == "medium"
+        assert source.asked == ["a", "b", "c"]
+        source.gate.set()
+        await world.pass_time(5)
+        source.tiers["f"] = "high"
+        assert await tier_of(world, "f") == "high"
+
+
+@only_http
+async def test_a_tier_that_is_not_configured_changes_nothing(tmp_path: Path) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        await tier_of(world, "ada")
+        await world.pass_time(61)
+        for nonsense in ("gold", "", 7, None):
+            source.tiers["ada"] = nonsense  # type: ignore[assignment]
+            assert await tier_of(world, "ada") == "high"
+
+
+@only_http
+async def test_many_who_want_to_know_the_same_share_one_request(tmp_path: Path) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        source.gate.clear()
+        waiting = [asyncio.create_task(tier_of(world, "ada")) for _ in range(20)]
+        impatient = waiting.pop()
+        while not source.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        impatient.cancel()
+        with suppress(asyncio.CancelledError):
+            await impatient
+        source.gate.set()
+        assert set(await asyncio.gather(*waiting)) == {"high"}
+        assert source.asked == ["ada"]
+
+
+@only_http
+async def test_a_batch_asks_for_all_of_its_users_at_once(tmp_path: Path) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        source.gate.clear()
+        jobs = [NewJob("work", user=f"u{n % 10}") for n in range(50)]
+        submitting = asyncio.create_task(world.engine.submit_many(jobs))
+        while len(source.asked) < 10:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        source.gate.set()
+        await submitting
+        assert sorted(source.asked) == sorted(f"u{n}" for n in range(10))
+
+
+async def test_an_idempotency_key_holds_though_the_tier_has_changed(tmp_path: Path) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        job = NewJob("work", user="ada", idempotency_key="once")
+        first = await world.engine.submit(job)
+        source.tiers["ada"] = "low"
+        await world.pass_time(61)
+        again = await world.engine.submit(job)
+        assert isinstance(again, Replayed)
+        assert again.job == first.job
+
+
+@only_http
+async def test_names_that_no_address_can_carry_are_not_asked_for(tmp_path: Path) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        assert await tier_of(world, "..") == "medium"
+        for bad in ("\0", "\ud800"):
+            with pytest.raises(InvalidInput):
+                await world.submit(user=bad)
+        assert not source.asked
+
+
+@pytest.fixture
+def _small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(priority, "MOST_CACHED", 5)
+
+
+@pytest.mark.usefixtures("_small_cache")
+async def test_only_so_many_answers_are_kept_in_memory_and_the_rest_in_the_ledger(
+    tmp_path: Path,
+) -> None:
+    async with asking(tmp_path) as (world, source, service):
+        for n in range(10):
+            source.tiers[f"u{n}"] = "high"
+            await tier_of(world, f"u{n}")
+        assert len(service._answers) == 5  # noqa: SLF001
+        source.down = True
+        assert await tier_of(world, "u0") == "high"
+
+
+@only_http
+async def test_its_settings_are_checked_at_the_start(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "db") as world:
+        with pytest.raises(SetupError):
+            PriorityService(world.engine, "priority-service:8000")
+        with pytest.raises(UnknownName):
+            PriorityService(world.engine, "http://127.0.0.1", fallback="gold")

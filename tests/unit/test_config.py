@@ -1,0 +1,286 @@
+"""Settings are read from files and variables, and every mistake is named with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlane import presets
+from fairlane.config.explain import explain
+from fairlane.config.problems import BadSettings
+from fairlane.config.read import load, preset_names
+from fairlane.config.settings import Settings
+from fairlane.model.catalog import Catalog
+from fairlane.model.service import Executor
+
+
+def read(tmp_path: Path, text: str, **environment: str) -> Settings:
+    path = tmp_path / "fairlane.toml"
+    path.write_text(text, "utf-8")
+    return load(path, environment=environment)
+
+
+def mistakes(tmp_path: Path, text: str, **environment: str) -> list[str]:
+    with pytest.raises(BadSettings) as caught:
+        read(tmp_path, text, **environment)
+    return [str(problem).replace(f"{tmp_path}/", "") for problem in caught.value.problems]
+
+
+def contents(catalog: Catalog) -> tuple[object, ...]:
+    return (
+        catalog.tiers.all,
+        catalog.tiers.default,
+        catalog.services,
+        catalog.providers,
+        catalog.pipelines,
+        catalog.limits,
+        catalog.task_defaults,
+    )
+
+
+RATE = 'a rate is a number a minute: 600, "600/m", "10/s" or "36000/h"'
+ADDRESS = "an address begins with http:// or https:// and names a host"
+
+
+# --- presets -------------------------------------------------------------------------------------
+def test_every_preset_has_a_file() -> None:
+    assert preset_names() == sorted(presets.PRESETS)
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_the_file_of_a_preset_says_what_the_preset_is(name: str) -> None:
+    assert contents(load(preset=name).catalog) == contents(presets.PRESETS[name]())
+
+
+def test_without_a_file_it_is_the_preset_for_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load().source == "preset tasks"
+    (tmp_path / "fairlane.toml").write_text("[server]\nport = 1234\n")
+    assert load().server.port == 1234
+
+
+def test_a_file_without_services_accepts_any_task(tmp_path: Path) -> None:
+    settings = read(tmp_path, "")
+    assert settings.catalog.service("whatever").executor is Executor.PULL
+    assert "any task type is accepted" in settings.notes[0]
+
+
+# --- the whole file ------------------------------------------------------------------------------
+EVERYTHING = """
+[server]
+host = "0.0.0.0"
+data = "elsewhere"
+allowed_hosts = ["Queue.example"]
+trusted_proxies = ["10.0.0.0/8"]
+[tiers]
+order = ["high", "medium", "low"]
+default = "low"
+[tiers.low]
+promote = { medium = 600, high = 1800 }
+max_retries = 2
+timeout = 900
+pending = 4
+per_hour = 0
+max_duration = 0
+max_running_per_user = 1
+weight = 1
+[services.image_gen]
+url = "http://image-gen:9000/"
+headers = { Authorization = "env:IMAGE_KEY" }
+limit = 1
+timeout = 400
+max_wait = 0
+max_attempts = 3
+retry_on = [500]
+retry_place = "back"
+overrun = "strict"
+affinity = "residency"
+fairness = "user"
+provider = "modal"
+rate = "10/s"
+[services.image_gen.regions.US]
+url = "https://us.example"
+limit = 4
+[services.checked]
+capabilities = ["gpu"]
+[providers.modal]
+limit = 10
+rate = "600/m"
+[pipelines]
+both = ["checked", "image_gen"]
+[priority]
+url = "http://priority:8080"
+fallback = "low"
+"""
+
+
+def test_a_file_becomes_settings(tmp_path: Path) -> None:
+    settings = read(tmp_path, EVERYTHING, IMAGE_KEY="Bearer s3cret")
+    image = settings.catalog.service("image_gen")
+    assert (image.executor, image.limit, image.rate, image.strict) == (Executor.HTTP, 1, 600, True)
+    assert settings.catalog.service("checked").executor is Executor.PULL
+    endpoint = settings.endpoints["image_gen"]
+    assert list(settings.endpoints) == ["image_gen"]
+    assert endpoint.url_in(None) == "http://image-gen:9000"
+    assert endpoint.url_in("US") == "https://us.example"
+    assert endpoint.headers == {"Authorization": "Bearer s3cret"}
+    assert endpoint.retry_on == {500}
+    assert settings.catalog.providers["modal"].rate == 600
+    low = settings.catalog.tiers["low"]
+    assert (low.pending, low.max_running_per_user, low.timeout) == (4, 1, 900)
+    assert settings.catalog.tiers["high"].max_retries == 5
+    assert settings.priority is not None
+    assert settings.priority.fallback == "low"
+    assert settings.server.allowed_hosts == ("queue.example",)
+    assert not settings.server.loopback
+
+
+def test_a_secret_is_never_shown(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path, EVERYTHING, IMAGE_KEY="Bearer s3cret", DATABASE_URL="postgresql://x:pw9@h/d"
+    )
+    shown = repr(settings) + "\n".join(explain(settings))
+    assert "s3cret" not in shown
+    assert "pw9" not in shown
+
+
+# --- variables -----------------------------------------------------------------------------------
+def test_variables_win_over_the_file_and_older_names_over_variables(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path,
+        "[server]\nport = 1\n[services.image_GEN]\nlimit = 1\n",
+        FAIRLANE_SERVER__PORT="9000",
+        FAIRLANE_SERVER__ALLOWED_HOSTS="a.example, b.example",
+        FAIRLANE_SERVICES__IMAGE_GEN__LIMIT="3",
+        FAIRLANE_SERVER__DATABASE_URL="postgresql://first/db",
+        DATABASE_URL="postgresql://second/db",
+        REDIS_URL="redis://third",
+        PRIORITY_API_URL="http://priority",
+        FAIRLANE_URL="http://not-a-setting",
+    )
+    server = settings.server
+    assert (server.port, server.allowed_hosts) == (9000, ("a.example", "b.example"))
+    assert (server.database_url, server.mode) == ("postgresql://second/db", "cluster")
+    assert settings.catalog.service("image_GEN").limit == 3
+    assert settings.priority is not None
+    assert settings.priority.url == "http://priority"
+
+
+def test_flags_win_over_everything(tmp_path: Path) -> None:
+    path = tmp_path / "fairlane.toml"
+    path.write_text("[server]\nport = 1\n")
+    flags: dict[tuple[str, ...], int | None] = {("server", "port"): 3, ("server", "host"): None}
+    settings = load(path, environment={"FAIRLANE_SERVER__PORT": "2"}, flags=flags)
+    assert (settings.server.port, settings.server.host) == (3, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("variables", "low", "medium"),
+    [
+        ({"LOW_TO_MEDIUM": "60"}, {"medium": 60, "high": 1200}, {"high": 1200}),
+        ({"MEDIUM_TO_HIGH": "90"}, {"medium": 600, "high": 600}, {"high": 90}),
+        (
+            {"LOW_TO_MEDIUM": "60", "MEDIUM_TO_HIGH": "90"},
+            {"medium": 60, "high": 90},
+            {"high": 90},
+        ),
+    ],
+)
+def test_the_older_names_of_promotions_set_all_three(
+    variables: dict[str, str], low: dict[str, float], medium: dict[str, float]
+) -> None:
+    named = {f"PROMOTE_{name}_AFTER": value for name, value in variables.items()}
+    tiers = load(preset="tasks", environment=named).catalog.tiers
+    assert (tiers["low"].promote, tiers["medium"].promote) == (low, medium)
+
+
+def test_redis_without_a_database_is_left_alone(tmp_path: Path) -> None:
+    settings = read(tmp_path, "", REDIS_URL="redis://somebody-elses")
+    assert (settings.server.mode, settings.server.redis_url) == ("embedded", None)
+    assert "redis_url is not used" in settings.notes[0]
+
+
+# --- mistakes ------------------------------------------------------------------------------------
+def test_every_mistake_is_named_with_its_place_and_what_would_have_been_right(
+    tmp_path: Path,
+) -> None:
+    found = mistakes(
+        tmp_path,
+        """
+        [server]
+        prot = 1
+        port = "x"
+        [tiers]
+        ordr = ["a"]
+        [services.a]
+        limt = 3
+        rate = "5/x"
+        url = "a-host:80"
+        [services.b.regions.US]
+        lmit = 1
+        """,
+        FAIRLANE_SERVR__PORT="1",
+        FAIRLANE_SERVER__HOSTT="x",
+    )
+    assert found == [
+        'FAIRLANE_SERVR__PORT: there is no section "servr"; did you mean "server"?',
+        "fairlane.toml: server.port: input should be a valid integer, not 'x'",
+        'fairlane.toml: server.prot: no such setting; did you mean "port"?',
+        'FAIRLANE_SERVER__HOSTT: server.hostt: no such setting; did you mean "host"?',
+        'fairlane.toml: tiers.ordr: no such setting; did you mean "order"?',
+        f"fairlane.toml: services.a.rate: {RATE}",
+        f"fairlane.toml: services.a.url: {ADDRESS}",
+        'fairlane.toml: services.a.limt: no such setting; did you mean "limit"?',
+        'fairlane.toml: services.b.regions.US.lmit: no such setting; did you mean "limit"?',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("[tiers.lwo]\n", 'tiers.lwo: is not in tiers.order; did you mean "low"?'),
+        ('[tiers]\ndefault = "x"', 'tiers.default: tier "x" is not configured'),
+        ('[tiers]\norder = ["a", "a"]', "tiers.order: names every tier once"),
+        ("[tiers.low]\npromote = { hgh = 1 }", 'tiers.low.promote: tier "hgh" is not configured'),
+        ("[services.a]\nprovider = 'x'", 'services.a.provider: provider "x" is not configured'),
+        ("[services.a]\nexecutor = 'http'", "services.a.url: is needed"),
+        ("[services.a]\nretry_on = [500]", "services.a.retry_on: is only for a service that has a"),
+        ("[services.a]\nurl = 'http://h'\nexecutor = 'pull'", "services.a.url: a service with an"),
+        ("[services.a]\nurl = 'http://u:p@h'", "services.a.url: an address holds no password"),
+        ("[services.a]\n[pipelines]\nx = ['b']", 'pipelines.x: service "b" is not configured'),
+        ("[services.a]\n[pipelines]\nx = []", "pipelines.x: has no steps"),
+        ("[services.a]\nrate = '90/h'", "services.a.rate: a rate is counted a minute"),
+        ("[services.'a b']", 'service "a b": a name is 1 to 100'),
+        ("[priority]\nurl = 'http://p'\nfallback = 'gold'", "priority.fallback: tier"),
+        ("[server]\ntrusted_proxies = ['x']", 'server.trusted_proxies: "x" is no address'),
+        ("[server]\ndatabase_url = 'mysql://u:p@h/d'", 'not "mysql:…"'),
+        ("[server]\nredis_url = 'h:1'", "server.redis_url: an address begins with"),
+        (
+            "[services.a]\nurl = 'http://h'\nheaders = { A = 'env:NO_SUCH' }",
+            "services.a.headers.A: the environment variable NO_SUCH is not set",
+        ),
+        ("[tiers.low]\nweight = 2", "tiers.low.weight:"),
+        ("[server", "is not TOML"),
+        ("[services]\na = 3", "services.a: a table is needed here"),
+    ],
+)
+def test_a_mistake_says_where_it_is(tmp_path: Path, text: str, mistake: str) -> None:
+    (found,) = mistakes(tmp_path, text)
+    assert mistake in found
+    assert found.startswith("fairlane.toml: ")
+
+
+def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="cannot be read"):
+        load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_every_preset_is_explained(name: str) -> None:
+    settings = load(preset=name)
+    told = "\n".join(explain(settings))
+    for each in (*settings.catalog.tiers.names, *settings.catalog.services):
+        assert f"  {each}" in told

@@ -6,7 +6,7 @@ import asyncio
 
 from fairlane.clock import ManualClock, SystemClock
 from fairlane.model.state import State
-from tests.cluster.fleet import Fleet, Process, comes_true, everything_ran_once
+from tests.cluster.fleet import Fleet, Process, all_over, comes_true, everything_ran_once
 
 
 class Load:
@@ -37,10 +37,7 @@ class Load:
         accepted = self.accepted
         world = await self.fleet.world()
 
-        async def all_over() -> bool:
-            return await world.live() == 0
-
-        await comes_true(all_over)
+        await comes_true(lambda: all_over(world))
         jobs = {job.id: job for job in await everything_ran_once(world)}
         assert set(accepted) <= set(jobs)
         assert {job.state for job in jobs.values()} == {State.COMPLETED}

@@ -15,7 +15,14 @@ from typing import NamedTuple
 from fairlane.clock import ManualClock, SystemClock
 from fairlane.model.job import NewJob
 from fairlane.servers import Postgres, Redis
-from tests.cluster.fleet import Fleet, Nursery, Process, comes_true, everything_ran_once
+from tests.cluster.fleet import (
+    Fleet,
+    Nursery,
+    Process,
+    all_over,
+    comes_true,
+    everything_ran_once,
+)
 from tests.world import catalog
 
 AT_ONCE = 4
@@ -46,29 +53,29 @@ async def recovery(
     """`heartbeat` is a third of the lease."""
     fleet.clock = ManualClock(SystemClock().now())
     world = await fleet.world()
-    workers = [await worker(fleet, n, lasts, heartbeat) for n in range(2)]
-    everybody = list(workers)
+    workers = await fleet.many(2 + deaths, real_time=True)
     await world.submit_all([NewJob("work", n) for n in range(jobs)])
+
+    def starts(n: int) -> None:
+        workers[n].tell("work", worker=f"w{n}", at_once=AT_ONCE, lasts=lasts, heartbeat=heartbeat)
+
+    starts(0)
+    starts(1)
     deadly: dict[str, float] = {}
     for n in range(deaths):
-        victim = workers.pop(0)
+        victim = workers[n]
         await victim.until(lambda victim=victim: len(in_its_hands(victim)) == AT_ONCE)  # type: ignore[misc]
         await victim.kill()
-        died = time.monotonic()
-        deadly.update(dict.fromkeys(in_its_hands(victim), died))
-        workers.append(await worker(fleet, n + 2, lasts, heartbeat))
-        everybody.append(workers[-1])
+        deadly.update(dict.fromkeys(in_its_hands(victim), time.monotonic()))
+        starts(n + 2)
 
-    async def all_over() -> bool:
-        return await world.live() == 0
-
-    await comes_true(all_over, within=120)
+    await comes_true(lambda: all_over(world), within=120)
     found = await everything_ran_once(world)
     assert len(found) == jobs, "none is missing"
-    results = Counter(job for each in everybody for job, _, _ in each.heard("finished"))
-    starts = [(job, at) for each in everybody for job, _, at, _ in each.heard("granted")]
+    results = Counter(job for each in workers for job, _, _ in each.heard("finished"))
+    granted = [(job, at) for each in workers for job, _, at, _ in each.heard("granted")]
     again = {
-        job: min((at for other, at in starts if other == job and at > died), default=0) - died
+        job: min((at for other, at in granted if other == job and at > died), default=0) - died
         for job, died in deadly.items()
     }
     finished_unheard = {job for job, after in again.items() if after < 0}
@@ -78,12 +85,6 @@ async def recovery(
         interrupted=len(deadly) - len(finished_unheard),
         again_after=[after for job, after in again.items() if job not in finished_unheard],
     )
-
-
-async def worker(fleet: Fleet, n: int, lasts: float, heartbeat: float) -> Process:
-    process = await fleet.opened(real_time=True)
-    process.tell("work", worker=f"w{n}", at_once=AT_ONCE, lasts=lasts, heartbeat=heartbeat)
-    return process
 
 
 def in_its_hands(process: Process) -> set[str]:

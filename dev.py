@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
     "test": ("run the tests; further arguments go to pytest", (TEST,)),
     "lint": ("style, types, import rules, dead code", LINT),
     "bench": ("measure Fairlane on this machine", (("python", "-m", "fairlane", "bench"),)),
+    "chaos": ("kill, stop and flush a cluster of processes", (("python", "-m", "tests.cluster"),)),
     "mutants": ("plant faults; a test must notice each", (("python", "-m", "tests.mutants"),)),
     "check": ("lint, then test", (*LINT, TEST)),
     "setup": ("only make .venv ready", ()),

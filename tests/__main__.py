@@ -1,6 +1,7 @@
 """All tests, at once on two cores: what needs no server in one process, and beside it the same
-promises on the stores of a cluster, which mostly waits for answers. Further arguments go to one
-pytest instead."""
+promises on the stores of a cluster, which mostly waits for answers. Processes that are killed, and
+HTTP over a cluster, have a stage of their own in `.ci/run`. Further arguments go to one pytest
+instead."""
 
 from __future__ import annotations
 
@@ -17,6 +18,9 @@ CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider")
 SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py")
 """The files of the conformance suite that take half of its time."""
 
+LIGHT = ("tests/cluster/test_several_engines.py", "tests/cluster/test_many_writers.py")
+"""Of the tests with servers and processes, those that kill none."""
+
 
 def main(further: list[str]) -> int:
     if further:
@@ -26,8 +30,8 @@ def main(further: list[str]) -> int:
     others = [str(file) for file in files if str(file) not in slower]
     with ExitStack() as stack:
         beside = [
-            _start(stack, *CLUSTER, *slower, "tests/dispatch", "tests/webhooks"),
-            _start(stack, *CLUSTER, "tests/index", "tests/cluster", "tests/api", *others),
+            _start(stack, *CLUSTER, *slower),
+            _start(stack, *CLUSTER, "tests/index", *LIGHT, *others),
         ]
         codes = [subprocess.call([*PYTEST, *ALONE])]
         for process, said in beside:

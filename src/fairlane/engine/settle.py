@@ -26,10 +26,8 @@ from fairlane.model.step import Lane, service_of
 from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
 
 SECOND = 1_000_000
-LONGEST_MESSAGE = 10_000
-LONGEST_RETRY_AFTER = 3_600 * SECOND
-RETURN_AFTER = 60 * SECOND
-"""How long a job that may run nowhere else stays away from the region that failed it."""
+LONGEST_MESSAGE, LONGEST_RETRY_AFTER = 10_000, 3_600 * SECOND
+RETURN_AFTER = 60 * SECOND  # that a job stays away from the one region it may run in
 
 
 class Done(NamedTuple):
@@ -54,8 +52,7 @@ class Failed(NamedTuple):
 
 
 class GivenBack(NamedTuple):
-    """The worker stops before the step is done: no attempt is used up. `closed` False = its call
-    may still be running at the service."""
+    """The worker stops before the step is done: no attempt is used up. `closed` as above."""
 
     lease: Lease
     closed: bool = True
@@ -252,9 +249,9 @@ async def _service_health(core: Core, reports: Sequence[Report], now: int) -> He
             continue  # it will be told that it is stale; what it saw is of another time
         with suppress(NotReady):  # who is sick is not known then; the result counts all the same
             forgiven.update(await _tell_health(core, report, health, now))
-    settled_now = {report.lease.job for report in reports}
-    if forgiven - settled_now:
-        await core.ledger.forgive(sorted(forgiven - settled_now))
+    forgiven -= {report.lease.job for report in reports}
+    if forgiven:
+        await core.ledger.forgive(sorted(forgiven))
     return health
 
 

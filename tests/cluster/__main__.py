@@ -21,7 +21,7 @@ WHOLE = ("tests/cluster", "tests/dispatch", "tests/webhooks", "tests/api")
 
 
 def main(further: list[str]) -> int:
-    files = WHOLE
+    files: tuple[str, ...] = WHOLE
     if "--short" in further:
         further.remove("--short")
         files = tuple(f"tests/cluster/{name}.py" for name in SHORT)

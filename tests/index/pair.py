@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import gather
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Self
 
@@ -12,6 +14,9 @@ from fairlane.index.index import Index, Picks, Stats
 from fairlane.index.memory import MemoryIndex
 from fairlane.index.redis import RedisIndex
 from fairlane.model.worker import Loaded, Worker
+
+Asking = tuple[Worker, Loaded, int]
+"""Who asks, with what loaded, and for how many."""
 
 
 class Tokens:
@@ -47,16 +52,21 @@ class Pair:
         assert answered == expected, (verb, arguments)
         return expected
 
-    async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
-        first = self.tokens.next
-        expected = await self.memory.claim(worker, loaded, n, now, epoch)
-        after = self.tokens.next
+    async def claim(self, asking: Sequence[Asking], now: int, epoch: str) -> list[Picks]:
+        """One after the other, except that some of those in Redis may be made together."""
+        first, expected, from_here = self.tokens.next, [], self.tokens.next
+        for worker, loaded, n in asking:
+            self.tokens.next = from_here
+            expected.append(await self.memory.claim(worker, loaded, n, now, epoch))
+            from_here += n
         self.tokens.next = first
-        answered = await self.other.claim(worker, loaded, n, now, epoch)
-        self.tokens.next = after
-        assert answered.proposals == expected.proposals, (worker, loaded, n)
-        # memory may look again for a delayed job that has left meanwhile
-        assert expected.look_again_at <= answered.look_again_at <= now + 5_000_000
+        claims = [self.other.claim(*each, now, epoch) for each in asking]
+        soonest = min(picks.look_again_at for picks in expected)
+        for each, ours, theirs in zip(asking, expected, await gather(*claims), strict=True):
+            assert theirs.proposals == ours.proposals, each
+            # memory may look again for a delayed job that has left meanwhile, and those who claim
+            # together hear what holds for the last of them
+            assert soonest <= theirs.look_again_at <= now + 5_000_000
         return expected
 
     async def compare_counts(self) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.connection import AbstractConnection
 
-from fairlane.index.redis.line import Line, Word
-from fairlane.index.redis.together import MOST, Together
+from fairlane.index.redis.line import Line
+from fairlane.index.redis.together import Together
+
+MOST = 10
 
 
 @pytest.fixture
@@ -85,18 +87,22 @@ class Sent:
     """What was sent, each call held back until it may go on."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[int, list[Word]]] = []
+        self.calls: list[tuple[int, list[str]]] = []
         self.may_go_on = asyncio.Event()
         self.error: Exception | None = None
 
-    async def send(self, now: int, words: list[Word]) -> None:
-        self.calls.append((now, words))
+    async def send(self, now: int, words: Sequence[str]) -> list[str]:
+        self.calls.append((now, list(words)))
         await self.may_go_on.wait()
         if self.error is not None and len(self.calls) > 1:
             raise self.error
+        return [f"answer to {word}" for word in words]
 
 
-async def some_calls(together: Together, n: int) -> list[asyncio.Task[None]]:
+Answer = tuple[list[str], int]
+
+
+async def some_calls(together: Together[str], n: int) -> list[asyncio.Task[Answer]]:
     tasks = [asyncio.create_task(together.call(at, [f"word-{at}"])) for at in range(n)]
     await asyncio.sleep(0)
     return tasks
@@ -104,24 +110,26 @@ async def some_calls(together: Together, n: int) -> list[asyncio.Task[None]]:
 
 async def test_calls_that_come_while_one_is_under_way_go_together_in_their_order() -> None:
     sent = Sent()
-    tasks = await some_calls(Together(sent.send), 4)
+    tasks = await some_calls(Together(sent.send, MOST), 4)
     sent.may_go_on.set()
-    await asyncio.gather(*tasks)
+    answers = await asyncio.gather(*tasks)
     assert sent.calls == [(0, ["word-0"]), (3, ["word-1", "word-2", "word-3"])]
+    own = [answer[place] for answer, place in answers]
+    assert own == [f"answer to word-{number}" for number in range(4)]
 
 
 async def test_everybody_hears_of_the_error_of_their_call_only() -> None:
     sent = Sent()
     sent.error = exceptions.ConnectionError("away")
-    tasks = await some_calls(Together(sent.send), 3)
+    tasks = await some_calls(Together(sent.send, MOST), 3)
     sent.may_go_on.set()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    assert outcomes == [None, sent.error, sent.error]
+    assert outcomes == [(["answer to word-0"], 0), sent.error, sent.error]
 
 
 async def test_who_goes_away_does_not_keep_others_from_being_served() -> None:
     sent = Sent()
-    together = Together(sent.send)
+    together = Together(sent.send, MOST)
     first, second, third = await some_calls(together, 3)
     first.cancel()
     second.cancel()
@@ -134,7 +142,7 @@ async def test_who_goes_away_does_not_keep_others_from_being_served() -> None:
 
 async def test_no_call_grows_without_bound() -> None:
     sent = Sent()
-    together = Together(sent.send)
+    together = Together(sent.send, MOST)
     tasks = [asyncio.create_task(together.call(0, ["word"] * (MOST // 2))) for _ in range(6)]
     await asyncio.sleep(0)
     sent.may_go_on.set()

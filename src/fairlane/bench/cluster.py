@@ -17,7 +17,8 @@ from pathlib import Path
 import uvloop
 
 from fairlane.bench import measure
-from fairlane.bench.measure import CALLERS, LANES, Figure, catalog, fill, repeat
+from fairlane.bench.measure import CALLERS, Figure, catalog, fill, repeat
+from fairlane.bench.worker import LANES
 from fairlane.clock import SystemClock
 from fairlane.compose import cluster
 from fairlane.engine import Engine

@@ -10,7 +10,7 @@ import sys
 
 import uvloop
 
-from fairlane.bench.measure import LANES, catalog
+from fairlane.bench.measure import catalog
 from fairlane.compose import cluster
 from fairlane.engine.settle import Done
 from fairlane.model.lease import Lease
@@ -18,6 +18,9 @@ from fairlane.model.worker import Worker
 from fairlane.tuning import steady
 
 MARK = b"started\n"
+
+LANES = 32
+"""Who works in a process at once: what they ask the index and the ledger for is asked together."""
 
 
 async def main(hits: str, database: str, redis: str, prefix: str, limit: str, n: str) -> None:

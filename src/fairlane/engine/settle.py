@@ -115,21 +115,21 @@ def _settlement(core: Core, report: Report, health: Health, now: int) -> Settlem
 async def _tell_index(
     core: Core, settled: list[tuple[Settlement, Settled | Stale]], now: int
 ) -> None:
-    freed, queued, answered = [], [], []
+    freed, queued = [], []
     for settlement, outcome in settled:
         lease = settlement.lease
         if isinstance(outcome, Stale):
             freed.append(Freed(lease.token))
             continue
         done = settlement.outcome is Outcome.COMPLETED
-        actual = now - lease.started_at if done else None
-        freed.append(Freed(lease.token, actual, outcome.kept))
         if done:
-            answered.append(Call(lease.service, lease.region, lease.token))
-            core.costs.learn(now - lease.started_at, lease.service, lease.model)
+            cost = now - lease.started_at
+            freed.append(Freed(lease.token, cost, outcome.kept, (lease.service, lease.region)))
+            core.costs.learn(cost, lease.service, lease.model)
+        else:
+            freed.append(Freed(lease.token, None, outcome.kept))
         if outcome.state is State.QUEUED and not outcome.again:
             queued.append(_entry(core, settlement, outcome.rev))
-    await core.index.answered(answered)
     await core.index.free(freed, now)
     if queued:
         await core.index.put(queued, now)

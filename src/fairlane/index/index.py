@@ -51,11 +51,13 @@ class Call(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """A lease that ended: what it really cost (None = unknown) and the slots that stay taken."""
+    """A lease that ended: what it really cost (None = unknown), the slots that stay taken, and the
+    service and region that answered its call, well or badly."""
 
     token: str
     actual: int | None = None
     kept: tuple[Slot, ...] = ()
+    answered: tuple[str, str | None] | None = None
 
 
 class Standing(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from fairlane.index.index import Call
 from fairlane.policy.health import Failure, Gate, failed, forget_probe, let_through, succeeded
@@ -32,13 +32,14 @@ class Gates:
         for key in gate_keys(service, region):
             self._set(key, let_through(self.get(key), token))
 
-    def answered(self, call: Call) -> bool:
-        """The service answered. Whether that opened a gate."""
+    def opened_by(self, calls: Iterable[Call]) -> bool:
+        """The services answered. Whether that opened a gate."""
         opened = False
-        for key in gate_keys(call.service, call.region):
-            before = self.get(key)
-            self._set(key, succeeded(before, call.token))
-            opened = opened or (before.closed and not self.get(key).closed)
+        for call in calls:
+            for key in gate_keys(call.service, call.region):
+                before = self.get(key)
+                self._set(key, succeeded(before, call.token))
+                opened = opened or (before.closed and not self.get(key).closed)
         return opened
 
     def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:

@@ -141,9 +141,12 @@ class MemoryIndex:
         self._wake(len(tokens))
 
     async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - a clockless index
-        for token, actual, kept in freed:
+        opened = self.gates and self.gates.opened_by(
+            Call(*answered, token) for token, _, _, answered in freed if answered
+        )
+        for token, actual, kept, _ in freed:
             self._let_go(token, actual, kept=kept)
-        self._wake(len(freed))
+        self._wake(len(self.idle) if opened else len(freed))
 
     async def unverified(self, before: int, limit: int) -> list[Held]:
         return views.unverified(self, before, limit)
@@ -256,10 +259,8 @@ class MemoryIndex:
         return self.hold
 
     async def answered(self, calls: Sequence[Call]) -> None:
-        if self.gates:
-            opened = [call for call in calls if self.gates.answered(call)]
-            if opened:
-                self._wake(len(self.idle))
+        if self.gates.opened_by(calls):
+            self._wake(len(self.idle))
 
     async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
         return self.gates.unavailable(call, job, now, retry_after)

@@ -13,7 +13,7 @@ from fairlane.index.index import Call, Freed, Held, Picks, Standing, Stats
 from fairlane.index.redis import texts, views
 from fairlane.index.redis.bells import Bells
 from fairlane.index.redis.server import Server
-from fairlane.index.redis.texts import flat, json, plain
+from fairlane.index.redis.texts import Asking, flat, json, plain
 from fairlane.index.redis.together import Together
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
@@ -21,6 +21,10 @@ from fairlane.model.lease import Slot
 from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.health import Failure, Gate
+
+CLAIMED, A_CALL = 500, 1_500
+"""How many are claimed in one call, put or freed, unless somebody asks for more at once: others are
+served in between."""
 
 LINE_UP = 1_000
 """How many line up in one call when the index opens: others are served in between."""
@@ -43,9 +47,15 @@ class RedisIndex:
         self._server = Server(url, prefix)
         self._bells = Bells(self._server)
         self._run = self._server.run
-        self._put = Together(lambda now, words: self._run("put", now, *words))
-        self._free = Together(lambda _, words: self._run("free", *words))
-        self._answered = Together(lambda _, words: self._run("answered", *words))
+        self._claim = Together[Asking](
+            lambda now, asking: self._run("claim", now, *texts.asked(asking)), CLAIMED
+        )
+        self._put = Together[Entry](
+            lambda now, entries: self._run("put", now, *flat(entries)), A_CALL
+        )
+        self._free = Together[Freed](
+            lambda _, freed: self._run("free", *texts.freed(freed)), A_CALL
+        )
 
     async def check(self) -> None:
         """Refuse a server that would not keep what it is told."""
@@ -66,7 +76,7 @@ class RedisIndex:
     async def put(self, entries: Sequence[Entry], now: int) -> None:
         if entries:
             self._check(entries)
-            await self._put.call(now, flat(entries))
+            await self._put.call(now, entries)
 
     async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
         if jobs:
@@ -90,12 +100,13 @@ class RedisIndex:
     async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
         tokens = [self.new_token() for _ in range(n)]
         self._bells.hang(worker.id)
-        asking = texts.worker(worker, loaded, self._bells.process)
-        answer = await self._run("claim", asking, json(loaded._asdict()), now, epoch, *tokens)
-        if answer is None:
+        kind = texts.kind(worker, self._bells.process)
+        asking = Asking(kind, worker.id, loaded, epoch, tokens)
+        (look_again_at, *answers), place = await self._claim.call(now, [asking], n)
+        rows = answers[place]
+        if rows is None:
             self._bells.take_down(worker.id)
             raise NotReady("the index is being rebuilt")
-        look_again_at, rows = answer
         if rows:
             self._bells.take_down(worker.id)
         return Picks(texts.proposals(tokens, rows), look_again_at)
@@ -106,7 +117,7 @@ class RedisIndex:
 
     async def free(self, freed: Sequence[Freed], now: int) -> None:
         if freed:
-            await self._free.call(now, texts.freed(freed))
+            await self._free.call(now, freed)
 
     async def unverified(self, before: int, limit: int) -> list[Held]:
         return [texts.held(row) for row in await self._run("unverified", before, limit)]
@@ -137,7 +148,7 @@ class RedisIndex:
 
     async def answered(self, calls: Sequence[Call]) -> None:
         if calls:
-            await self._answered.call(0, texts.calls(calls))
+            await self._run("answered", *texts.calls(calls))
 
     async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
         answer = await self._run("unavailable", json(call), job, now, retry_after)

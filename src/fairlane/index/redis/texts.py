@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,6 +27,9 @@ HEAD = Struct("<IdddBBBdHH")
 lengths of lane and model. Lane, model and user follow. Doubles hold whole numbers up to 2^53."""
 
 BODY = HEAD.size
+
+KINDS = 1_000
+"""Kinds of workers whose texts are remembered."""
 
 
 def json(value: object) -> bytes:
@@ -106,12 +110,14 @@ def calls(answered: Iterable[Call]) -> list[Word]:
 
 
 def freed(ended: Iterable[Freed]) -> list[Word]:
-    """Token, actual cost and kept slots in turn."""
-    return [
-        part
-        for token, actual, kept in ended
-        for part in (token, "" if actual is None else actual, json(kept) if kept else "")
-    ]
+    """Who answered; then token, actual cost, kept slots and number of who answered in turn."""
+    words: list[Word] = [b""]
+    numbers: dict[tuple[str, str | None], int] = {}
+    for token, actual, kept, answered in ended:
+        words += (token, "" if actual is None else actual, json(kept) if kept else "")
+        words.append("" if answered is None else numbers.setdefault(answered, len(numbers) + 1))
+    words[0] = json([(service, region or "") for service, region in numbers])
+    return words
 
 
 def running(jobs: Iterable[Held]) -> list[Word]:
@@ -123,19 +129,45 @@ def running(jobs: Iterable[Held]) -> list[Word]:
     ]
 
 
-def worker(asking: Worker, loaded: Loaded, process: str) -> bytes:
-    """A worker as it is filed when idle."""
+class Asking(NamedTuple):
+    """A worker that asks for one job for each token."""
+
+    kind: str
+    id: str
+    loaded: Loaded
+    epoch: str
+    tokens: Sequence[str]
+
+
+def asked(asking: Iterable[Asking]) -> list[Word]:
+    words: list[Word] = []
+    for kind, worker, loaded, epoch, tokens in asking:
+        words += (kind, worker, *loaded, epoch, len(tokens), *tokens)
+    return words
+
+
+def kind(asking: Worker, process: str) -> str:
+    """What workers of a kind have in common."""
+    return _kind(process, asking.services, asking.region, asking.capabilities, asking.tiers)
+
+
+@lru_cache(KINDS)
+def _kind(
+    process: str,
+    services: frozenset[str] | None,
+    region: str | None,
+    capabilities: frozenset[str],
+    tiers: frozenset[str] | None,
+) -> str:
     return orjson.dumps(
         {
-            "id": asking.id,
             "process": process,
-            "services": None if asking.services is None else sorted(asking.services),
-            "region": asking.region,
-            "capabilities": sorted(asking.capabilities),
-            "tiers": None if asking.tiers is None else sorted(asking.tiers),
-            "model": loaded.model,
+            "services": None if services is None else sorted(services),
+            "region": region,
+            "capabilities": sorted(capabilities),
+            "tiers": None if tiers is None else sorted(tiers),
         }
-    )
+    ).decode()
 
 
 def settings(catalog: Catalog) -> tuple[bytes, bytes, bytes]:

@@ -1,13 +1,10 @@
--- The next jobs in the order of service that this worker covers, one for each token, each with all
--- its slots or not at all, filed as held. Without any, the worker is filed as idle.
--- Answers false while loading or under another epoch, else {when to look again, {id, text, slots in
--- turn, as the tokens}}. Asked again with the same tokens it answers the same jobs.
+-- For each who asks, the next jobs in the order of service that this worker covers, one for each
+-- token, each with all its slots or not at all, filed as held. Who gets none is filed as idle.
+-- Answers {when to look again, then for each: false while loading or under another epoch, else id,
+-- text, slots in turn, as the tokens}. Asked again with the same tokens it answers the same jobs.
 -- KEYS prefix
--- ARGV asking text: the worker, as it is filed
--- ARGV loaded json: {model, since, streak}
 -- ARGV now number
--- ARGV epoch text
--- ARGV tokens rest
+-- ARGV asked rest: of each its kind, id, model loaded since when for how many jobs, epoch, number of tokens and tokens
 --@include round
 local function soonest(a, b)
   if not a or (b and b < a) then return b end
@@ -20,22 +17,50 @@ local function look_again_at()
   return math.max(now, soonest(at, now + LOOK_AGAIN))
 end
 
-if state.loading or epoch ~= state.epoch then return false end
-if call('HEXISTS', life .. 'held', tokens[1] or '') == 1 then
+local function as_before(tokens)
   local found = {}
   for _, was in ipairs(held.all(tokens)) do
     if not was then break end
     found[#found + 1], found[#found + 2], found[#found + 3] = was.id, was.text, was.slots
   end
-  return {now, found}
+  return found
 end
-local worker = read_worker(asking)
-idle.leave(worker.id)
+
+local asking, ids, firsts, at = {}, {}, {}, 1
+while at <= #asked do
+  local n, tokens = tonumber(asked[at + 6]), {}
+  for i = 1, n do tokens[i] = asked[at + 6 + i] end
+  local model, since, streak = asked[at + 2], tonumber(asked[at + 3]), tonumber(asked[at + 4])
+  asking[#asking + 1] = {
+    kind = asked[at], id = asked[at + 1], epoch = asked[at + 5], tokens = tokens,
+    loaded = {model = model, since = since, streak = streak},
+  }
+  ids[#ids + 1], firsts[#firsts + 1] = asked[at + 1], tokens[1]
+  at = at + 7 + n
+end
+local answers = {now}
+if state.loading then
+  for i = 1, #asking do answers[i + 1] = false end
+  return answers
+end
+if with_all('ZREM', prefix .. 'idle', ids) > 0 then with_all('HDEL', prefix .. 'idlers', ids) end
+local repeated = values_of(life .. 'held', firsts)
 waiting.move_due(now)
-round.begin(worker, loaded, #tokens, now)
-for _, token in ipairs(tokens) do
-  if not round.next(token) then break end
+round.number = next_number(#asked) - #asked
+for i, each in ipairs(asking) do
+  if each.epoch ~= state.epoch then
+    answers[i + 1] = false
+  elseif repeated[i] then
+    answers[i + 1] = as_before(each.tokens)
+  else
+    round.begin(each.kind, each.loaded, now)
+    for _, token in ipairs(each.tokens) do
+      if not round.next(token) then break end
+    end
+    if #round.granted == 0 then idle.file(each.id, each.loaded.model, each.kind) end
+    answers[i + 1] = round.granted
+  end
 end
-if #round.granted == 0 then idle.file(worker, asking) end
 round.save()
-return {look_again_at(), round.granted}
+answers[1] = look_again_at()
+return answers

@@ -3,8 +3,8 @@
 -- ARGV refused rest: tokens
 --@include ended
 --@include idle
-local ended = {}
-for i, token in ipairs(refused) do ended[i] = {token = token, actual = 0, kept = {}, refused = true} end
-let_go(ended)
+local actual = {}
+for i = 1, #refused do actual[i] = 0 end
+let_go(refused, actual, {}, true)
 flows.save()
 idle.wake(#refused)

@@ -78,6 +78,12 @@ function desk.remove(entry)
   if flows.remove(flow, entry) then left(flow) end
 end
 
+-- The accounts of those who pay for such jobs.
+function desk.book(spec)
+  if not spec.book then spec.book = accounts.book(spec.service, spec.rank) end
+  return spec.book
+end
+
 local function charge(account, cost)
   local refund = account.refund
   local used = refund < cost and refund or cost
@@ -89,7 +95,7 @@ local function payer(flow, entry)
   local place = flow.place
   if place.fair then return flow.account or flows.account(flow), place.book end
   if not service_named(place.service).fair then return nil end
-  local book = accounts.book(place.service, entry.spec.rank)
+  local book = desk.book(entry.spec)
   return accounts.get(book, entry.user), book
 end
 
@@ -110,16 +116,17 @@ function desk.start(flow, entry, is_fresh, now)
 end
 
 -- A job that was handed out is no longer running; without `actual` its cost is unknown.
-function desk.ended(entry, actual)
-  desk.ensure(entry.spec.service)
-  local account = accounts.find(accounts.book(entry.spec.service, entry.spec.rank), entry.user)
+function desk.ended(spec, user, cost, actual)
+  desk.ensure(spec.service)
+  local account = accounts.find(desk.book(spec), user)
   if not account then return end
-  account.running, account.changed = math.max(0, account.running - 1), true
-  if actual and entry.spec.band ~= SKIP then
-    if actual >= entry.cost then
-      account.counter = account.counter + actual - entry.cost
+  local running = account.running
+  account.running, account.changed = running > 0 and running - 1 or 0, true
+  if actual and spec.band ~= SKIP then
+    if actual >= cost then
+      account.counter = account.counter + actual - cost
     else
-      account.refund = account.refund + entry.cost - actual
+      account.refund = account.refund + cost - actual
     end
   end
 end
@@ -128,7 +135,7 @@ end
 function desk.resume(entry)
   desk.ensure(entry.spec.service)
   if service_named(entry.spec.service).fair then
-    local account = accounts.get(accounts.book(entry.spec.service, entry.spec.rank), entry.user)
+    local account = accounts.get(desk.book(entry.spec), entry.user)
     account.running, account.changed = account.running + 1, true
   end
 end

@@ -2,31 +2,29 @@
 --@include slots
 --@include desk
 --@include gates
--- These leases, or what was proposed as such, are over: {token, actual, kept, refused} each.
-local function let_go(ended)
-  local tokens, ids, revs = {}, {}, {}
-  for i, each in ipairs(ended) do tokens[i] = each.token end
-  for _, user in ipairs(slots.release(ended)) do flows.unpark(user) end
+-- These leases, or what was proposed as such, are over. In the order of the tokens: what each has
+-- cost, or false if nobody knows, and the slots it keeps, or nil. `refused` are those that never were.
+local function let_go(tokens, actual, kept, refused)
+  for _, user in ipairs(slots.release(tokens, kept, refused)) do flows.unpark(user) end
   if state.loading then with_all('SADD', life .. 'freed', tokens) end
-  local over, files = {}, held.all(tokens)
-  for i, each in ipairs(ended) do
-    if gates.any() then gates.forget_probe(each.token) end
-    local was = files[i]
-    if was and not over[each.token] then
-      each.entry = read_entry(was.id, was.text)
-      ids[#ids + 1], over[each.token] = was.id, true
-      accounts.want(accounts.book(each.entry.spec.service, each.entry.spec.rank), each.entry.user)
+  if gates.any() then
+    for _, token in ipairs(tokens) do gates.forget_probe(token) end
+  end
+  local ids, revs, costs, specs, users, costed, over = {}, {}, {}, {}, {}, {}, {}
+  for i, packed in ipairs(values_of(life .. 'held', tokens)) do
+    local token = tokens[i]
+    if packed and not over[token] then
+      local n = #ids + 1
+      ids[n], revs[n], costs[n], specs[n], users[n] = held.job(packed)
+      over[token], costed[n] = true, actual[i]
+      accounts.want(desk.book(specs[n]), users[n])
     end
   end
   accounts.fetch()
-  for i, rev in ipairs(values_of(life .. 'held_revs', ids)) do revs[ids[i]] = tonumber(rev or -1) end
   local gone = {}
-  for _, each in ipairs(ended) do
-    local entry = each.entry
-    if entry then
-      if revs[entry.id] == entry.rev then gone[#gone + 1] = entry.id end
-      desk.ended(entry, each.actual)
-    end
+  for n, rev in ipairs(values_of(life .. 'held_revs', ids)) do
+    if tonumber(rev or -1) == revs[n] then gone[#gone + 1] = ids[n] end
+    desk.ended(specs[n], users[n], costs[n], costed[n])
   end
   with_all('HDEL', life .. 'held', tokens)
   with_all('ZREM', life .. 'seen', tokens)

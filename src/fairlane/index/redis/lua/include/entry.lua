@@ -49,12 +49,13 @@ function places.forget()
   places.specs, places.named = {}, {}
 end
 
--- `spec` is what many entries have in common: lane, model, band, rank, cap, place and service.
-local function read_entry(id, text)
+-- The text that stands here: rev, score, ready_at, cost, spec and where the user begins. `spec` is
+-- what many entries have in common: lane, model, band, rank, cap, place and service.
+local function read_text(text, from)
   local rev, score, ready_at, cost, _, band, rank, cap, lane_length, model_length, at =
-    struct.unpack(LAYOUT, text)
+    struct.unpack(LAYOUT, text, from)
   local user_at = at + lane_length + model_length
-  local same = sub(text, PLACE_AT, user_at - 1)
+  local same = sub(text, from + PLACE_AT - 1, user_at - 1)
   local spec = places.specs[same]
   if not spec then
     local lane = sub(text, at, at + lane_length - 1)
@@ -64,6 +65,11 @@ local function read_entry(id, text)
     spec.service = spec.place.service
     places.specs[same] = spec
   end
+  return rev, score, ready_at, cost, spec, user_at
+end
+
+local function read_entry(id, text)
+  local rev, score, ready_at, cost, spec, user_at = read_text(text, 1)
   return {
     id = id, text = text, rev = rev, score = score, ready_at = ready_at, cost = cost,
     user = sub(text, user_at), spec = spec,

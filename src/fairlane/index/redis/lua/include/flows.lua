@@ -15,7 +15,11 @@ local function flow_of(place, user)
   local flow = place.flows[user]
   if not flow then
     local name = place.name .. user
-    flow = {place = place, user = user, name = name, line = life .. 'line:' .. name, popped = 0}
+    flow = {
+      place = place, user = user, name = name, line = life .. 'line:' .. name, popped = 0,
+      head = nil, ranked = nil, account = nil, parked = nil, is_touched = nil, coming = nil,
+      spots = nil, spot_at = nil, saw_all = nil, -- named here so that there is room for them
+    }
     place.flows[user] = flow
   end
   return flow
@@ -38,14 +42,19 @@ local function touch(flow)
   end
 end
 
-local function spot(row)
-  return row[1] and {score = tonumber(row[2]), id = row[1]} or false
+-- Who stands first. What the entry says is read when it is needed.
+local function spot(id, score, member)
+  return {score = score, id = id, member = member, text = nil, rev = nil, cost = nil, user = nil, spec = nil}
+end
+
+local function first_of(row)
+  return row[1] and spot(row[1], tonumber(row[2])) or false
 end
 
 -- See who is first, and whether the flow is parked.
 function flows.look(flow)
   if flow.head == nil then
-    flow.head = spot(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
+    flow.head = first_of(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
     flow.ranked = not flows.is_parked(flow) and flow.head
   end
   return flow.head
@@ -107,13 +116,13 @@ function flows.add(flow, entries)
     call('ZADD', flow.line, first.score, first.id)
     if flow.head == nil then
       if call('ZRANK', flow.line, first.id) > 0 then return false end
-      flow.head = spot(call('ZRANGE', flow.line, 1, 1, 'WITHSCORES'))
+      flow.head = first_of(call('ZRANGE', flow.line, 1, 1, 'WITHSCORES'))
       flow.ranked = not flows.is_parked(flow) and flow.head
     end
   end
   local head = flow.head
   if not head or goes_first(first, head) then
-    flow.head = {score = first.score, id = first.id}
+    flow.head = spot(first.id, first.score)
     touch(flow)
   end
   return not head
@@ -124,11 +133,22 @@ function flows.remove(flow, entry)
   flows.look(flow)
   if call('ZREM', flow.line, entry.id) == 0 then return false end
   if flow.head.id == entry.id then
-    flow.head = spot(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
+    flow.head = first_of(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
     touch(flow)
     if not flow.head then flows.forget_parked(flow) end
   end
   return true
+end
+
+-- The head with what its entry says: rev, cost, user and spec.
+function flows.known_head(flow)
+  local head = flow.head
+  if not head.spec then
+    local text, user_at, _ = head.text or call('HGET', life .. 'jobs', head.id)
+    head.rev, _, _, head.cost, head.spec, user_at = read_text(text, 1)
+    head.text, head.user = text, sub(text, user_at)
+  end
+  return head
 end
 
 -- The head has been handed out.
@@ -141,9 +161,10 @@ function flows.advance(flow)
     flow.spots, flow.saw_all = spots, #spots < 2 * n
   end
   flow.spot_at = at
-  flow.head = spots[at] and {score = tonumber(spots[at + 1]), id = spots[at]} or false
+  local id = spots[at]
+  flow.head = id and spot(id, tonumber(spots[at + 1])) or false
   touch(flow)
-  if not flow.head then flows.forget_parked(flow) end
+  if not id then flows.forget_parked(flow) end
 end
 
 -- So many more wait in this place.
@@ -162,8 +183,9 @@ end
 
 local function member(flow, head)
   if not head.member then
-    head.member = flows.member_begins(flow, head.score) .. '\0' .. head.id
-      .. struct.pack('>H', #head.id)
+    local id = head.id
+    head.member = struct.pack('>d', head.score + MIDDLE) .. flow.name .. '\0' .. id
+      .. struct.pack('>H', #id)
   end
   return head.member
 end
@@ -180,8 +202,7 @@ function flows.of_member(text, place)
     flow = flows.named(sub(text, 9, id_at - 2))
   end
   if flow.head == nil then
-    local score = struct.unpack('>d', text) - MIDDLE
-    flow.head = {score = score, id = sub(text, id_at, -3), member = text}
+    flow.head = spot(sub(text, id_at, -3), struct.unpack('>d', text) - MIDDLE, text)
     flow.ranked = flow.head
   end
   return flow

@@ -22,6 +22,15 @@ function held.all(tokens)
   return found
 end
 
+-- What a file says of its job: id, rev, cost, spec and user.
+function held.job(packed)
+  local _, _, id_length, text_length, at = struct.unpack(HELD, packed)
+  local text_at = at + id_length
+  local rev, _, _, cost, spec, user_at = read_text(packed, text_at)
+  local user = sub(packed, user_at, text_at + text_length - 1)
+  return sub(packed, at, text_at - 1), rev, cost, spec, user
+end
+
 -- `slots` as packed by pools.packed(). Written by later.run().
 function held.file(token, entry, slots, since, number, seen_at)
   if not held.files then

@@ -15,11 +15,19 @@ local function set_of(list)
   return found
 end
 
-local function read_worker(text)
-  local worker = cjson.decode(text)
-  worker.services, worker.tiers = set_of(worker.services), set_of(worker.tiers)
-  worker.capabilities = set_of(worker.capabilities)
-  if worker.region == cjson.null then worker.region = nil end
+-- What workers of one kind have in common: process, services, region, capabilities and tiers.
+local function read_kind(text)
+  local kind = cjson.decode(text)
+  kind.services, kind.tiers = set_of(kind.services), set_of(kind.tiers)
+  kind.capabilities = set_of(kind.capabilities)
+  if kind.region == cjson.null then kind.region = nil end
+  return kind
+end
+
+local function read_worker(id, text)
+  local model, kind = match(text, '^([^\n]*)\n(.*)$')
+  local worker = read_kind(kind)
+  worker.id, worker.model = id, model
   return worker
 end
 
@@ -50,10 +58,10 @@ function idle.leave(id)
   if call('ZREM', prefix .. 'idle', id) == 1 then call('HDEL', prefix .. 'idlers', id) end
 end
 
-function idle.file(worker, text)
-  call('ZADD', prefix .. 'idle', next_number(), worker.id)
-  call('HSET', prefix .. 'idlers', worker.id, text)
-  call('SET', prefix .. 'alive:' .. worker.process, '1', 'PX', ALIVE_FOR)
+function idle.file(id, model, kind)
+  call('ZADD', prefix .. 'idle', next_number(), id)
+  call('HSET', prefix .. 'idlers', id, model .. '\n' .. kind)
+  call('SET', prefix .. 'alive:' .. cjson.decode(kind).process, '1', 'PX', ALIVE_FOR)
 end
 
 local function is_alive(process, known)
@@ -70,7 +78,7 @@ local function read_more()
   local ids = {}
   for i = 1, #rows, 2 do ids[#ids + 1] = rows[i] end
   for i, text in ipairs(values_of(prefix .. 'idlers', ids)) do
-    local worker = text and read_worker(text)
+    local worker = text and read_worker(ids[i], text)
     if worker and is_alive(worker.process, idle.processes) then
       idle.known[#idle.known + 1] = worker
     else

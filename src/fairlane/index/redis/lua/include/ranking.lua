@@ -118,4 +118,5 @@ function rankings.save()
       end
     end
   end
+  rankings.open = {}
 end

@@ -5,7 +5,7 @@
 --@include pools
 --@include gates
 --@include idle
--- One claim: the next jobs for one worker. The candidates of every service are kept between picks
+-- One claim: the next jobs for some workers. The candidates of every service are kept between picks
 -- and looked at again only where a pick has touched them.
 local round = {}
 local HOLD_AFTER, HOLD_FOR = 4, 30000000
@@ -16,10 +16,9 @@ local function admits(service, region, now)
   return not round.is_gated or gates.admits(service.name, region, now)
 end
 
-function round.begin(worker, loaded, most, now)
-  round.worker, round.loaded, round.now, round.views, round.all = worker, loaded, now, {}, {}
-  round.granted, round.is_gated = {}, gates.any() -- granted: id, text, slots in turn
-  round.gone, round.number = later.list('HDEL', life .. 'jobs'), next_number(most) - most
+-- What the services have to offer to workers of this kind.
+local function look_around(worker, now)
+  round.worker, round.views, round.all, round.is_gated = worker, {}, {}, gates.any()
   for _, name in ipairs(desk.all()) do
     local service = service_named(name)
     if admits(service, worker.region, now) then
@@ -44,6 +43,15 @@ function round.begin(worker, loaded, most, now)
       end
     end
   end
+end
+
+-- The next worker: one of the same kind goes on where the last one stopped.
+function round.begin(kind, loaded, now)
+  round.granted, round.loaded, round.now = {}, loaded, now -- granted: id, text, slots in turn
+  if kind == round.kind then return end
+  if round.kind then round.save() end
+  round.kind, round.gone = kind, later.list('HDEL', life .. 'jobs')
+  look_around(read_kind(kind), now)
 end
 
 local function has_room(view, reserved)
@@ -98,63 +106,59 @@ local function consider_hold(view)
 end
 
 -- --- choosing ----------------------------------------------------------------------------------------
+-- The service that goes next, its candidate, and whether that goes before others that wait.
 local function best_choice()
-  local best
-  local reserved = hold.current(round.now)
-  for _, view in ipairs(round.views) do
+  local best_view, best, best_jumped
+  local reserved, views = hold.current(round.now), round.views
+  for i = 1, #views do
+    local view = views[i]
     if not has_room(view, reserved) and not is_held_for(view, reserved) then
       consider_hold(view)
       reserved = hold.current(round.now)
     else
       local chosen, jumped = order.choose(heads_of(view), view.credits, view.service.shares)
-      if chosen and (not best or order.service_goes_first(chosen, best.candidate)) then
-        best = {view = view, candidate = chosen, jumped = jumped}
+      if chosen and (not best or order.service_goes_first(chosen, best)) then
+        best_view, best, best_jumped = view, chosen, jumped
       end
     end
   end
-  return best
+  return best_view, best, best_jumped
 end
 
 local function best_warm(model)
-  local best
+  local best_view, best
   local reserved = hold.current(round.now)
   for _, view in ipairs(round.views) do
     if view.service.keeps_models and has_room(view, reserved) then
       for _, queue in ipairs(view.queues) do
         local found = queues.warm(queue, model)
-        if found and (not best or order.less(found, best.candidate)) and
+        if found and (not best or order.less(found, best)) and
           order.may_jump(found.kind, view.credits, view.service.shares) then
-          best = {view = view, candidate = found, jumped = found.kind ~= KIND_FRESH}
+          best_view, best = view, found
         end
       end
     end
   end
-  return best
+  return best_view, best
 end
 
--- The entry of who is first in this flow.
-local function head_entry(flow)
-  local head = flow.head
-  if not head.entry then
-    head.entry = read_entry(head.id, head.text or call('HGET', life .. 'jobs', head.id))
-  end
-  return head.entry
-end
-
-local function with_affinity(best)
-  local model, service, up = round.loaded.model, best.view.service, best.candidate
-  if model == '' or up.kind == KIND_SKIP or not service.keeps_models then return best end
-  local entry = head_entry(up.of)
-  if entry.spec.model == model then return best end
-  local warm = best_warm(model)
-  if not warm then return best end
+-- Instead of the job that is up, perhaps another one that needs the loaded model.
+local function with_affinity(view, up, jumped)
+  local model, service = round.loaded.model, view.service
+  if model == '' or up.kind == KIND_SKIP or not service.keeps_models then return view, up, jumped end
+  local entry = flows.known_head(up.of)
+  if entry.spec.model == model then return view, up, jumped end
+  local warm_view, warm = best_warm(model)
+  if not warm then return view, up, jumped end
   local pick = {
     rank = entry.spec.rank, patience = tiers().patience[entry.spec.rank + 1], age = round.now - up.since,
     load = load_time(service.name, entry.spec.model), service_time = entry.cost,
     single_slot = service.limit == 1,
   }
-  if stays(service, round.loaded, pick, warm.candidate.rank, round.now) then return warm end
-  return best
+  if stays(service, round.loaded, pick, warm.rank, round.now) then
+    return warm_view, warm, warm.kind ~= KIND_FRESH
+  end
+  return view, up, jumped
 end
 
 -- --- handing out -------------------------------------------------------------------------------------
@@ -193,8 +197,9 @@ local function take_slots(view, flow, token)
   return slots
 end
 
-local function grant(best, flow, token)
-  local view, now, entry = best.view, round.now, head_entry(flow)
+local function grant(view, candidate, jumped, token)
+  local flow, now, kind = candidate.of, round.now, candidate.kind
+  local entry = flows.known_head(flow)
   local slots = take_slots(view, flow, token)
   local packed, gone = pools.packed(slots), round.gone
   if packed ~= '' then
@@ -202,8 +207,8 @@ local function grant(best, flow, token)
     list[#list + 1], list[#list + 2] = token, packed
   end
   gone[#gone + 1] = entry.id
-  view.credits = order.granted(view.credits, best.candidate.kind, view.service.shares, best.jumped)
-  desk.start(flow, entry, best.candidate.kind == KIND_FRESH, now)
+  view.credits = order.granted(view.credits, kind, view.service.shares, jumped)
+  desk.start(flow, entry, kind == KIND_FRESH, now)
   round.number = round.number + 1
   held.file(token, entry, packed, now, round.number, now)
   if round.is_gated then gates.let_through(view.service.name, round.worker.region, token) end
@@ -218,26 +223,26 @@ end
 -- Hand out the best job there is now, under this token. Whether there was one.
 function round.next(token)
   while true do
-    local best = best_choice()
-    if not best then return false end
-    best = with_affinity(best)
-    local flow = best.candidate.of
+    local view, candidate, jumped = best_choice()
+    if not view then return false end
+    view, candidate, jumped = with_affinity(view, candidate, jumped)
+    local flow = candidate.of
     local cap = flow.place.cap
     local own = cap > 0 and pools.of_user(flow.user, cap)
     if not own or own.limit - own.held > 0 then
-      grant(best, flow, token)
+      grant(view, candidate, jumped, token)
       return true
     end
     local reserved = hold.get()
     if reserved and reserved.job == flow.head.id then hold.set(false) end
     flows.park(flow)
-    touched(best.view, flow.place.queue, flow.place.rank)
+    touched(view, flow.place.queue, flow.place.rank)
   end
 end
 
 -- Write what was handed out.
 function round.save()
-  for _, view in ipairs(round.all) do
+  for _, view in ipairs(round.all or {}) do
     if view.credits ~= view.had then order.save_credits(view.service.name, view.credits) end
   end
   rankings.save()

@@ -1,6 +1,7 @@
 --@include pools
 -- What tokens hold, and how it is given back.
 local slots = {}
+local NO_SLOTS = {}
 
 local function of_token(token)
   local packed = call('HGET', life .. 'tokens', token)
@@ -42,34 +43,32 @@ end
 
 -- What stays of a token's slots. Of the others, those that are given back are added to `given` by
 -- pool; rates run on by themselves unless the grant never was.
-local function sorted_out(each, has, given, users)
+local function sorted_out(token, has, kept, refused, given, users)
   local keep, stays = {}, {}
-  for _, slot in ipairs(each.kept) do keep[slot[1] .. '|' .. slot[2]] = true end
+  for _, slot in ipairs(kept) do keep[slot[1] .. '|' .. slot[2]] = true end
   for _, slot in ipairs(has) do
     local name, n = slot[1], slot[2]
     if keep[name .. '|' .. n] then
       stays[#stays + 1] = slot
-    elseif each.refused or not is_rate_pool(name) then
+    elseif refused or not is_rate_pool(name) then
       local list = given[name] or {}
       given[name] = list
-      list[#list + 1], list[#list + 2] = n, each.token
+      list[#list + 1], list[#list + 2] = n, token
       if is_user_pool(name) then users[#users + 1] = sub(name, 6) end
     end
   end
   return stays
 end
 
--- Give back what these tokens hold: {token, kept, refused} each. The users who may have one more
--- running.
-function slots.release(ended)
-  local tokens, held_by, given, users = {}, {}, {}, {}
-  for i, each in ipairs(ended) do tokens[i] = each.token end
+-- Give back what these tokens hold except what they keep. The users who may have one more running.
+function slots.release(tokens, kept, refused)
+  local held_by, given, users = {}, {}, {}
   for i, packed in ipairs(values_of(life .. 'tokens', tokens)) do
-    if packed then held_by[tokens[i]] = cmsgpack.unpack(packed) end
-  end
-  for _, each in ipairs(ended) do
-    local has = held_by[each.token]
-    if has then held_by[each.token] = sorted_out(each, has, given, users) end
+    if packed then
+      local token = tokens[i]
+      local has = held_by[token] or cmsgpack.unpack(packed)
+      held_by[token] = sorted_out(token, has, kept[i] or NO_SLOTS, refused, given, users)
+    end
   end
   for name, list in pairs(given) do pools.give_back(name, list) end
   for token, stays in pairs(held_by) do note(token, stays) end

@@ -277,6 +277,18 @@ async def test_a_foreign_page_changes_nothing(world: World, served: Gateway) -> 
         assert (await client.delete(f"/api/v1/jobs/{job}")).status_code in (200, 404)
 
 
+async def test_other_pages_of_this_machine_may_change_things_only_in_development(
+    world: World, served: Gateway
+) -> None:
+    job = await world.submit()
+    page = {"Origin": "http://localhost:3000"}
+    async with served.client(headers=page) as developer:
+        assert (await developer.delete(f"/api/v1/jobs/{job}")).status_code == 200
+    async with served.client(await served.key(), headers=page) as tenant:
+        answer = await tenant.delete(f"/api/v1/jobs/{job}")
+        assert (answer.status_code, answer.json()["code"]) == (403, "origin_not_allowed")
+
+
 async def test_only_our_proxies_say_where_a_request_came_from(world: World) -> None:
     """S26: a guesser cannot change their address by saying so."""
     ours = replace(Server(), trusted_proxies=("127.0.0.0/8",))

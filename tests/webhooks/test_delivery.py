@@ -6,70 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import orjson
 import pytest
-from aiohttp import web
 
+from fairlane.api.credentials import new_key
 from fairlane.engine.submit import Caller
 from fairlane.model.attempt import Fault
+from fairlane.model.key import Key, Role
 from fairlane.model.service import Fairness, Service
 from fairlane.webhooks import Egress, WebhookSender, secret_of
 from fairlane.webhooks.sender import SCHEDULE
 from fairlane.webhooks.signature import signed
+from tests.webhooks.receiver import Receiver
 from tests.world import World, catalog
 
 SECOND = 1_000_000
-
-
-class Heard(NamedTuple):
-    id: str
-    type: str
-    data: dict[str, Any]
-    headers: dict[str, str]
-    body: bytes
-
-
-class Receiver:
-    """Somebody with a callback URL."""
-
-    def __init__(self) -> None:
-        self.heard: list[Heard] = []
-        self.status = 200
-        self.location = ""
-        self.url = ""
-        self._news = asyncio.Condition()
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Receiver]:
-        app = web.Application()
-        app.router.add_post("/{any:.*}", self._hear)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
-        try:
-            yield self
-        finally:
-            await runner.cleanup()
-
-    async def _hear(self, request: web.Request) -> web.Response:
-        body = await request.read()
-        said = orjson.loads(body)
-        headers = dict(request.headers)
-        async with self._news:
-            self.heard.append(
-                Heard(headers["webhook-id"], said["type"], said["data"], headers, body)
-            )
-            self._news.notify_all()
-        headers = {"Location": self.location} if self.location else {}
-        return web.Response(status=self.status, headers=headers)
-
-    async def hears(self, n: int) -> list[Heard]:
-        async with self._news:
-            await self._news.wait_for(lambda: len(self.heard) >= n)
-        return self.heard
 
 
 class Scene:
@@ -289,6 +240,19 @@ async def test_the_connection_goes_to_the_address_that_was_checked(tmp_path: Pat
         await at.send()
         (heard,) = at.receiver.heard
         assert heard.headers["Host"] == f"hooks.example.com:{port}"
+
+
+async def test_the_development_mode_ends_with_the_first_key(tmp_path: Path) -> None:
+    """S12: also for what was accepted while everybody was a developer."""
+    async with scene(tmp_path) as at:
+        await at.end(await at.world.submit(callback=at.receiver.url))
+        await at.send()
+        await at.end(await at.world.submit(callback=at.receiver.url))
+        key, _ = new_key(Key("", "acme", Role.CLIENT, "", created_at=0))
+        await at.world.engine.core.ledger.keys.add(key, "test")
+        await at.send()
+        assert await at.outcomes() == ["delivered", "blocked"]
+        assert len(at.receiver.heard) == 1
 
 
 @pytest.mark.embedded

@@ -84,7 +84,7 @@ class Guard:
         scope["door"], scope["bounds"] = self._door, self._door.bounds
         scope["request_id"] = reply.request_id
         if scope["path"] not in OPEN:
-            self._check_name(scope, seen)
+            await self._check_name(scope, seen)
             scope["identity"] = await self._identify(scope, seen)
             self._check_size(seen)
         if scope["type"] == "websocket":
@@ -122,21 +122,21 @@ class Guard:
             await response(scope, receive, reply.send)
 
     # --- by which name, from which page --------------------------------------------------------
-    def _check_name(self, scope: Scope, seen: Seen) -> None:
+    async def _check_name(self, scope: Scope, seen: Seen) -> None:
         host = seen.headers.get(b"host", b"").decode("latin-1").lower()
         if self._hosts and _without_port(host) not in self._hosts:
             raise Problem(421, "host_not_allowed", "this is not the name it may be called by")
         origin = seen.headers.get(b"origin", b"").decode("latin-1").lower()
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE
-        if origin and changes and not self._same_origin(origin, host):
+        if origin and changes and not await self._same_origin(origin, host):
             raise Problem(403, "origin_not_allowed", "this web page may not do that")
 
-    def _same_origin(self, origin: str, host: str) -> bool:
+    async def _same_origin(self, origin: str, host: str) -> bool:
         own = {f"http://{host}", f"https://{host}"}
         if origin in own or origin in self._origins:
             return True
         name = _without_port(origin.partition("://")[2])
-        return self._door.settings.server.loopback and name in HOSTS_HERE
+        return name in HOSTS_HERE and await self._door.keyring.development()
 
     # --- who -----------------------------------------------------------------------------------
     async def _identify(self, scope: Scope, seen: Seen) -> Identity:

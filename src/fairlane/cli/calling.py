@@ -45,7 +45,7 @@ async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
 
 def egress(settings: Settings) -> Egress:
     callbacks = settings.callbacks
-    return Egress(frozenset(callbacks.ports), development=callbacks.loopback)
+    return Egress(frozenset(callbacks.ports), development=settings.server.loopback)
 
 
 def run(settings: Settings) -> None:

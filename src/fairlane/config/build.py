@@ -51,15 +51,12 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
         catalog = _catalog(file)
     except FairlaneError as error:
         raise BadSettings([Problem("", str(error), source)]) from None
-    server = _server(file)
     return Settings(
         catalog=catalog,
-        server=server,
+        server=_server(file),
         endpoints=endpoints,
         priority=priority,
-        callbacks=Callbacks(
-            tuple(file.callbacks.ports), tuple(file.callbacks.private), loopback=server.loopback
-        ),
+        callbacks=Callbacks(tuple(file.callbacks.ports), tuple(file.callbacks.private)),
         source=source,
         notes=tuple(_notes(file)),
     )

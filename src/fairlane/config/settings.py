@@ -64,11 +64,10 @@ class PrioritySource:
 @dataclass(frozen=True, slots=True)
 class Callbacks:
     """Where results may be sent. `private` names hosts that may have an address that is not
-    public; `loopback` is for development."""
+    public."""
 
     ports: tuple[int, ...] = (443,)
     private: tuple[str, ...] = ()
-    loopback: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ async def system_resolver(host: str, port: int) -> list[str]:
 @dataclass(frozen=True)
 class Egress:
     """https to these ports, all addresses of the host public. In development mode also http to any
-    port of this machine."""
+    port of this machine; a sender leaves that mode when the first key is made."""
 
     ports: frozenset[int] = frozenset({443})
     development: bool = False

@@ -47,7 +47,7 @@ async def submit_job(scope: Scope, receive: Receive) -> Response:
     identity: Identity = scope["identity"]
     body = parse(await read(scope, receive, door.bounds))
     key, trace = _marks(scope)
-    job = _job(door, identity, _validated(JobRequest, body), key, trace)
+    job = await _job(door, identity, _validated(JobRequest, body), key, trace)
     outcome = await door.engine.submit(job, identity.caller)
     if isinstance(outcome, Replayed):
         shown = await _known(door, identity, outcome)
@@ -77,7 +77,7 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
         results.append({})
         try:
             own = None if key is None else f"{key}:{i}"
-            jobs.append((i, _job(door, identity, request, own, trace)))
+            jobs.append((i, await _job(door, identity, request, own, trace)))
         except Problem as problem:
             results[i] = _error(problem)
     outcomes = await door.engine.submit_many([job for _, job in jobs], identity.caller)
@@ -93,7 +93,7 @@ def _validated(model: type[Any], body: Any) -> Any:
         raise invalid(error.errors(include_url=False, include_input=False)) from None
 
 
-def _job(
+async def _job(
     door: Door, identity: Identity, request: JobRequest, key: str | None, trace: str | None
 ) -> NewJob:
     """Who it is for, and how urgent it is, says the credential unless it may say otherwise."""
@@ -102,7 +102,8 @@ def _job(
     if request.priority is not None and not identity.set_priority:
         raise not_allowed("priority", "set_priority")
     if request.callback_url is not None:
-        check_callback(request.callback_url, door.settings.callbacks)
+        development = await door.keyring.development()
+        check_callback(request.callback_url, door.settings.callbacks, development=development)
     return request.new_job(key, trace)
 
 

@@ -69,9 +69,11 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(engine: Engine, server: Server | None = None) -> AsyncIterator[Gateway]:
+async def gateway(
+    engine: Engine, server: Server | None = None, **more: Any
+) -> AsyncIterator[Gateway]:
     """Serves the engine, which has been started, until the block ends."""
-    settings = Settings(engine.core.file, replace(server or Server(), port=free_port()))
+    settings = Settings(engine.core.file, replace(server or Server(), port=free_port()), **more)
     app = await create_app(engine, settings)
     serving = Beside(listening(app, settings.server))
     task = asyncio.create_task(serving.serve())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.server import Gateway
+from fairlane.config.settings import Callbacks
+from tests.api.server import Gateway, gateway
+from tests.world import World
 
 HERE = {"service": "work", "callback_url": "http://127.0.0.1:9000/hook"}
 
@@ -23,3 +25,11 @@ async def test_this_machine_may_be_called_back_only_while_nobody_needs_a_key(
         batch = await tenant.post("/api/v1/jobs:batch", json={"jobs": [HERE, {"service": "work"}]})
         refused, accepted = batch.json()["results"]
         assert (refused["error"]["code"], accepted["status"]) == ("url_not_allowed", 202)
+
+
+async def test_the_door_and_the_sender_know_the_same_private_hosts(world: World) -> None:
+    callbacks = Callbacks(private=("hooks.internal",))
+    async with gateway(world.engine, callbacks=callbacks) as served, served.client() as client:
+        for host, status in (("hooks.internal", 202), ("other.internal", 422)):
+            job = {"service": "work", "callback_url": f"https://{host}/hook"}
+            assert (await client.post("/api/v1/jobs", json=job)).status_code == status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -26,17 +27,18 @@ class Receiver:
         self.heard: list[Heard] = []
         self.status = 200
         self.location = ""
-        self.url = ""
+        self.url, self.port = "", 0
         self._news = asyncio.Condition()
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Receiver]:
+    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
         app = web.Application()
         app.router.add_post("/{any:.*}", self._hear)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        self.port = runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{self.port}/hook"
         try:
             yield self
         finally:

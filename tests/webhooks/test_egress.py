@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from fairlane.config.settings import Callbacks, Settings
 from fairlane.errors import UrlNotAllowed
+from fairlane.model.catalog import Catalog
+from fairlane.model.tier import Tier, Tiers
 from fairlane.webhooks.egress import Egress, Resolver, is_loopback, is_public
 
 pytestmark = pytest.mark.embedded  # no store is asked
@@ -25,6 +29,10 @@ async def unresolvable(host: str, port: int) -> Sequence[str]:
     raise OSError("no such name")
 
 
+async def goes_to(egress: Egress, url: str) -> list[str]:
+    return await egress.addresses(egress.check(url))
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -38,8 +46,7 @@ async def unresolvable(host: str, port: int) -> Sequence[str]:
 )
 async def test_a_public_https_address_is_allowed(url: str) -> None:
     egress = Egress(resolve=to(PUBLIC, "2606:2800:21f:cb07:6820:80da:af6b:8b2c"))
-    await egress.admit(url)
-    assert await egress.addresses(egress.check(url))
+    assert await goes_to(egress, url)
 
 
 BAD_FORMS = [
@@ -118,7 +125,7 @@ BAD_FORMS = [
 async def test_an_address_that_says_itself_that_it_is_not_public_is_refused(url: str) -> None:
     """Without asking anybody: the resolver would call it public."""
     with pytest.raises(UrlNotAllowed):
-        await Egress(resolve=to(PUBLIC)).admit(url)
+        Egress(resolve=to(PUBLIC)).check(url)
 
 
 @pytest.mark.parametrize(
@@ -142,20 +149,15 @@ async def test_an_address_that_says_itself_that_it_is_not_public_is_refused(url:
 async def test_a_name_is_refused_if_any_of_its_addresses_is_not_public(
     addresses: tuple[str, ...],
 ) -> None:
-    egress = Egress(resolve=to(*addresses))
     with pytest.raises(UrlNotAllowed):
-        await egress.admit("https://hooks.example.com/")
-    with pytest.raises(UrlNotAllowed):
-        await egress.addresses(egress.check("https://hooks.example.com/"))
+        await goes_to(Egress(resolve=to(*addresses)), "https://hooks.example.com/")
 
 
-async def test_a_name_that_cannot_be_resolved_now_is_not_refused_at_the_door() -> None:
-    egress = Egress(resolve=unresolvable)
-    await egress.admit("https://hooks.example.com/")
+async def test_a_name_that_cannot_be_resolved_now_may_be_one_later() -> None:
     with pytest.raises(OSError, match="no such name"):
-        await egress.addresses(egress.check("https://hooks.example.com/"))
+        await goes_to(Egress(resolve=unresolvable), "https://hooks.example.com/")
     with pytest.raises(OSError, match="no address"):
-        await Egress(resolve=to()).addresses(egress.check("https://hooks.example.com/"))
+        await goes_to(Egress(resolve=to()), "https://hooks.example.com/")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ async def test_a_name_that_cannot_be_resolved_now_is_not_refused_at_the_door() -
     ["http://127.0.0.1:8080/", "http://localhost:9/", "http://[::1]:1/", "https://127.0.0.1/"],
 )
 async def test_development_mode_allows_this_machine(url: str) -> None:
-    await Egress(development=True, resolve=to("127.0.0.1", "::1")).admit(url)
+    assert await goes_to(Egress(development=True, resolve=to("127.0.0.1", "::1")), url)
 
 
 @pytest.mark.parametrize(
@@ -172,15 +174,49 @@ async def test_development_mode_allows_this_machine(url: str) -> None:
         "http://hooks.example.com/",
         "http://10.0.0.1:80/",
         "https://hooks.example.com:8443/",
+        "https://hooks.example.com/",
         "http://169.254.169.254/",
         "http://user@127.0.0.1/",
         "http://[::ffff:127.0.0.1]/",
+        "http://localhost/",
     ],
 )
 @pytest.mark.parametrize("address", [PUBLIC, "10.0.0.1", "169.254.169.254"])
 async def test_development_mode_allows_nothing_else(url: str, address: str) -> None:
     with pytest.raises(UrlNotAllowed):
-        await Egress(development=True, resolve=to(address, "127.0.0.1")).admit(url)
+        await goes_to(Egress(development=True, resolve=to(address, "127.0.0.1")), url)
+
+
+PRIVATE = Settings(
+    Catalog(Tiers([Tier("only")])),
+    callbacks=Callbacks(ports=(443, 8443), private=("Hooks.internal", "10.1.2.3")),
+)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://hooks.internal/", "https://HOOKS.internal.:8443/a?b", "https://10.1.2.3/"],
+)
+async def test_a_host_that_is_named_may_have_any_address(url: str) -> None:
+    egress = replace(Egress.of(PRIVATE), resolve=to("10.1.2.3", "127.0.0.1"))
+    assert await goes_to(egress, url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://hooks.internal/",
+        "https://hooks.internal:9000/",
+        "https://user@hooks.internal/",
+        "https://other.hooks.internal/",
+        "https://10.1.2.4/",
+        "https://hooks.example.com/",
+    ],
+)
+async def test_a_host_that_is_named_opens_no_other(url: str) -> None:
+    egress = replace(Egress.of(PRIVATE).with_keys(), resolve=to("10.1.2.3"))
+    with pytest.raises(UrlNotAllowed):
+        await goes_to(egress, url)
 
 
 def test_what_is_public_is_neither_here_nor_nowhere() -> None:

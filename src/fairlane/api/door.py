@@ -14,6 +14,7 @@ from fairlane.api.keyring import Keyring
 from fairlane.api.signed import Signer
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
+from fairlane.webhooks import Egress
 
 
 class Budget:
@@ -43,6 +44,7 @@ class Door:
     signer: Signer
     feed: Feed
     bounds: Bounds
+    egress: Egress
     counting: Budget = field(default_factory=Budget)
     draining: bool = False
 
@@ -69,6 +71,7 @@ async def open_door(engine: Engine, settings: Settings) -> Door:
         signer=Signer(secret),
         feed=Feed(engine),
         bounds=Bounds(settings.server.max_body, settings.server.body_timeout),
+        egress=Egress.of(settings),
     )
 
 

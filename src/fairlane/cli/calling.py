@@ -37,15 +37,10 @@ async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
                     fresh=source.cache,
                 )
             )
-        await stack.enter_async_context(WebhookSender(engine, egress(settings)))
+        await stack.enter_async_context(WebhookSender(engine, Egress.of(settings)))
         dispatcher = Dispatcher(engine, settings.endpoints, grace=settings.server.grace)
         await stack.enter_async_context(dispatcher)
         yield dispatcher.drain
-
-
-def egress(settings: Settings) -> Egress:
-    callbacks = settings.callbacks
-    return Egress(frozenset(callbacks.ports), development=settings.server.loopback)
 
 
 def run(settings: Settings) -> None:

@@ -6,11 +6,12 @@ import asyncio
 import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 from yarl import URL
 
+from fairlane.config.settings import Settings
 from fairlane.errors import UrlNotAllowed
 
 LONGEST = 2048
@@ -45,24 +46,30 @@ async def system_resolver(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Egress:
-    """https to these ports, all addresses of the host public. In development mode also http to any
-    port of this machine; a sender leaves that mode when the first key is made."""
+    """https to these ports, all addresses of the host public, unless it is one of `private`. In
+    development mode also http to any port of this machine; that mode ends with the first key."""
 
     ports: frozenset[int] = frozenset({443})
+    private: frozenset[str] = frozenset()
     development: bool = False
     resolve: Resolver = system_resolver
 
-    async def admit(self, url: str) -> None:
-        """For the door: raises UrlNotAllowed for what could never be delivered to. A name that
-        cannot be resolved now may be one later."""
-        checked = self.check(url)
-        try:
-            await self.addresses(checked)
-        except OSError:
-            return
+    @classmethod
+    def of(cls, settings: Settings) -> Egress:
+        callbacks = settings.callbacks
+        return cls(
+            frozenset(callbacks.ports),
+            frozenset(_plain(host) for host in callbacks.private),
+            development=settings.server.loopback,
+        )
+
+    def with_keys(self) -> Egress:
+        """The same after development: others can reach it."""
+        return replace(self, development=False)
 
     def check(self, url: str) -> URL:
-        """The URL as it will be called, if its form allows it."""
+        """The URL as it will be called, if its form allows it. Nobody is asked: what a name means
+        counts when something is sent to it."""
         if len(url) > LONGEST or not PLAIN.fullmatch(url):
             raise UrlNotAllowed("a callback URL is printable ASCII, at most 2,048 characters")
         try:
@@ -74,14 +81,15 @@ class Egress:
             raise UrlNotAllowed("a callback URL begins with https://")
         if USER.match(url):
             raise UrlNotAllowed("a callback URL names no user")
-        if self.development and self._may_be_here(host):
+        if self._is_here(host):
             return parsed
         if parsed.scheme != "https":
             raise UrlNotAllowed("a callback URL begins with https://")
         if port not in self.ports:
             allowed = ", ".join(map(str, sorted(self.ports)))
             raise UrlNotAllowed(f"a callback URL uses port {allowed}")
-        _check_host(host)
+        if _plain(host) not in self.private:
+            _check_host(host)
         return parsed
 
     async def addresses(self, url: URL) -> list[str]:
@@ -92,17 +100,15 @@ class Egress:
         found = [host] if literal is not None else list(await self.resolve(host, port))
         if not found:
             raise OSError("no address")
-        if self.development and all(is_loopback(each) for each in found):
+        if _plain(host) in self.private:
             return found
-        if url.scheme != "https" or port not in self.ports:
-            raise UrlNotAllowed("http and other ports are for this machine only")
-        if not all(is_public(each) for each in found):
+        fits = is_loopback if self._is_here(host) else is_public
+        if not all(fits(each) for each in found):
             raise UrlNotAllowed("this host is not on the public internet")
         return found
 
-    def _may_be_here(self, host: str) -> bool:
-        """Names are decided when they are resolved."""
-        return host == "localhost" or is_loopback(host) or bool(NAME.fullmatch(host))
+    def _is_here(self, host: str) -> bool:
+        return self.development and (host == "localhost" or is_loopback(host))
 
 
 def is_public(address: str) -> bool:
@@ -132,6 +138,10 @@ def _check_host(host: str) -> None:
         if not is_public(host):
             raise UrlNotAllowed("this host is not on the public internet")
         return
-    name = host.lower().removesuffix(".")
+    name = _plain(host)
     if not NAME.fullmatch(name) or name.endswith(NOT_PUBLIC):
         raise UrlNotAllowed("this host is not on the public internet")
+
+
+def _plain(host: str) -> str:
+    return host.lower().removesuffix(".")

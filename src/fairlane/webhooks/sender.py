@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import socket
-from dataclasses import replace
+import ssl
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -50,13 +50,15 @@ class Again(Enum):
 
 class WebhookSender:
     """Use it as `async with WebhookSender(engine, Egress())`. Any number may run: each webhook is
-    one sender's at a time."""
+    one sender's at a time. Receivers show a certificate that the machine, or `SSL_CERT_FILE`,
+    trusts."""
 
     def __init__(
         self, engine: Engine, egress: Egress | None = None, *, seed: int | None = None
     ) -> None:
         self._engine, self._egress = engine, egress or Egress()
         self._jitter = random.Random(seed)
+        self._tls = ssl.create_default_context()
         self._sending: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
@@ -135,7 +137,7 @@ class WebhookSender:
     async def _allowed(self) -> Egress:
         """Development ends with the first key, also for what was accepted before."""
         if self._egress.development and await self._engine.core.ledger.keys.any():
-            self._egress = replace(self._egress, development=False)
+            self._egress = self._egress.with_keys()
         return self._egress
 
     async def _post(self, webhook: Webhook, url: URL, addresses: list[str]) -> int:
@@ -143,7 +145,9 @@ class WebhookSender:
         body = body_of(webhook)
         secrets = await secrets_of(self._engine, webhook.tenant)
         headers = signed(webhook.id, self._engine.core.now() // SECOND, body, secrets)
-        connector = aiohttp.TCPConnector(resolver=Checked(addresses), use_dns_cache=False)
+        connector = aiohttp.TCPConnector(
+            resolver=Checked(addresses), use_dns_cache=False, ssl=self._tls
+        )
         async with (
             aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False

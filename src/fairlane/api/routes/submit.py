@@ -12,7 +12,6 @@ from starlette.types import Receive, Scope
 
 from fairlane.api import answers, show
 from fairlane.api.body import MOST_NODES, parse, read
-from fairlane.api.callbacks import check_callback
 from fairlane.api.door import Door
 from fairlane.api.identity import Identity
 from fairlane.api.invalid import invalid
@@ -20,7 +19,7 @@ from fairlane.api.problems import Problem, problem_of
 from fairlane.api.requests import IDEMPOTENCY_KEY, BatchRequest, JobRequest
 from fairlane.api.routing import Routes
 from fairlane.engine.views import Placement
-from fairlane.errors import Expired, FairlaneError
+from fairlane.errors import Expired, FairlaneError, UrlNotAllowed
 from fairlane.ledger.shapes import Accepted, Replayed, SubmitOutcome
 from fairlane.model.job import NewJob
 
@@ -102,9 +101,16 @@ async def _job(
     if request.priority is not None and not identity.set_priority:
         raise not_allowed("priority", "set_priority")
     if request.callback_url is not None:
-        development = await door.keyring.development()
-        check_callback(request.callback_url, door.settings.callbacks, development=development)
+        await _check_callback(door, request.callback_url)
     return request.new_job(key, trace)
+
+
+async def _check_callback(door: Door, url: str) -> None:
+    egress = door.egress if await door.keyring.development() else door.egress.with_keys()
+    try:
+        egress.check(url)
+    except UrlNotAllowed as error:
+        raise Problem(422, error.code, str(error), more={"field": "callback_url"}) from None
 
 
 def not_allowed(field: str, right: str) -> Problem:

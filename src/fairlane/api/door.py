@@ -11,6 +11,7 @@ from fairlane.api.body import Bounds
 from fairlane.api.feed import Feed
 from fairlane.api.identity import Identity
 from fairlane.api.keyring import Keyring
+from fairlane.api.rates import Rates
 from fairlane.api.signed import Signer
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
@@ -45,6 +46,7 @@ class Door:
     feed: Feed
     bounds: Bounds
     egress: Egress
+    rates: Rates
     counting: Budget = field(default_factory=Budget)
     draining: bool = False
 
@@ -72,6 +74,7 @@ async def open_door(engine: Engine, settings: Settings) -> Door:
         feed=Feed(engine),
         bounds=Bounds(settings.server.max_body, settings.server.body_timeout),
         egress=Egress.of(settings),
+        rates=Rates(settings.server.key_rate),
     )
 
 

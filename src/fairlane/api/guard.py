@@ -87,6 +87,7 @@ class Guard:
             await self._check_name(scope, seen)
             scope["identity"] = await self._identify(scope, seen)
             self._check_size(seen)
+            self._check_rate(scope)
         if scope["type"] == "websocket":
             await self._connect(scope, receive, reply)
             return
@@ -192,7 +193,7 @@ class Guard:
             return False
         return any(parsed in network for network in self._proxies)
 
-    # --- how much ------------------------------------------------------------------------------
+    # --- how much, how often -------------------------------------------------------------------
     def _check_size(self, seen: Seen) -> None:
         close = {"Connection": "close"}
         if seen.size > MOST_HEADERS:
@@ -202,6 +203,11 @@ class Guard:
         length = seen.headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._door.bounds.bytes:
             raise too_large(self._door.bounds.bytes)
+
+    def _check_rate(self, scope: Scope) -> None:
+        """Who takes something back makes room: that is never refused."""
+        if scope.get("method") != "DELETE":
+            self._door.rates.admit(scope["identity"], self._door.engine.core.now())
 
 
 class Reply:

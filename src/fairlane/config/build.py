@@ -178,6 +178,7 @@ def _server(file: File) -> Server:
         origins=tuple(each.rstrip("/").lower() for each in table.origins),
         max_body=table.max_body,
         body_timeout=table.body_timeout,
+        key_rate=table.key_rate,
         grace=table.grace,
         access_log=table.access_log,
         unsafe=table.unsafe,

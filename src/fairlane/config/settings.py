@@ -29,6 +29,7 @@ class Server:
     origins: tuple[str, ...] = ()
     max_body: int = 1 << 20
     body_timeout: float = 15
+    key_rate: int = 60_000
     grace: float = 30
     access_log: bool = False
     unsafe: bool = False

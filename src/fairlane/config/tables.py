@@ -63,6 +63,7 @@ class ServerTable(Table):
     origins: Words = []
     max_body: Annotated[int, Field(ge=1024)] = 1 << 20
     body_timeout: Annotated[float, Field(gt=0)] = 15
+    key_rate: Rate = 60_000
     grace: Seconds = 30
     access_log: bool = False
     unsafe: bool = False

@@ -72,7 +72,9 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     key, trace = _marks(scope)
     results: list[dict[str, Any]] = []
     jobs: list[tuple[int, NewJob]] = []
-    for i, request in enumerate(_validated(BatchRequest, body).jobs):
+    requests = _validated(BatchRequest, body).jobs
+    door.rates.batch(identity, len(requests), door.engine.core.now())
+    for i, request in enumerate(requests):
         results.append({})
         try:
             own = None if key is None else f"{key}:{i}"

@@ -1,0 +1,59 @@
+"""How often a key may ask. One that asks too often waits; the others notice nothing."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from fairlane.api.identity import DEVELOPER, Identity
+from fairlane.errors import Refused
+from fairlane.model.key import Role
+
+MINUTE = 60_000_000
+BURST = 10_000_000
+"""Microseconds' worth of requests that a key which was quiet may send at once."""
+
+IN_A_BATCH = 10
+"""Jobs in a batch that cost as much as a request."""
+
+REMEMBERED = 10_000
+
+
+class Rates:
+    """A token bucket for each key, kept as the time when it will be full again. In one process:
+    others count for themselves."""
+
+    def __init__(self, per_minute: int) -> None:
+        """0 = no limit."""
+        self._limit = per_minute
+        self._cost = MINUTE // per_minute if per_minute else 0
+        self._depth = max(BURST, self._cost)
+        self._full_at: OrderedDict[str, int] = OrderedDict()
+
+    def admit(self, identity: Identity, now: int) -> None:
+        """Counts a request, or raises if it is one too many."""
+        if not self._counts(identity):
+            return
+        wait = self._full_at.get(identity.key, now) + self._cost - self._depth - now
+        if wait > 0:
+            raise Refused(
+                "too_many_requests",
+                f"a key may send {self._limit} requests a minute",
+                limit=self._limit,
+                frees_at=now + wait,
+            )
+        self._spend(identity, self._cost, now)
+
+    def batch(self, identity: Identity, jobs: int, now: int) -> None:
+        """A large one was admitted like a small one; who sent it waits for the rest afterwards."""
+        if self._counts(identity):
+            self._spend(identity, self._cost * jobs // IN_A_BATCH, now)
+
+    def _counts(self, identity: Identity) -> bool:
+        """What workers report is never refused."""
+        return bool(self._cost) and identity.role is not Role.WORKER and identity is not DEVELOPER
+
+    def _spend(self, identity: Identity, cost: int, now: int) -> None:
+        full_at = max(now, self._full_at.pop(identity.key, now))
+        self._full_at[identity.key] = full_at + cost
+        while len(self._full_at) > REMEMBERED:
+            self._full_at.popitem(last=False)

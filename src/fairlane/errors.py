@@ -14,6 +14,7 @@ FairlaneError
 ├── Expired               the job existed and its record has been removed
 ├── InsufficientCredits   pay first
 ├── NotReady              the index is being rebuilt; try again in a moment
+├── TookTooLong           a look at many jobs was given up; ask for less
 └── SetupError            fix the settings or the machine
     ├── LedgerInUse         another process owns this ledger
     └── LedgerTooNew        the ledger was written by a newer version
@@ -118,6 +119,10 @@ class InsufficientCredits(FairlaneError):
 
 class NotReady(FairlaneError):
     code = "not_ready"
+
+
+class TookTooLong(FairlaneError):
+    code = "took_too_long"
 
 
 class SetupError(FairlaneError):

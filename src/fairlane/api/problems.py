@@ -24,6 +24,7 @@ from fairlane.errors import (
     NotReady,
     Refused,
     SetupError,
+    TookTooLong,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -106,7 +107,7 @@ def _known(error: FairlaneError, now: int) -> Problem:
             status, more = 410, {"final_status": error.status}
         case InsufficientCredits():
             status, more = 402, {"price": error.price, "balance": error.balance}
-        case NotReady():
+        case NotReady() | TookTooLong():
             status, more = 503, {}
         case _:
             status, more = 400, {}

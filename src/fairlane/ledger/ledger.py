@@ -162,7 +162,8 @@ class Ledger(Protocol):
         key is kept."""
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
-        """Newest first, below the id `after`."""
+        """Newest first, below the id `after`. Raises TookTooLong instead of looking for more than
+        five seconds."""
 
     async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
         """Input, and the context that finished steps have made."""

@@ -200,6 +200,12 @@ class LiveSlot(NamedTuple):
     job: str
 
 
+LONGEST_LOOK = 5.0
+"""Seconds after which a look at many jobs is given up."""
+
+GIVEN_UP = "there was too much to look at; name a user, or try again later"
+
+
 class Filter(NamedTuple):
     tenant: str | None = None
     user: str | None = None

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction as Snapshot
+
+from fairlane.errors import TookTooLong
+from fairlane.ledger.shapes import GIVEN_UP, LONGEST_LOOK
 
 Connection = asyncpg.Connection | PoolConnectionProxy
 
@@ -12,3 +18,16 @@ Connection = asyncpg.Connection | PoolConnectionProxy
 def snapshot(connection: Connection) -> Snapshot:
     """Everything read inside it is of one moment."""
     return connection.transaction(isolation="repeatable_read", readonly=True)
+
+
+@asynccontextmanager
+async def brief(connection: Connection) -> AsyncIterator[None]:
+    """What is looked for inside it is given up by the server if it takes long. Raises TookTooLong
+    then."""
+    try:
+        async with connection.transaction(readonly=True):
+            most = round(LONGEST_LOOK * 1000)
+            await connection.execute(f"SET LOCAL statement_timeout = {most}")
+            yield
+    except asyncpg.QueryCanceledError:
+        raise TookTooLong(GIVEN_UP) from None

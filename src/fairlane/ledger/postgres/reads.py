@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fairlane.ledger import assemble, rows
 from fairlane.ledger.postgres.history import JOB
-from fairlane.ledger.postgres.reading import Connection, snapshot
+from fairlane.ledger.postgres.reading import Connection, brief, snapshot
 from fairlane.ledger.postgres.rolls import IS_LIVE
 from fairlane.ledger.shapes import Counts, Filter, LiveSlot
 from fairlane.model.attempt import Attempt
@@ -123,9 +123,9 @@ async def list_jobs(
         need(TAGGED, rows.dumps(wanted.tag))
     condition = " AND ".join(where)
     args.append(limit)
-    found = await connection.fetch(
-        f"SELECT {JOB} FROM jobs WHERE {condition} ORDER BY id DESC LIMIT ${len(args)}", *args
-    )
+    query = f"SELECT {JOB} FROM jobs WHERE {condition} ORDER BY id DESC LIMIT ${len(args)}"
+    async with brief(connection):
+        found = await connection.fetch(query, *args)
     return [rows.job(tuple(row)) for row in found]
 
 
@@ -187,10 +187,9 @@ async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
 
 async def count(connection: Connection, state: State) -> int:
     live = f"AND {IS_LIVE}" if state in LIVE_STATES else ""
-    found = await connection.fetchval(
-        f"SELECT count(*) FROM jobs WHERE state = $1 {live} AND parent IS NULL", state
-    )
-    return int(found)
+    query = f"SELECT count(*) FROM jobs WHERE state = $1 {live} AND parent IS NULL"
+    async with brief(connection):
+        return int(await connection.fetchval(query, state))
 
 
 async def load(connection: Connection) -> tuple[int, int]:

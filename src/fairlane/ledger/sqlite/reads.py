@@ -8,6 +8,7 @@ from itertools import chain
 
 from fairlane.ledger import assemble, rows
 from fairlane.ledger.shapes import Counts, Filter, LiveSlot
+from fairlane.ledger.sqlite.reading import brief
 from fairlane.ledger.sqlite.rows import chunks, marks
 from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
@@ -97,9 +98,9 @@ def list_jobs(
         where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
         args.append(wanted.tag)
     condition = f"WHERE {' AND '.join(where)}" if where else ""
-    found = connection.execute(
-        f"SELECT {rows.JOB} FROM jobs {condition} ORDER BY rowid DESC LIMIT ?", (*args, limit)
-    )
+    query = f"SELECT {rows.JOB} FROM jobs {condition} ORDER BY rowid DESC LIMIT ?"
+    with brief(connection):
+        found = connection.execute(query, (*args, limit)).fetchall()
     return [rows.job(row) for row in found]
 
 
@@ -161,9 +162,9 @@ def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | Non
 
 def count(connection: sqlite3.Connection, state: State) -> int:
     live = "AND finished_at IS NULL" if state in LIVE_STATES else ""
-    (found,) = connection.execute(
-        f"SELECT count(*) FROM jobs WHERE state = ? {live} AND parent IS NULL", (state,)
-    ).fetchone()
+    query = f"SELECT count(*) FROM jobs WHERE state = ? {live} AND parent IS NULL"
+    with brief(connection):
+        (found,) = connection.execute(query, (state,)).fetchone()
     return int(found)
 
 

@@ -1,0 +1,30 @@
+"""Connections that only look."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fairlane.errors import TookTooLong
+from fairlane.ledger.shapes import GIVEN_UP, LONGEST_LOOK
+
+STEPS = 50_000
+"""Instructions of SQLite, about a millisecond of them, between two looks at the time."""
+
+
+@contextmanager
+def brief(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is looked for inside it is given up if it takes long: everybody else who looks waits.
+    Raises TookTooLong then."""
+    until = time.monotonic() + LONGEST_LOOK
+    connection.set_progress_handler(lambda: time.monotonic() >= until, STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            raise TookTooLong(GIVEN_UP) from None
+        raise
+    finally:
+        connection.set_progress_handler(None, STEPS)

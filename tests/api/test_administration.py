@@ -8,7 +8,7 @@ from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob
 from fairlane.model.key import Role
 from fairlane.model.worker import Worker
-from tests.api.server import Gateway
+from tests.api.server import TENANT, Gateway
 from tests.world import World
 
 pytestmark = pytest.mark.every_store
@@ -76,6 +76,31 @@ async def test_dead_letters_are_listed_replayed_and_purged(world: World, served:
         assert (await client.get(f"/api/v1/jobs/{dead[1]}")).status_code == 404
         assert await world.drain() == 3
         await world.healthy()
+
+
+async def test_administrators_run_the_installation_and_own_what_is_their_tenants(
+    world: World, served: Gateway
+) -> None:
+    """S7: what belongs to a tenant is counted for it; the line and the audit belong to all."""
+    acme, other = await served.key(Role.ADMIN), await served.key(Role.ADMIN, "other")
+    async with served.client(acme) as mine, served.client(other) as theirs:
+        job = (await mine.post("/api/v1/jobs", json={"service": "scarce"})).json()["job_id"]
+        await world.engine.fail(await world.claim_one(), Fault.TRANSIENT)
+        await mine.post("/api/v1/jobs", json={"service": "scarce"})
+        await mine.put("/admin/users/ada", json={"priority": "high"})
+        for admin, total in ((mine, 1), (theirs, 0)):
+            dead = (await admin.get("/admin/queue-dead")).json()
+            assert (dead["total"], len(dead["jobs"])) == (total, total)
+            stats = (await admin.get("/admin/runtime/stats")).json()
+            assert stats == {"main": 1, "retry": 0, "dead": 1}
+            change = (await admin.get("/admin/audit")).json()["changes"][0]
+            assert (change["action"], change["target"]) == ("set tier", f"{TENANT}/ada")
+        assert (await theirs.post(f"/admin/queue-dead/{job}/replay")).status_code == 404
+        for act in ("replay", "purge"):
+            assert (await theirs.post(f"/admin/queue-dead/{act}")).json()["count"] == 0
+        await theirs.put("/admin/users/ada", json={"priority": "low"})
+        accepted = await mine.post("/api/v1/jobs", json={"service": "work", "user_id": "ada"})
+        assert accepted.json()["priority"] == "high", "another tenant's user of that name"
 
 
 async def test_the_queue_shows_every_service_and_region(world: World, served: Gateway) -> None:

@@ -324,5 +324,5 @@ class Engine:
         """These dead letters are gone; how many there were."""
         return await self.core.ledger.purge(tenant, dead, self.core.now(), actor)
 
-    async def count(self, state: State) -> int:
-        return await self.core.ledger.count(state)
+    async def count(self, state: State, tenant: str | None = None) -> int:
+        return await self.core.ledger.count(state, tenant)

@@ -173,7 +173,9 @@ class Ledger(Protocol):
     async def events(self, job: str, after: int) -> list[Event]:
         """Numbered after + 1, after + 2, … without a gap."""
 
-    async def count(self, state: State) -> int: ...
+    async def count(self, state: State, tenant: str | None = None) -> int:
+        """How many jobs of this tenant (None = all), without executions of fan-outs. Raises
+        TookTooLong."""
 
     async def load(self) -> tuple[int, int]:
         """How many jobs are in line and how many run, cheaply."""

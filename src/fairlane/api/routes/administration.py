@@ -79,7 +79,7 @@ async def add_credits(call: Here, user_id: UserId, wish: CreditsRequest) -> Resp
 
 @routes.add("GET", "/admin/audit", "admin", gives=answers.Audit)
 async def list_changes(call: Here, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> Response:
-    """Who changed what, newest first."""
+    """Who changed what, newest first; of all tenants."""
     changes = [
         {**change._asdict(), "at": iso(change.at)} for change in await call.engine.audit(limit)
     ]

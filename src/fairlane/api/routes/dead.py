@@ -26,7 +26,7 @@ AT_ONCE, PAGE = 1_000, 200
 
 @routes.add("GET", "/admin/runtime/stats", "admin", gives=answers.RuntimeStats)
 async def runtime_stats(call: Here) -> Response:
-    """How many wait in line, wait for a time of their own, and are dead."""
+    """How many wait in line, wait for a time of their own, and are dead; of all tenants."""
     stats = await call.engine.core.index.stats()
     return show.answer(
         {
@@ -46,10 +46,10 @@ async def list_dead(
     cursor: Annotated[Cursor, Query()] = None,
     limit: Limit = 50,
 ) -> Response:
-    """Newest first; `total` counts all of them."""
+    """Newest first; `total` counts all of the tenant's."""
     wanted = Filter(call.tenant, user_id, (State.DEAD,), feature_name, tag)
     found = await page(call, wanted, cursor, limit)
-    return show.answer({**found, "total": await call.engine.count(State.DEAD)})
+    return show.answer({**found, "total": await call.engine.count(State.DEAD, call.tenant)})
 
 
 @routes.add(

@@ -39,8 +39,8 @@ class PostgresReads(ABC):
     async def events(self, job: str, after: int) -> list[Event]:
         return await self._read(reads.events, job, after)
 
-    async def count(self, state: State) -> int:
-        return await self._read(reads.count, state)
+    async def count(self, state: State, tenant: str | None = None) -> int:
+        return await self._read(reads.count, state, tenant)
 
     async def load(self) -> tuple[int, int]:
         return await self._read(reads.load)

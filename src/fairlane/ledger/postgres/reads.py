@@ -185,11 +185,14 @@ async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
     return found
 
 
-async def count(connection: Connection, state: State) -> int:
-    live = f"AND {IS_LIVE}" if state in LIVE_STATES else ""
-    query = f"SELECT count(*) FROM jobs WHERE state = $1 {live} AND parent IS NULL"
+async def count(connection: Connection, state: State, tenant: str | None) -> int:
+    where = f"state = '{state}' AND parent IS NULL AND ($1::text IS NULL OR tenant = $1)"
+    if state in LIVE_STATES:
+        where += f" AND {IS_LIVE}"
+    if state in BAD:
+        where += " AND error_code IS NOT NULL"
     async with brief(connection):
-        return int(await connection.fetchval(query, state))
+        return int(await connection.fetchval(f"SELECT count(*) FROM jobs WHERE {where}", tenant))
 
 
 async def load(connection: Connection) -> tuple[int, int]:

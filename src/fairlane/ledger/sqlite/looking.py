@@ -39,8 +39,8 @@ class SqliteReads(ABC):
     async def events(self, job: str, after: int) -> list[Event]:
         return await self._read(reads.events, job, after)
 
-    async def count(self, state: State) -> int:
-        return await self._read(reads.count, state)
+    async def count(self, state: State, tenant: str | None = None) -> int:
+        return await self._read(reads.count, state, tenant)
 
     async def finished_since(self, since: int) -> dict[State, int]:
         return await self._read(reads.finished_since, since)

@@ -160,11 +160,14 @@ def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | Non
     return None if row is None else row[0]
 
 
-def count(connection: sqlite3.Connection, state: State) -> int:
-    live = "AND finished_at IS NULL" if state in LIVE_STATES else ""
-    query = f"SELECT count(*) FROM jobs WHERE state = ? {live} AND parent IS NULL"
+def count(connection: sqlite3.Connection, state: State, tenant: str | None) -> int:
+    where = f"state = '{state}' AND parent IS NULL AND (?1 IS NULL OR tenant = ?1)"
+    if state in LIVE_STATES:
+        where += " AND finished_at IS NULL"
     with brief(connection):
-        (found,) = connection.execute(query, (state,)).fetchone()
+        (found,) = connection.execute(
+            f"SELECT count(*) FROM jobs WHERE {where}", (tenant,)
+        ).fetchone()
     return int(found)
 
 

@@ -46,11 +46,12 @@ WANTED = frozenset(
 
 
 class Seen(NamedTuple):
-    """What the guard looks at."""
+    """What the guard looks at. `repeated`: one of them stands there twice, and others may read
+    the other one."""
 
     headers: Mapping[bytes, bytes]
     size: int
-    repeated: bool
+    repeated: frozenset[bytes]
 
 
 class Guard:
@@ -124,6 +125,8 @@ class Guard:
 
     # --- by which name, from which page --------------------------------------------------------
     async def _check_name(self, scope: Scope, seen: Seen) -> None:
+        if b"host" in seen.repeated:
+            raise Problem(400, "repeated_header", "Host is sent once")
         host = seen.headers.get(b"host", b"").decode("latin-1").lower()
         if self._hosts and _without_port(host) not in self._hosts:
             raise Problem(421, "host_not_allowed", "this is not the name it may be called by")
@@ -153,7 +156,7 @@ class Guard:
         if self._failures.too_many(source, name):
             headers = {"Retry-After": "60", "Connection": "close"}
             raise Problem(429, "too_many_failures", "too many wrong keys", headers=headers)
-        bearer = kind.lower() == "bearer" and not seen.repeated
+        bearer = kind.lower() == "bearer" and b"authorization" not in seen.repeated
         found = await self._door.keyring.identify(credential) if bearer else None
         if found is None:
             self._failures.note(source, name)
@@ -237,11 +240,12 @@ class Reply:
 def _look(scope: Scope) -> Seen:
     """One pass over the headers."""
     found: dict[bytes, bytes] = {}
-    size, repeated = 0, False
+    size, repeated = 0, frozenset[bytes]()
     for name, value in scope["headers"]:
         size += len(name) + len(value)
         if name in WANTED:
-            repeated = repeated or (name == b"authorization" and name in found)
+            if name in found:
+                repeated |= {name}
             found[name] = value
     return Seen(found, size, repeated)
 

@@ -14,6 +14,7 @@ from types import FrameType
 import uvicorn
 
 from fairlane.api.app import App
+from fairlane.api.connection import Connection
 from fairlane.config.settings import Server
 from fairlane.errors import SetupError
 
@@ -27,7 +28,7 @@ def listening(app: App, server: Server) -> uvicorn.Config:
         app,
         host=server.host,
         port=server.port,
-        http="httptools",
+        http=Connection,
         ws="websockets-sansio",
         ws_max_size=LONGEST_MESSAGE,
         ws_per_message_deflate=False,

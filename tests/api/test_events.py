@@ -234,6 +234,27 @@ async def test_a_socket_closes_when_its_key_no_longer_holds(
         assert socket.close_code == 4401
 
 
+async def test_a_busy_socket_closes_too_when_its_key_no_longer_holds(
+    world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever hears something every second would never be asked otherwise."""
+    monkeypatch.setattr("fairlane.api.feed.CHECKED_EVERY", 0.05)
+    monkeypatch.setattr("fairlane.api.keyring.HOLDS_FOR", 0)
+    key, admin = await served.key(), await served.key(Role.ADMIN)
+    async with served.client(key) as client:
+        job = (await client.post("/api/v1/jobs", json={"service": "work"})).json()["job_id"]
+    lease = await world.claim_one()
+    url = f"ws://127.0.0.1:{served.port}/ws/{job}"
+    headers = {"Authorization": f"Bearer {key}"}
+    async with connect(url, additional_headers=headers) as socket, served.client(admin) as client:
+        await client.delete(f"/admin/keys/{key.partition('.')[0]}")
+        percent = 10
+        async for _ in heard(socket):
+            percent = 30 - percent
+            await world.engine.progress(lease, percent)
+        assert socket.close_code == 4401
+
+
 async def test_a_message_that_is_too_long_closes_the_socket(world: World, served: Gateway) -> None:
     """S10"""
     job = await world.submit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -33,11 +34,12 @@ class Standing(NamedTuple):
     eta: Eta | None
 
 
-class Quiet(NamedTuple):
-    """Nothing has happened for a while: a chance to see whether anybody is still there."""
+class Pause(NamedTuple):
+    """Now and then, whatever happens: a chance to see whether anybody is still there, and may
+    be."""
 
 
-News = Event | Standing | Progress | Quiet
+News = Event | Standing | Progress | Pause
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +85,7 @@ class Feed:
         engine = self._engine
         standing: Standing | None = None
         progress: Progress | None = None
+        pause_at = time.monotonic() + CHECKED_EVERY
         with self._listening(job_id) as (topic, bell):
             while True:
                 bell.clear()
@@ -100,8 +103,10 @@ class Feed:
                 if job.progress is not None and job.progress != progress:
                     progress = job.progress
                     yield progress
-                if not await _rings(bell, CHECKED_EVERY):
-                    yield Quiet()
+                await _rings(bell, pause_at - time.monotonic())
+                if time.monotonic() >= pause_at:
+                    pause_at = time.monotonic() + CHECKED_EVERY
+                    yield Pause()
 
     @contextmanager
     def _listening(self, job_id: str) -> Iterator[tuple[Topic, asyncio.Event]]:
@@ -158,10 +163,8 @@ def _differ(before: Standing | None, now: Standing) -> bool:
     return abs(before.eta.p50 - now.eta.p50) * 5 > before.eta.p50
 
 
-async def _rings(bell: asyncio.Event, seconds: float) -> bool:
-    try:
+async def _rings(bell: asyncio.Event, seconds: float) -> None:
+    """Returns when it does, or after that time."""
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await bell.wait()
-    except TimeoutError:
-        return False
-    return True

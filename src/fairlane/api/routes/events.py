@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fairlane.api import answers, show
 from fairlane.api.door import Call, Door, Here
-from fairlane.api.feed import News, Quiet, Standing
+from fairlane.api.feed import News, Pause, Standing
 from fairlane.api.identity import Identity
 from fairlane.api.problems import no_job
 from fairlane.api.routes.jobs import JobId, checked
@@ -91,7 +91,7 @@ async def _own(door: Door, identity: Identity, job_id: str) -> None:
 async def _sse(call: Call, job_id: str, after: int) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
     async for news in call.door.feed.stream(job_id, after):
-        if isinstance(news, Quiet):
+        if isinstance(news, Pause):
             if not await call.door.keyring.still(call.identity):
                 return
             yield b": still here\n\n"
@@ -112,8 +112,8 @@ def message(job_id: str, news: News) -> dict[str, Any]:
             return {"type": "POSITION", "job_id": job_id, "data": data}
         case Progress():
             return {"type": "PROGRESS", "job_id": job_id, "data": show.progress(news)}
-        case Quiet():
-            return {"type": "QUIET", "job_id": job_id, "data": {}}
+        case Pause():
+            return {"type": "PAUSE", "job_id": job_id, "data": {}}
 
 
 # --- WebSocket -----------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ async def _tell_all(
 ) -> int:
     """The code to close with."""
     async for news in door.feed.stream(job_id, after):
-        if isinstance(news, Quiet):
+        if isinstance(news, Pause):
             if not await door.keyring.still(identity):
                 return NOT_ANY_MORE
             continue

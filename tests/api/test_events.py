@@ -93,6 +93,7 @@ async def test_server_sent_events_go_on_after_the_last_one_seen(
             ({}, "", 1),
             ({"Last-Event-ID": "2"}, "", 3),
             ({}, "?after=3", 4),
+            ({"Last-Event-ID": "9" * 5_000}, "", 1),
         ):
             accept = {"Accept": "text/event-stream", **headers}
             async with client.stream("GET", path + query, headers=accept) as answer:

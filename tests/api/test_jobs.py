@@ -87,6 +87,8 @@ async def test_each_job_of_a_batch_has_its_own_outcome(served: Gateway) -> None:
         ids = [[each["job"]["job_id"] for each in one.json()["results"]] for one in (first, again)]
         assert ids[0] == ids[1]
         assert {each["status"] for each in again.json()["results"]} == {200}
+        single = await client.post("/api/v1/jobs", json=many[7], headers={"Idempotency-Key": "b:0"})
+        assert single.status_code == 202, "a key means something else at another route"
 
 
 async def test_a_job_is_cancelled_once_and_for_good(world: World, served: Gateway) -> None:

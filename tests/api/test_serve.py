@@ -163,7 +163,7 @@ def test_keys_are_made_listed_and_revoked(typed: Typed) -> None:
 async def test_the_environment_brings_the_first_key(tmp_path: Path) -> None:
     arguments = ("--host", EVERYWHERE, "--config", "settings.toml")
     (tmp_path / "settings.toml").write_text("[server]\naccess_log = true\n")
-    async with serving(tmp_path, *arguments, FAIRLANE_ADMIN_KEY=SECRET) as running:
+    async with serving(tmp_path, *arguments, FAIRLANE_ADMIN_KEY=f"{SECRET}\n") as running:
         assert "FAIRLANE_KEY" in running.said.splitlines()[-1]
         headers = {"Authorization": f"Bearer {SECRET}"}
         async with httpx2.AsyncClient(base_url=running.url) as client:
@@ -178,9 +178,12 @@ async def test_the_environment_brings_the_first_key(tmp_path: Path) -> None:
         assert "canary" not in wrong.decode()
 
 
-def test_a_first_key_that_is_too_short_is_refused(typed: Typed) -> None:
-    code, _, wrong = typed("serve", "--port", "0", FAIRLANE_ADMIN_KEY="short")
-    assert (code, "id.secret" in wrong) == (1, True)
+@pytest.mark.parametrize(
+    ("key", "why"), [("short", "id.secret"), ("local." + "x" * 32, "choose another id")]
+)
+def test_a_first_key_that_cannot_be_one_is_refused(typed: Typed, key: str, why: str) -> None:
+    code, _, wrong = typed("serve", "--port", "0", FAIRLANE_ADMIN_KEY=key)
+    assert (code, why in wrong) == (1, True)
 
 
 def test_every_mistake_in_the_settings_is_named(tmp_path: Path, typed: Typed) -> None:

@@ -65,7 +65,7 @@ async def serve(settings: Settings, found: socket.socket) -> None:
 async def prepare_keys(engine: Engine, server: Server) -> bool:
     """Whether there is a key. The environment may bring the first one."""
     book = engine.core.ledger.keys
-    credential = os.environ.get(ADMIN_KEY)
+    credential = os.environ.get(ADMIN_KEY, "").strip()  # files of secrets end with a new line
     if credential:
         key = Key("", "default", Role.ADMIN, "", ADMIN_KEY, created_at=engine.core.now())
         try:

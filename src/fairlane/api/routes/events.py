@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated, Any
@@ -34,6 +35,8 @@ SSE = "text/event-stream"
 SLOWEST = 10.0
 """Seconds that a listener may take to accept one message."""
 
+NUMBER = re.compile(r"[0-9]{1,15}")
+
 GOING_AWAY, TRY_LATER, NOT_HERE, NOT_ANY_MORE = 1012, 1013, 4404, 4401
 
 
@@ -57,7 +60,7 @@ async def get_events(
     job is over. `Last-Event-ID` or `after` says what is known already."""
     await _own(call.door, call.identity, checked(job_id))
     if SSE in accept:
-        seen = int(last_event_id) if last_event_id.isdecimal() else after
+        seen = _number(last_event_id, after)
         return StreamingResponse(
             _sse(call, job_id, seen), media_type=SSE, headers={"Cache-Control": "no-store"}
         )
@@ -79,6 +82,10 @@ async def issue_ticket(call: Here, job_id: JobId) -> Response:
     now = call.engine.core.now()
     text, ticket = issue(call.door.signer, call.identity.key, job_id, now)
     return show.answer({"ticket": text, "expires_at": iso(ticket.until)})
+
+
+def _number(text: str, otherwise: int) -> int:
+    return int(text) if NUMBER.fullmatch(text) else otherwise
 
 
 async def _own(door: Door, identity: Identity, job_id: str) -> None:
@@ -130,10 +137,8 @@ async def listen(socket: WebSocket) -> None:
     except (NotFound, Expired, type(no_job(""))):
         await socket.close(NOT_HERE)
         return
-    after = socket.query_params.get("after", "0")
-    telling = asyncio.create_task(
-        _tell(socket, door, identity, job_id, int(after) if after.isdecimal() else 0)
-    )
+    after = _number(socket.query_params.get("after", ""), 0)
+    telling = asyncio.create_task(_tell(socket, door, identity, job_id, after))
     try:
         await _hear(socket)
     finally:

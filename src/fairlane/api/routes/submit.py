@@ -77,7 +77,7 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     for i, request in enumerate(requests):
         results.append({})
         try:
-            own = None if key is None else f"{key}:{i}"
+            own = None if key is None else f"{key} {i}"  # as no key of a single submit can be
             jobs.append((i, await _job(door, identity, request, own, trace)))
         except Problem as problem:
             results[i] = _error(problem)

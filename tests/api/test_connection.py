@@ -69,6 +69,25 @@ async def test_what_two_servers_could_read_differently_is_refused(
     assert answer.headers["connection"] == "close"
 
 
+UPGRADE = (
+    b"GET /ws/none HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+)
+
+
+async def test_a_handshake_that_cannot_be_read_is_not_left_open(served: Gateway) -> None:
+    answer = await exchange(served.port, UPGRADE + b"\r\nX-Many: x" * 200)
+    assert (answer.status, answer.json["code"]) == (400, "malformed_request")
+
+
+async def test_a_refused_socket_is_no_error_of_ours(
+    served: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await exchange(served.port, UPGRADE + b"\r\nOrigin: https://evil.example")
+    assert (answer.status, answer.json["code"]) == (403, "origin_not_allowed")
+    assert not caplog.records
+
+
 async def test_a_host_is_named_once(served: Gateway) -> None:
     head = b"GET /api/v1/jobs HTTP/1.1\r\nHost: evil.example\r\nHost: localhost"
     answer = await exchange(served.port, head)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from fairlane.api.body import too_slow
 from fairlane.api.problems import Problem, respond
@@ -22,7 +23,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._in_head, self._bytes = True, 0
+        self._asked, self._in_head, self._bytes = False, True, 0
         self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -44,7 +45,7 @@ class Connection(HttpToolsProtocol):
             self._wait()
 
     def on_message_begin(self) -> None:
-        self._in_head, self._bytes = True, 0
+        self._asked, self._in_head, self._bytes = True, True, 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -60,6 +61,13 @@ class Connection(HttpToolsProtocol):
         del msg
         self._refuse(Problem(400, "malformed_request", "this is not HTTP"))
 
+    def handle_websocket_upgrade(self) -> None:
+        """The head is read once more, by somebody with other bounds, who would leave it at that."""
+        super().handle_websocket_upgrade()
+        socket = self.transport.get_protocol()
+        if isinstance(socket, Socket) and not socket.handshake_initiated:
+            self._refuse(Problem(400, "malformed_request", "this opens no WebSocket"))
+
     def _wait(self) -> None:
         seconds = self.config.app.door.bounds.seconds  # type: ignore[union-attr]
         self._patience = self.loop.call_later(seconds, self._give_up, seconds)
@@ -70,7 +78,7 @@ class Connection(HttpToolsProtocol):
             self._patience = None
 
     def _give_up(self, seconds: float) -> None:
-        if self.scope is None:
+        if not self._asked:
             self.transport.close()  # nothing was ever asked
         else:
             self._refuse(too_slow(seconds))
@@ -83,3 +91,10 @@ class Connection(HttpToolsProtocol):
         head = [STATUS_LINE[problem.status_code], *headers, b"connection: close\r\n\r\n"]
         self.transport.write(b"".join(head) + bytes(answer.body))
         self.transport.close()
+
+
+class Socket(WebSocketsSansIOProtocol):
+    async def send(self, message: Any) -> None:
+        """Who was refused has been answered: that is no error."""
+        await super().send(message)
+        self.handshake_complete |= self.close_sent

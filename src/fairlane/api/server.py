@@ -14,7 +14,7 @@ from types import FrameType
 import uvicorn
 
 from fairlane.api.app import App
-from fairlane.api.connection import Connection
+from fairlane.api.connection import Connection, Socket
 from fairlane.config.settings import Server
 from fairlane.errors import SetupError
 
@@ -29,7 +29,7 @@ def listening(app: App, server: Server) -> uvicorn.Config:
         host=server.host,
         port=server.port,
         http=Connection,
-        ws="websockets-sansio",
+        ws=Socket,
         ws_max_size=LONGEST_MESSAGE,
         ws_per_message_deflate=False,
         lifespan="on",

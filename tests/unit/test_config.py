@@ -73,6 +73,7 @@ EVERYTHING = """
 [server]
 host = "0.0.0.0"
 data = "elsewhere"
+lease = 5
 allowed_hosts = ["Queue.example"]
 trusted_proxies = ["10.0.0.0/8"]
 [tiers]
@@ -136,6 +137,7 @@ def test_a_file_becomes_settings(tmp_path: Path) -> None:
     assert settings.priority.fallback == "low"
     assert settings.server.allowed_hosts == ("queue.example",)
     assert not settings.server.loopback
+    assert settings.server.lease == 5
 
 
 def test_a_secret_is_never_shown(tmp_path: Path) -> None:

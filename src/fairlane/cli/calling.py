@@ -38,7 +38,8 @@ async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
                 )
             )
         await stack.enter_async_context(WebhookSender(engine, Egress.of(settings)))
-        dispatcher = Dispatcher(engine, settings.endpoints, grace=settings.server.grace)
+        server = settings.server
+        dispatcher = Dispatcher(engine, settings.endpoints, lease=server.lease, grace=server.grace)
         await stack.enter_async_context(dispatcher)
         yield dispatcher.drain
 

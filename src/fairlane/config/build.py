@@ -179,6 +179,7 @@ def _server(file: File) -> Server:
         max_body=table.max_body,
         body_timeout=table.body_timeout,
         key_rate=table.key_rate,
+        lease=table.lease,
         grace=table.grace,
         access_log=table.access_log,
         unsafe=table.unsafe,

@@ -30,6 +30,7 @@ class Server:
     max_body: int = 1 << 20
     body_timeout: float = 15
     key_rate: int = 60_000
+    lease: float = 15
     grace: float = 30
     access_log: bool = False
     unsafe: bool = False

@@ -64,6 +64,7 @@ class ServerTable(Table):
     max_body: Annotated[int, Field(ge=1024)] = 1 << 20
     body_timeout: Annotated[float, Field(gt=0)] = 15
     key_rate: Rate = 60_000
+    lease: Annotated[float, Field(ge=2, le=600)] = 15
     grace: Seconds = 30
     access_log: bool = False
     unsafe: bool = False

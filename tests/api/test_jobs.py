@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from fairlane.clock import seconds
+from fairlane.demo.subscriptions import Subscriptions
 from fairlane.model.attempt import Fault
 from fairlane.model.key import Role
+from fairlane.priority import PriorityService
 from tests.api.server import Gateway
 from tests.world import World
 
@@ -34,6 +36,22 @@ async def test_a_job_is_accepted_and_can_be_looked_at(world: World, served: Gate
         seen = (await client.get(answer.headers["location"])).json()
         assert seen["current_step_index"] == 1
         assert seen["context"]["step_0_first"]["data"] == {"out": 2}
+
+
+async def test_the_answer_names_the_tier_that_was_asked_for_elsewhere(
+    world: World, served: Gateway
+) -> None:
+    async with (
+        Subscriptions({"ada": "high", "linus": "low"}).serving() as source,
+        PriorityService(world.engine, source.url),
+        served.client() as client,
+    ):
+        for user, tier in source.tiers.items():
+            job = {"service": "work", "user_id": user}
+            one = await client.post("/api/v1/jobs", json=job)
+            many = await client.post("/api/v1/jobs:batch", json={"jobs": [job]})
+            (other,) = [each["job"] for each in many.json()["results"]]
+            assert [one.json()["priority"], other["priority"]] == [tier, tier]
 
 
 async def test_the_same_key_is_answered_with_the_same_job(world: World, served: Gateway) -> None:

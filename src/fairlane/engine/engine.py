@@ -244,13 +244,9 @@ class Engine:
         """Where a queued job stands now."""
         return await views.standing(self.core, job)
 
-    async def placement(self, job: str, request: NewJob, tenant: str) -> views.Placement:
+    async def placement(self, accepted: Accepted, request: NewJob) -> views.Placement:
         """Where a job stands that was just accepted."""
-        return await views.placement(self.core, job, request, tenant)
-
-    def unplaced(self, request: NewJob, tenant: str) -> views.Placement:
-        """Only the tier of a job that was just accepted."""
-        return views.unplaced(self.core, request, tenant)
+        return await views.placement(self.core, accepted, request)
 
     async def list_jobs(
         self, wanted: Filter | None = None, cursor: str | None = None, limit: int = 50

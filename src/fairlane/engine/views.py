@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fairlane.engine.core import Core
 from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
-from fairlane.ledger.shapes import Filter
+from fairlane.ledger.shapes import Accepted, Filter
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Band, Job, Json, NewJob
@@ -111,25 +111,21 @@ async def standing(core: Core, job: Job) -> Placement | None:
     return None if found is None else _placed(core, _waiting(job), found, now)
 
 
-async def placement(core: Core, job_id: str, request: NewJob, tenant: str) -> Placement:
+async def placement(core: Core, accepted: Accepted, request: NewJob) -> Placement:
     """Without a look into the ledger: what a caller is told at once."""
-    now = core.now()
-    unknown = unplaced(core, request, tenant)
+    now, (job_id, tier) = core.now(), accepted
     found = None
     with suppress(NotReady):
         found = await core.index.standing(job_id, now)
     if found is None:
-        return unknown
-    tier = unknown.tier
+        return unplaced(tier)
     first = core.terms.of(request, tier).plan[0].service
     waiting = Waiting(job_id, first, tier, request.model, max(now, request.run_at or 0))
     return _placed(core, waiting, found, now)
 
 
-def unplaced(core: Core, request: NewJob, tenant: str) -> Placement:
+def unplaced(tier: str) -> Placement:
     """Only the tier of a job that was just accepted."""
-    stored = core.tiers_of_users.get((tenant, request.user)) if request.user is not None else None
-    tier = request.tier or stored or core.catalog.tiers.default
     return Placement(tier, tier, None, None)
 
 

@@ -80,6 +80,7 @@ class Submission(NamedTuple):
 
 class Accepted(NamedTuple):
     job: str
+    tier: str
 
 
 class Replayed(NamedTuple):

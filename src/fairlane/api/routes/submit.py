@@ -18,7 +18,7 @@ from fairlane.api.invalid import invalid
 from fairlane.api.problems import Problem, problem_of
 from fairlane.api.requests import IDEMPOTENCY_KEY, BatchRequest, JobRequest
 from fairlane.api.routing import Routes
-from fairlane.engine.views import Placement
+from fairlane.engine.views import Placement, unplaced
 from fairlane.errors import Expired, FairlaneError, UrlNotAllowed
 from fairlane.ledger.shapes import Accepted, Replayed, SubmitOutcome
 from fairlane.model.job import NewJob
@@ -51,7 +51,7 @@ async def submit_job(scope: Scope, receive: Receive) -> Response:
     if isinstance(outcome, Replayed):
         shown = await _known(door, identity, outcome)
         return show.answer(shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"})
-    placement = await _placement(door, outcome.job, job, identity)
+    placement = await _placement(door, outcome, job)
     return show.answer(show.accepted(outcome.job, placement), 202, _location(outcome.job))
 
 
@@ -82,8 +82,8 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
         except Problem as problem:
             results[i] = _error(problem)
     outcomes = await door.engine.submit_many([job for _, job in jobs], identity.caller)
-    for (i, job), outcome in zip(jobs, outcomes, strict=True):
-        results[i] = await _result(door, identity, job, outcome)
+    for (i, _), outcome in zip(jobs, outcomes, strict=True):
+        results[i] = await _result(door, identity, outcome)
     return show.answer({"results": results})
 
 
@@ -147,22 +147,19 @@ def _location(job: str) -> dict[str, str]:
 
 
 # --- what became of it ---------------------------------------------------------------------------
-async def _placement(door: Door, job_id: str, job: NewJob, identity: Identity) -> Placement:
+async def _placement(door: Door, accepted: Accepted, job: NewJob) -> Placement:
     began = time.perf_counter()
     if not door.counting.allows(began):
-        return door.engine.unplaced(job, identity.tenant)
-    placement = await door.engine.placement(job_id, job, identity.tenant)
+        return unplaced(accepted.tier)
+    placement = await door.engine.placement(accepted, job)
     door.counting.spent(began, time.perf_counter())
     return placement
 
 
-async def _result(
-    door: Door, identity: Identity, job: NewJob, outcome: SubmitOutcome
-) -> dict[str, Any]:
+async def _result(door: Door, identity: Identity, outcome: SubmitOutcome) -> dict[str, Any]:
     match outcome:
         case Accepted():
-            placement = door.engine.unplaced(job, identity.tenant)
-            return {"status": 202, "job": show.accepted(outcome.job, placement)}
+            return {"status": 202, "job": show.accepted(outcome.job, unplaced(outcome.tier))}
         case Replayed():
             return {"status": 200, "job": await _known(door, identity, outcome)}
         case FairlaneError():

@@ -131,7 +131,7 @@ async def submit(
         return None
     if seq is None:
         return None
-    outcomes: list[SubmitOutcome] = [Accepted(item.id) for item in items]
+    outcomes: list[SubmitOutcome] = [Accepted(item.id, item.tier) for item in items]
     return Written(outcomes, (seq,))
 
 

@@ -65,7 +65,7 @@ async def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOut
                 answers[item.id] = first
     written = [item for item in accepted if item.id not in answers]
     await _insert(tx, [each for item in written for each in (item, *item.cells)])
-    return [answers.get(item.id) or Accepted(item.id) for item in items]
+    return [answers.get(item.id) or Accepted(item.id, item.tier) for item in items]
 
 
 KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"

@@ -39,7 +39,7 @@ def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
     outcomes: list[SubmitOutcome] = []
     accepted: list[Submission] = []
     for item in items:
-        outcome: SubmitOutcome = accepted_as((item.id,))
+        outcome: SubmitOutcome = accepted_as((item.id, item.tier))
         if item.id in known:
             pass  # run again after a lost answer
         elif (earlier := _earlier(tx, item)) is not None:

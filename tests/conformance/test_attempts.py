@@ -80,8 +80,9 @@ async def test_the_services_own_number_of_attempts_goes_before_the_tiers(tmp_pat
     """I18: max_attempts of the service, one budget, never nested."""
     async with World(catalog(work(max_attempts=2)), tmp_path / "ledger.db") as world:
         job = await world.submit(tier="high")
-        for _ in range(2):
+        for n in (1, 2):
             await world.engine.fail(await claim_until_found(world))
+            assert (await world.engine.view(job)).context == {"step_0_work__attempts": n}
         assert (await world.job(job)).state is State.DEAD
 
 

@@ -14,7 +14,7 @@ from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Band, Job, Json, NewJob
 from fairlane.model.state import State
-from fairlane.model.step import Lane
+from fairlane.model.step import Lane, attempts_name
 from fairlane.policy.aging import next_promotion
 from fairlane.policy.estimate import FIRST_LOAD
 from fairlane.policy.eta import Ahead, Calibration, Eta, predict, rounded
@@ -91,7 +91,7 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
     return View(
         job=job,
         input=sent,
-        context=context,
+        context={**_tries(job), **context},
         waited=job.waited_until(now),
         position=rounded(standing.position) if standing and standing.position else None,
         effective_tier=names[standing.level] if standing else job.level,
@@ -99,6 +99,13 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
         reasons=tuple(_reasons(core, job, standing, now)) if standing else (),
         next_promotion_at=_next_promotion_at(core, job, standing, now) if standing else None,
     )
+
+
+def _tries(job: Job) -> dict[str, Json]:
+    """How often the step it is at was tried, though nothing came of it."""
+    if not job.attempt or job.step >= len(job.plan):
+        return {}
+    return {attempts_name(job.step, job.plan[job.step].service): job.attempt}
 
 
 async def standing(core: Core, job: Job) -> Placement | None:

@@ -13,7 +13,7 @@ from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Error, Job, Json, Progress, fair_user
 from fairlane.model.lease import Lease
 from fairlane.model.state import Code, State
-from fairlane.model.step import Plan, Step
+from fairlane.model.step import Plan, Step, attempts_name, context_name
 
 JOB = (
     "id, tenant, key, user, name, state, plan, step, model, duration, tier, level, promoted_at, "
@@ -115,12 +115,11 @@ def loads(text: str) -> Json:
 def step_context(
     step: int, service: str, output: str | None, metrics: str | None, attempts: int
 ) -> dict[str, Json]:
-    name = f"step_{step}_{service}"
     return {
-        name: {
+        context_name(step, service): {
             "status": "SUCCESS",
             "data": loads(output) if output else None,
             "metrics": loads(metrics) if metrics else {},
         },
-        f"{name}__attempts": attempts,
+        attempts_name(step, service): attempts,
     }

@@ -36,6 +36,15 @@ def service_of(lane: str) -> str:
     return lane.split("|", 1)[0]
 
 
+def context_name(step: int, service: str) -> str:
+    """Under which later steps and owners find what it made."""
+    return f"step_{step}_{service}"
+
+
+def attempts_name(step: int, service: str) -> str:
+    return f"{context_name(step, service)}__attempts"
+
+
 class Step(NamedTuple):
     """One entry of a job's frozen plan. Times are microseconds."""
 

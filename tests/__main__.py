@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import IO
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
-ALONE = ("--stores=embedded", "--ignore=tests/cluster", "--ignore=tests/index", "tests")
+ALONE = (
+    "--stores=embedded",
+    "--ignore=tests/cluster",
+    "--ignore=tests/index",
+    "-m",
+    "not long",
+    "tests",
+)
 CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider")
 SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py")
 """The files of the conformance suite that take half of its time."""

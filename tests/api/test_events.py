@@ -104,6 +104,7 @@ async def test_server_sent_events_go_on_after_the_last_one_seen(
 
 
 @pytest.mark.every_store
+@pytest.mark.every_store
 async def test_no_listener_misses_or_repeats_an_event(world: World, served: Gateway) -> None:
     """I25: 32 writers move jobs while 50 listeners connect, are cut and come back."""
     engine = world.engine

@@ -1,4 +1,4 @@
-"""`fairlane serve` as a process: what it says, how it refuses, how it leaves."""
+"""`fairlane serve` as a process: what it says, and how it refuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from pathlib import Path
 import httpx2
 import pytest
 from typer.testing import CliRunner
-from websockets.asyncio.client import connect
 
 from fairlane.cli import app
 from fairlane.ledger.sqlite.connect import Ownership
@@ -107,21 +106,6 @@ async def test_it_says_where_it_is_and_what_to_try(tmp_path: Path) -> None:
             answer = await client.post(words[1], content=body, headers={name: value})
             assert answer.status_code == 202
             assert (await client.get(f"{running.url}/readyz")).text == "ok"
-
-
-async def test_it_leaves_in_order(tmp_path: Path) -> None:
-    """Not ready at once, listeners are told, the lock is given up, nothing is lost."""
-    async with serving(tmp_path) as running, httpx2.AsyncClient(base_url=running.url) as client:
-        sent = {"feature_name": "hello"}
-        job = (await client.post("/api/v1/jobs", json=sent)).json()["job_id"]
-        async with connect(f"{running.url.replace('http', 'ws')}/ws/{job}") as listener:
-            await listener.recv()
-            running.process.send_signal(signal.SIGTERM)
-            await listener.wait_closed()
-            assert listener.close_code == 1012
-        assert await running.process.wait() in (0, -signal.SIGTERM)
-    async with serving(tmp_path) as running, httpx2.AsyncClient(base_url=running.url) as client:
-        assert (await client.get(f"/api/v1/jobs/{job}")).json()["status"] == "queued"
 
 
 def test_a_port_that_is_taken_is_said_so(typed: Typed) -> None:

@@ -1,7 +1,7 @@
-"""A dispatcher in a process of its own, to be stopped and killed.
+"""Dispatchers in a process of their own, to be stopped and killed.
 
-Reads one line of JSON: the database, Redis, prefix, endpoints and lease. Says "ready" when it
-claims, and drains when its input ends."""
+Reads one line of JSON: the database, Redis, prefix, endpoints, how many dispatchers, their lease
+and the longest call. Says "ready" when they claim, and ends with its input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fairlane.compose import cluster
@@ -20,17 +20,16 @@ from fairlane.model.endpoint import Endpoint
 from fairlane.model.service import Executor, Fairness, Overrun, Service
 from fairlane.model.tier import Tier, Tiers
 
-TIMEOUT = 5.0
 LIMITS = {"one": 1, "four": 4, "loose": 1}
 
 
-def settings() -> Catalog:
+def settings(timeout: float) -> Catalog:
     services = [
         Service(
             name,
             executor=Executor.HTTP,
             limit=limit,
-            timeout=TIMEOUT,
+            timeout=timeout,
             max_attempts=100,
             backoff=(0.1,),
             fairness=Fairness.NONE,
@@ -49,7 +48,8 @@ class DispatcherProcess:
 
     @property
     def name(self) -> str:
-        return f"process-{self._process.pid}"
+        """What the names of its dispatchers begin with."""
+        return f"process-{self._process.pid}-"
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
@@ -84,16 +84,20 @@ async def main() -> None:
     where = json.loads(sys.stdin.readline())
     endpoints = {name: Endpoint(url) for name, url in where["endpoints"].items()}
     engine = await cluster(
-        settings(), where["database"], where["redis"], prefix=where["prefix"], unsafe=True
+        settings(where["timeout"]),
+        where["database"],
+        where["redis"],
+        prefix=where["prefix"],
+        unsafe=True,
     )
-    async with engine:
-        dispatcher = Dispatcher(
-            engine, endpoints, name=f"process-{os.getpid()}", lease=where["lease"], grace=5
-        )
-        async with dispatcher:
-            print("ready", flush=True)
-            await asyncio.to_thread(sys.stdin.read)
-            await dispatcher.drain()
+    async with engine, AsyncExitStack() as stack:
+        for n in range(where["callers"]):
+            name = f"process-{os.getpid()}-{n}"
+            await stack.enter_async_context(
+                Dispatcher(engine, endpoints, name=name, lease=where["lease"])
+            )
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":

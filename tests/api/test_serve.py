@@ -20,17 +20,16 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlane.cli import app
+from fairlane.config.read import without_settings
 from fairlane.ledger.sqlite.connect import Ownership
 from fairlane.servers import Databases
 
-FOREIGN = ("FAIRLANE_", "DATABASE_URL", "REDIS_URL", "PRIORITY_API_URL", "PROMOTE_")
 EVERYWHERE = ".".join("0000")
 SECRET = "admin." + "0123456789abcdef" * 4
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    return {**kept, **more}
+    return {**without_settings(os.environ), **more}
 
 
 Typed = Callable[..., tuple[int, str, str]]

@@ -1,33 +1,121 @@
-"""The demo shows what it promises."""
+"""The demo as a user has it: what it prints works, and what is killed loses nothing."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+import os
+import re
+import shlex
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import httpx2
 import pytest
 from typer.testing import CliRunner
 
 from fairlane.cli import app
-from fairlane.compose import embedded
-from fairlane.demo.gateway import playing
-from fairlane.presets import gateway
 
 pytestmark = pytest.mark.embedded
 
 
-def test_the_demo_runs_keeps_its_limits_and_says_where_to_look() -> None:
-    done = CliRunner().invoke(app, ["demo", "--seconds", "1", "--speed", "1000"])
+class Demo:
+    """A running one, and everything it said before its first figures."""
+
+    def __init__(self, process: Process, said: str) -> None:
+        self._process, self._said = process, said
+
+    @property
+    def pids(self) -> list[int]:
+        found = re.search(r"kill -9 ([\d ]+)", self._said)
+        assert found is not None, self._said
+        return [int(pid) for pid in found[1].split()]
+
+    def command(self, mark: str) -> list[str]:
+        """The words of the command that it printed after this mark."""
+        (line,) = [each for each in self._said.splitlines() if each.startswith(f"  {mark} ")]
+        return shlex.split(line.removeprefix(f"  {mark} "))
+
+    async def until(self, text: str) -> None:
+        """Returns when it has said so."""
+        assert self._process.stdout is not None
+        while text not in self._said:
+            line = await self._process.stdout.readline()
+            assert line, self._said
+            self._said += line.decode()
+
+    async def try_it(self) -> str:
+        """Sends exactly what the printed command sends; the address of the job."""
+        words = self.command("try")
+        assert words[0] == "curl"
+        name, _, value = words[words.index("-H") + 1].partition(": ")
+        body = words[words.index("-d") + 1]
+        async with httpx2.AsyncClient() as client:
+            answer = await client.post(words[1], content=body, headers={name: value})
+        assert answer.status_code == 202, answer.text
+        return f"{words[1]}/{answer.json()['job_id']}"
+
+    async def leave(self) -> str:
+        """Its last words after Ctrl-C."""
+        self._process.send_signal(signal.SIGINT)
+        said, wrong = await self._process.communicate()
+        assert self._process.returncode == 0, said.decode() + wrong.decode()
+        return said.decode()
+
+
+@asynccontextmanager
+async def running(*arguments: str) -> AsyncIterator[Demo]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fairlane", "demo", "--port", "0", "--speed", "500", *arguments,
+        stdout=PIPE, stderr=PIPE,
+    )  # fmt: skip
+    demo = Demo(process, "")
+    try:
+        await demo.until(" accepted, ")
+        yield demo
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_what_the_demo_prints_works_and_ctrl_c_ends_it_with_a_summary() -> None:
+    async with running() as demo:
+        job = await demo.try_it()
+        async with httpx2.AsyncClient(timeout=60) as client:
+            await client.get(f"{job}/events", headers={"Accept": "text/event-stream"})
+            assert (await client.get(job)).json()["status"] == "completed"
+            assert (await client.get(demo.command("open")[0])).status_code == 200
+            status = (await client.get(demo.command("look")[1])).json()
+        assert status["services"]["image_gen"]["limit"] == 1
+        last = await demo.leave()
+    assert " 0 failed, 0 lost" in last
+    assert "\n0 calls above a limit; the ledger is sound\n" in last
+
+
+async def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost() -> None:
+    async with running() as demo:
+        (pid,) = demo.pids
+        os.kill(pid, signal.SIGKILL)
+        await demo.until("fairlane serve was killed; it has been started again")
+        await demo.try_it()
+        assert " 0 failed, 0 lost" in await demo.leave()
+
+
+def test_the_demo_ends_by_itself_when_asked_to() -> None:
+    done = CliRunner().invoke(app, ["demo", "--seconds", "1", "--speed", "1000", "--port", "0"])
     assert done.exit_code == 0, done.output
-    said = " ".join(done.output.split())
-    assert "See a limit broken: curl -d" in said
-    assert "0 calls above a limit, the ledger is sound" in said
+    assert "\n0 calls above a limit;" in done.output
 
 
-async def test_everybody_is_served_by_real_services(tmp_path: Path) -> None:
-    async with await embedded(gateway(), tmp_path / "demo.db") as engine:
-        async with playing(engine, speed=2000) as scene:
-            first = scene.services[0]
-            await first.until(lambda it: it.finished >= 10)
-        assert all(service.most <= service.limit for service in scene.services)
-        assert scene.broken == 0
-        assert not any(await engine.check())
+def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = CliRunner().invoke(app, ["demo", "--port", port])
+    said = f"fairlane: port {port} is taken; choose another with --port\n"
+    assert (done.exit_code, done.stderr, done.stdout) == (1, said, "")

@@ -19,10 +19,10 @@ from typing import NamedTuple, cast
 import orjson
 
 from fairlane.bench.measure import NAMES, PAYLOAD, USERS
+from fairlane.config.read import without_settings
 
 CONNECTIONS = 50
 HOST = "127.0.0.1"
-FOREIGN = ("FAIRLANE_", "DATABASE_URL", "REDIS_URL", "PRIORITY_API_URL", "PROMOTE_")
 
 
 class Speed(NamedTuple):
@@ -53,11 +53,10 @@ class Served(NamedTuple):
 @asynccontextmanager
 async def server() -> AsyncIterator[Served]:
     """`fairlane serve` with an empty ledger, as anybody would start it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fairlane", "serve", "--port", "0",
-            cwd=folder, env=kept, stdout=PIPE,
+            cwd=folder, env=without_settings(os.environ), stdout=PIPE,
         )  # fmt: skip
         try:
             yield Served(await _port(process), process.pid)

@@ -35,11 +35,12 @@ def demo(
     speed: Annotated[
         float, typer.Option(min=0.1, help="How much faster than life the services are.")
     ] = 100,
+    port: Annotated[int, typer.Option(help="The port of the API; 0 = any free one.")] = 8000,
 ) -> None:
-    """An embedded queue at work: four scarce services, users of all tiers, live."""
+    """A whole gateway at work: the API, four scarce services, users of all tiers, live."""
     from fairlane.cli.demo import run
 
-    run(seconds, data, speed)
+    run(seconds, data, speed, port)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`fairlane demo`: the gateway at work, live in the terminal."""
+"""`fairlane demo`: a whole gateway at work, live in the terminal."""
 
 from __future__ import annotations
 
@@ -6,141 +6,135 @@ import asyncio
 import contextlib
 import signal
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+import aiohttp
+import typer
+from rich.console import Console
 
-from fairlane.compose import embedded
-from fairlane.demo.gateway import PEOPLE, Scene, playing
+from fairlane.cli.serve import curl
+from fairlane.compose import opened
+from fairlane.demo import screen
+from fairlane.demo.gateway import Gateway, free_port, scaled
+from fairlane.demo.scene import Scene, playing, scenery
 from fairlane.engine import Engine
-from fairlane.engine.views import Overview
-from fairlane.presets import gateway
+from fairlane.errors import FairlaneError
+from fairlane.model.state import LIVE, State
+from fairlane.servers import ServerFailed
+
+AT_ONCE = 1_000
+"""Jobs looked up together."""
 
 
-def run(seconds: float, data: Path | None, speed: float) -> None:
+def run(seconds: float, data: Path | None, speed: float, port: int) -> None:
     with contextlib.ExitStack() as stack:
-        folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-")))
-        asyncio.run(_run(seconds, folder / "demo.db", speed))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-demo-")))
+        try:
+            variables = {"FAIRLANE_SERVER__DATA": str((data or folder).absolute())}
+            sound = asyncio.run(_run(seconds, folder, variables, speed, free_port(port)))
+        except (FairlaneError, ServerFailed, OSError) as error:
+            typer.echo(f"fairlane: {error}", err=True)
+            raise typer.Exit(1) from None
+    if not sound:
+        raise typer.Exit(1)
 
 
-async def _run(seconds: float, path: Path, speed: float) -> None:
-    console = Console()
-    stop = asyncio.Event()
+async def _run(
+    seconds: float, folder: Path, variables: dict[str, str], speed: float, port: int
+) -> bool:
+    """Whether everything was as promised."""
+    console, stop = Console(soft_wrap=True), asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)
-    async with await embedded(gateway(), path) as engine:
-        console.print(
-            f"Fairlane, embedded · ledger {path} · {speed:g} × faster than life · Ctrl-C ends"
-        )
-        async with playing(engine, speed) as scene:
-            _say_where(console, scene)
-            await _show(engine, scene, console, stop, seconds, speed)
-        counts = await engine.check()
-    done = sum(scene.done.values())
-    sound = "sound" if not any(counts) else f"NOT sound: {counts}"
-    console.print(
-        f"\n{done} jobs completed, {scene.hiccups} hiccups got over, "
-        f"{scene.broken} calls above a limit, the ledger is {sound}"
-    )
+    async with scenery(speed) as scene:
+        gateway = Gateway(folder, {**scaled(speed), **scene.variables(), **variables}, port)
+        try:
+            gateway.start()
+            for line in welcome(gateway, speed):
+                console.print(line, highlight=False, markup=False)
+            async with playing(scene, gateway.urls):
+                await _show(gateway, scene, console, stop, seconds)
+            await gateway.leave()
+            lines, sound = await _summary(gateway, scene)
+        finally:
+            gateway.stop()
+    for line in lines:
+        console.print(line, highlight=False, markup=False)
+    return sound
 
 
-CALL = (
-    """'{"meta": {"job_id": "mine", "step_index": 0, "attempt": 1}, """
-    """"payload": {"params": {}, "context": {}}}'"""
-)
-
-
-def _say_where(console: Console, scene: Scene) -> None:
-    """The services are real servers; a call that goes around the dispatcher breaks a limit."""
-    for service in scene.services:
-        limit = f"at most {service.limit} at once, else 503"
-        console.print(f"  {service.name:<16}{service.url}  {limit}")
-    url = f"{scene.services[2].url}/v1/execute"
-    console.print(f"See a limit broken: curl -d {CALL} {url}", soft_wrap=True)
+def welcome(gateway: Gateway, speed: float) -> list[str]:
+    """What to open, what to type, what to kill."""
+    url = gateway.urls[0]
+    pids = " ".join(str(process.pid) for process in gateway.processes)
+    return [
+        f"Fairlane: four scarce services, seven users, {speed:g} × faster than life; Ctrl-C ends",
+        f"  open  {url}/docs",
+        f"  try   {curl(gateway.settings, url, keys=False)}",
+        f"  look  curl {url}/queue/status",
+        f"  kill  kill -9 {pids}   (it comes back; nothing is lost)",
+    ]
 
 
 async def _show(
-    engine: Engine,
-    scene: Scene,
-    console: Console,
-    stop: asyncio.Event,
-    seconds: float,
-    speed: float,
+    gateway: Gateway, scene: Scene, console: Console, stop: asyncio.Event, seconds: float
 ) -> None:
+    """Until the time is over or somebody ends it. Who was killed meanwhile is started again."""
     loop = asyncio.get_running_loop()
-    ends = loop.time() + seconds if seconds else float("inf")
-    with Live(console=console, auto_refresh=False, transient=False) as live:
-        while not stop.is_set() and loop.time() < ends:
-            overview = await engine.overview()
-            live.update(_picture(overview, scene, speed), refresh=True)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(0.5, max(0.01, ends - loop.time()))):
-                    await stop.wait()
+    began, status = loop.time(), screen.Status()
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as session:
+        with screen.shown(console) as shown:
+            while not stop.is_set():
+                status = await _status(session, gateway.urls) or status
+                passed = loop.time() - began
+                shown.show(status, scene, passed)
+                if seconds and passed >= seconds:
+                    return
+                for name in gateway.mend():
+                    console.print(f"{name} was killed; it has been started again")
+                rest = seconds - passed if seconds else shown.every
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(shown.every, rest)):
+                        await stop.wait()
 
 
-def _picture(overview: Overview, scene: Scene, speed: float) -> Group:
-    return Group(
-        _services(overview, scene), _tiers(overview, scene), _people(scene), _note(scene, speed)
-    )
+async def _status(session: aiohttp.ClientSession, urls: Sequence[str]) -> screen.Status | None:
+    for url in urls:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            async with session.get(f"{url}/queue/status") as response:
+                if response.status == 200:
+                    return screen.Status(await response.json())
+    return None
 
 
-def _services(overview: Overview, scene: Scene) -> Table:
-    table = Table(title="services: slots taken, what the service counts, jobs waiting", expand=True)
-    left = ("service", "slots", "health")
-    for name in (*left, "most at once", "above limit", "high", "medium", "low", "retrying"):
-        table.add_column(name, justify="left" if name in left else "right")
-    waiting: dict[tuple[str, int], int] = {}
-    delayed: dict[str, int] = {}
-    for depth in overview.stats.depths:
-        waiting[depth.service, depth.rank] = depth.waiting
-        delayed[depth.service] = delayed.get(depth.service, 0) + depth.delayed
-    taken = {pool.pool.partition(":")[2]: pool for pool in overview.stats.pools}
-    for service in scene.services:
-        name, pool = service.name, taken[service.name]
-        bar = "■" * pool.held + "□" * (pool.limit - pool.held)
-        gate = overview.stats.gates.get(name)
-        health = "closed, probing" if gate is not None and gate.closed else "open"
-        table.add_row(
-            name,
-            f"{bar} {pool.held}/{pool.limit}",
-            health,
-            f"{service.most}/{service.limit}",
-            str(service.refused),
-            *(str(waiting.get((name, rank), 0)) for rank in range(3)),
-            str(delayed.get(name, 0)),
-        )
-    return table
+async def _summary(gateway: Gateway, scene: Scene) -> tuple[list[str], bool]:
+    """What the ledger knows of every job that was accepted, now that all processes have left."""
+    engine = await opened(gateway.settings)
+    try:
+        states = await _states(engine, scene.accepted)
+        wrong = [name for name, count in (await engine.check())._asdict().items() if count]
+    finally:
+        await engine.stop()
+    accepted, done = len(scene.accepted), states[State.COMPLETED]
+    lost, going_on = accepted - states.total(), sum(states[state] for state in LIVE)
+    failed = states.total() - done - going_on
+    fate = f"{done} done, {going_on} waiting or running, {failed} failed, {lost} lost"
+    waits = " · ".join(f"{tier} {p50}/{p95}" for tier, p50, p95 in screen.waits_of_tiers(scene))
+    health = "NOT sound: " + ", ".join(wrong) if wrong else "sound"
+    lines = [
+        f"\n{accepted} jobs accepted: {fate}",
+        f"a step waited for its slot, p50/p95 in s: {waits}",
+        f"{scene.hiccups} hiccups and {scene.outages} outages got over",
+        f"{scene.broken} calls above a limit; the ledger is {health}",
+    ]
+    return lines, not (lost or failed or scene.broken or wrong)
 
 
-def _tiers(overview: Overview, scene: Scene) -> Table:
-    table = Table(title="tiers: seconds until the first step began", expand=True)
-    for name in ("tier", "started", "p50", "p95"):
-        table.add_column(name, justify="left" if name == "tier" else "right")
-    for tier, waits in scene.waits.items():
-        ranked = sorted(waits)
-        p50, p95 = (f"{ranked[int(len(ranked) * q)]:.2f}" if ranked else "–" for q in (0.5, 0.95))
-        table.add_row(tier, str(len(waits)), p50, p95)
-    table.caption = f"{overview.queued} queued · {overview.running} running"
-    return table
-
-
-def _people(scene: Scene) -> Table:
-    table = Table(title="users", expand=True)
-    for name in ("user", "tier", "submitted", "running", "done"):
-        table.add_column(name, justify="left" if name in ("user", "tier") else "right")
-    for user, tier in PEOPLE.items():
-        counts = (scene.submitted[user], scene.running[user], scene.done[user])
-        table.add_row(user, tier, *map(str, counts))
-    return table
-
-
-def _note(scene: Scene, speed: float) -> Text:
-    down = f" {scene.down} is away now: see it closed, probed and opened." if scene.down else ""
-    return Text(
-        "Look at: no service ever has more calls than slots; the high tier waits least; bulk's "
-        f"flood does not hold up linus; a second here is {speed:g} s in life.{down}",
-        style="dim",
-    )
+async def _states(engine: Engine, jobs: Sequence[str]) -> Counter[State]:
+    found: Counter[State] = Counter()
+    for start in range(0, len(jobs), AT_ONCE):
+        known = await engine.core.ledger.jobs(jobs[start : start + AT_ONCE])
+        found.update(job.state for job in known.values())
+    return found

@@ -60,6 +60,16 @@ def load(
     return build(file, source, sources, environment)
 
 
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a process that is to have none of our settings from it."""
+    ours = {*OTHER_NAMES, *PROMOTIONS}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in ours and not name.startswith(PREFIX)
+    }
+
+
 def preset_text(name: str) -> str:
     """The file of a preset, with its comments."""
     return (PRESETS / f"{name}.toml").read_text("utf-8")

@@ -129,7 +129,7 @@ class Server(ABC):
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env=_environment(),
+                env=self._environment(),
                 start_new_session=True,  # Ctrl-C is for us, not for our servers
             )
 
@@ -140,6 +140,11 @@ class Server(ABC):
     def _disguise(self) -> tuple[tuple[str, ...], str]:
         """A command prefix, and the number of a user to become, with which the server runs."""
         return (), ""
+
+    def _environment(self) -> dict[str, str]:
+        """Ours, without what would change how a server behaves."""
+        kept = {key: text for key, text in os.environ.items() if not key.startswith(("PG", "LC_"))}
+        return {**kept, "LC_ALL": "C", "TZ": "UTC"}
 
     def _prepare(self) -> None:  # noqa: B027 - most need nothing
         """Whatever must be in the folder before a start."""
@@ -185,9 +190,3 @@ def _free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise ServerFailed("100 ports tried, none free")
-
-
-def _environment() -> dict[str, str]:
-    """Ours, without what would change how a server behaves."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "LC_"))}
-    return {**kept, "LC_ALL": "C", "TZ": "UTC"}

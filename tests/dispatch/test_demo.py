@@ -105,6 +105,25 @@ async def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost() -> None
         assert " 0 failed, 0 lost" in await demo.leave()
 
 
+async def test_a_cluster_of_which_half_is_killed_goes_on_and_loses_nothing() -> None:
+    async with running("--cluster") as demo:
+        api, _, dispatcher, _ = demo.pids
+        for pid in (api, dispatcher):
+            os.kill(pid, signal.SIGKILL)
+        await demo.until("fairlane serve was killed; it has been started again")
+        await demo.until("fairlane dispatch was killed; it has been started again")
+        await demo.try_it()
+        last = await demo.leave()
+    assert " 0 failed, 0 lost" in last
+    assert "\n0 calls above a limit; the ledger is sound\n" in last
+
+
+def test_what_needs_a_cluster_says_so() -> None:
+    for command in (["serve", "--no-dispatch"], ["dispatch"]):
+        done = CliRunner().invoke(app, command)
+        assert (done.exit_code, "needs a cluster" in done.stderr) == (2, True)
+
+
 def test_the_demo_ends_by_itself_when_asked_to() -> None:
     done = CliRunner().invoke(app, ["demo", "--seconds", "1", "--speed", "1000", "--port", "0"])
     assert done.exit_code == 0, done.output

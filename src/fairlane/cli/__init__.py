@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairlane.tuning import steady
+
+if TYPE_CHECKING:
+    from fairlane.config.settings import Settings
 
 app = typer.Typer(
     name="fairlane",
@@ -36,11 +39,17 @@ def demo(
         float, typer.Option(min=0.1, help="How much faster than life the services are.")
     ] = 100,
     port: Annotated[int, typer.Option(help="The port of the API; 0 = any free one.")] = 8000,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="Two APIs, two dispatchers, private PostgreSQL and Redis."),
+    ] = False,
 ) -> None:
     """A whole gateway at work: the API, four scarce services, users of all tiers, live."""
     from fairlane.cli.demo import run
 
-    run(seconds, data, speed, port)
+    if cluster and data is not None:
+        raise typer.BadParameter("--data is where one file lives; a --cluster keeps nothing")
+    run(seconds, data, speed, port, cluster)
 
 
 @app.command()
@@ -106,9 +115,14 @@ def serve(
     data: Annotated[str | None, typer.Option(help="The folder of an embedded ledger.")] = None,
     database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
+    no_dispatch: Annotated[
+        bool, typer.Option("--no-dispatch", help="Only the API: fairlane dispatch calls services.")
+    ] = False,
 ) -> None:
     """Serve the API and call services, embedded in one process unless the settings name a
     database."""
+    from dataclasses import replace
+
     from fairlane.cli import configure
     from fairlane.cli.serve import run
 
@@ -119,7 +133,11 @@ def serve(
         ("server", "database_url"): database_url,
         ("server", "redis_url"): redis_url,
     }
-    run(configure.settings(config, preset=preset, flags=flags))
+    settings = configure.settings(config, preset=preset, flags=flags)
+    if no_dispatch:
+        _demand_cluster(settings, "serving without dispatching")
+        settings = replace(settings, endpoints={})
+    run(settings)
 
 
 @app.command()
@@ -140,11 +158,13 @@ def dispatch(
         ("server", "redis_url"): redis_url,
     }
     settings = configure.settings(config, preset=preset, flags=flags)
-    if settings.server.mode != "cluster":
-        raise typer.BadParameter(
-            "a dispatcher of its own needs a cluster: --database-url, --redis-url"
-        )
+    _demand_cluster(settings, "a dispatcher of its own")
     run(settings)
+
+
+def _demand_cluster(settings: Settings, what: str) -> None:
+    if settings.server.mode != "cluster":
+        raise typer.BadParameter(f"{what} needs a cluster: --database-url, --redis-url")
 
 
 @app.command()

@@ -22,23 +22,35 @@ from fairlane.demo.scene import Scene, playing, scenery
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError
 from fairlane.model.state import LIVE, State
-from fairlane.servers import ServerFailed
+from fairlane.servers import Postgres, Redis, ServerFailed
 
 AT_ONCE = 1_000
 """Jobs looked up together."""
 
 
-def run(seconds: float, data: Path | None, speed: float, port: int) -> None:
+def run(seconds: float, data: Path | None, speed: float, port: int, cluster: bool) -> None:
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-demo-")))
         try:
-            variables = {"FAIRLANE_SERVER__DATA": str((data or folder).absolute())}
-            sound = asyncio.run(_run(seconds, folder, variables, speed, free_port(port)))
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-")))
+            port = free_port(port)
+            if cluster:
+                variables = _servers(stack)
+            else:
+                variables = {"FAIRLANE_SERVER__DATA": str((data or folder).absolute())}
+            sound = asyncio.run(_run(seconds, folder, variables, speed, port))
         except (FairlaneError, ServerFailed, OSError) as error:
             typer.echo(f"fairlane: {error}", err=True)
             raise typer.Exit(1) from None
     if not sound:
         raise typer.Exit(1)
+
+
+def _servers(stack: contextlib.ExitStack) -> dict[str, str]:
+    """A PostgreSQL and a Redis of our own, for as long as the demo lasts."""
+    return {
+        "FAIRLANE_SERVER__DATABASE_URL": stack.enter_context(Postgres(fsync=True)).url,
+        "FAIRLANE_SERVER__REDIS_URL": stack.enter_context(Redis()).url,
+    }
 
 
 async def _run(
@@ -51,7 +63,7 @@ async def _run(
     async with scenery(speed) as scene:
         gateway = Gateway(folder, {**scaled(speed), **scene.variables(), **variables}, port)
         try:
-            gateway.start()
+            await gateway.start()
             for line in welcome(gateway, speed):
                 console.print(line, highlight=False, markup=False)
             async with playing(scene, gateway.urls):
@@ -67,14 +79,18 @@ async def _run(
 
 def welcome(gateway: Gateway, speed: float) -> list[str]:
     """What to open, what to type, what to kill."""
-    url = gateway.urls[0]
-    pids = " ".join(str(process.pid) for process in gateway.processes)
+    url, processes = gateway.urls[0], gateway.processes
+    pids = " ".join(str(process.pid) for process in processes)
+    names = Counter(process.name for process in processes)
+    running = ", ".join(f"{number} × {name}" for name, number in names.items())
+    where = "one file" if len(processes) == 1 else "a private PostgreSQL and Redis"
     return [
         f"Fairlane: four scarce services, seven users, {speed:g} × faster than life; Ctrl-C ends",
+        f"  is    {running} over {where}",
         f"  open  {url}/docs",
         f"  try   {curl(gateway.settings, url, keys=False)}",
         f"  look  curl {url}/queue/status",
-        f"  kill  kill -9 {pids}   (it comes back; nothing is lost)",
+        f"  kill  kill -9 {pids}   (any of them comes back; nothing is lost)",
     ]
 
 

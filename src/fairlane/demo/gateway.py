@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fairlane.api.server import bind
+from fairlane.compose import migrated
 from fairlane.config.read import FILE, load, preset_text, without_settings
 from fairlane.config.settings import Server as Listening
 from fairlane.config.settings import Settings
@@ -52,12 +53,12 @@ class GatewayProcess(Server):
 
 
 class ServeProcess(GatewayProcess):
-    """Answers on its port."""
+    """Up when its port answers."""
 
-    def __init__(self, config: Path, variables: Mapping[str, str], port: int | None = None) -> None:
+    def __init__(self, more: Sequence[str], variables: Mapping[str, str], port: int = 0) -> None:
         super().__init__((), variables)
-        self.port = self.port if port is None else port
-        self._arguments = ("serve", "--config", str(config), "--port", str(self.port))
+        self.port = port or self.port
+        self._arguments = ("serve", "--port", str(self.port), *more)
 
     @property
     def url(self) -> str:
@@ -67,14 +68,37 @@ class ServeProcess(GatewayProcess):
         return ask(self.port, READY).startswith(b"HTTP/1.1 200")
 
 
+class DispatchProcess(GatewayProcess):
+    """Up when it says so."""
+
+    _said = 0
+
+    def _prepare(self) -> None:
+        """What an earlier life said does not count."""
+        log = self.folder / "log"
+        self._said = log.stat().st_size if log.exists() else 0
+
+    def _answers(self) -> bool:
+        return b"dispatching to" in (self.folder / "log").read_bytes()[self._said :]
+
+
 class Gateway:
-    """All processes of one gateway. Those that die are started again by `mend`."""
+    """All processes of one gateway: a single one, or in a cluster two that serve and two that
+    dispatch."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str], port: int) -> None:
         config = folder / FILE
         config.write_text(preset_text(PRESET))
         self.settings: Settings = load(config, environment=variables)
-        self.apis = [ServeProcess(config, variables, port)]
+        named = ("--config", str(config))
+        self._dispatchers: list[DispatchProcess] = []
+        if self.settings.server.mode == "embedded":
+            self.apis = [ServeProcess(named, variables, port)]
+            return
+        named_api = (*named, "--no-dispatch")
+        self.apis = [ServeProcess(named_api, variables, wanted) for wanted in (port, 0)]
+        arguments = ("dispatch", *named)
+        self._dispatchers = [DispatchProcess(arguments, variables) for _ in range(2)]
 
     @property
     def urls(self) -> list[str]:
@@ -82,10 +106,11 @@ class Gateway:
 
     @property
     def processes(self) -> list[GatewayProcess]:
-        return [*self.apis]
+        return [*self.apis, *self._dispatchers]
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Returns when they answer."""
+        await migrated(self.settings)
         for process in self.processes:
             process.start()
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from fairlane.api.body import Bounds
+from fairlane.api.crowd import Crowd
 from fairlane.api.feed import Feed
 from fairlane.api.identity import Identity
 from fairlane.api.keyring import Keyring
@@ -46,6 +47,7 @@ class Door:
     feed: Feed
     bounds: Bounds
     egress: Egress
+    crowd: Crowd
     rates: Rates
     counting: Budget = field(default_factory=Budget)
     draining: bool = False
@@ -74,6 +76,7 @@ async def open_door(engine: Engine, settings: Settings) -> Door:
         feed=Feed(engine),
         bounds=Bounds(settings.server.max_body, settings.server.body_timeout),
         egress=Egress.of(settings),
+        crowd=Crowd(settings.server.submits),
         rates=Rates(settings.server.key_rate),
     )
 

@@ -112,7 +112,7 @@ class Guard:
 
     async def _failed(self, scope: Scope, receive: Receive, reply: Reply, error: Exception) -> None:
         problem = problem_of(error, self._door.engine.core.now())
-        if problem.status_code >= 500:
+        if problem.status_code >= 500 and problem is not error:  # whoever raised it meant it
             extra = {"request_id": reply.request_id, "path": scope["path"]}
             log.error("a request failed", exc_info=error, extra=extra)
         if reply.started:

@@ -181,6 +181,7 @@ def _server(file: File) -> Server:
         key_rate=table.key_rate,
         lease=table.lease,
         grace=table.grace,
+        submits=table.submits,
         access_log=table.access_log,
         unsafe=table.unsafe,
     )

@@ -32,6 +32,7 @@ class Server:
     key_rate: int = 60_000
     lease: float = 15
     grace: float = 30
+    submits: int = 128
     access_log: bool = False
     unsafe: bool = False
 

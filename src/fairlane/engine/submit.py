@@ -25,6 +25,8 @@ from fairlane.policy.admission import admit_duration
 
 SECOND = 1_000_000
 MOST_LANES = 64
+MOST_KNOWN = 100_000
+"""Users whose tier is kept at hand."""
 
 new_submission, entry = maker(Submission), maker(Entry)
 
@@ -118,7 +120,10 @@ async def _tiers_told(core: Core, caller: Caller, requests: Sequence[NewJob]) ->
     askable = [user for user in users if "\0" not in user and _is_text(user)]
     if core.tier_source is None or not askable:
         return {}
-    return await core.tier_source.tiers_of(caller.tenant, askable)
+    told = await core.tier_source.tiers_of(caller.tenant, askable)
+    for user, tier in told.items():
+        _know(core, (caller.tenant, user), tier)
+    return told
 
 
 async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
@@ -132,10 +137,14 @@ async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
             raise InvalidInput("a user's name is text without U+0000")
         stored = await core.ledger.tier_of(*who)
         known = stored if stored in core.catalog.tiers.names else core.catalog.tiers.default
-        if len(core.tiers_of_users) >= 100_000:
-            core.tiers_of_users.clear()
-        core.tiers_of_users[who] = known
+        _know(core, who, known)
     return known
+
+
+def _know(core: Core, who: tuple[str, str], tier: str) -> None:
+    if len(core.tiers_of_users) >= MOST_KNOWN:
+        core.tiers_of_users.clear()
+    core.tiers_of_users[who] = tier
 
 
 def _is_text(name: str) -> bool:

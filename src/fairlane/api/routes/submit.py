@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -44,10 +44,12 @@ async def submit_job(scope: Scope, receive: Receive) -> Response:
     again."""
     door: Door = scope["door"]
     identity: Identity = scope["identity"]
+    door.crowd.check()
     body = parse(await read(scope, receive, door.bounds))
     key, trace = _marks(scope)
     job = await _job(door, identity, _validated(JobRequest, body), key, trace)
-    outcome = await door.engine.submit(job, identity.caller)
+    with door.crowd.inside():
+        outcome = await door.engine.submit(job, identity.caller)
     if isinstance(outcome, Replayed):
         shown = await _known(door, identity, outcome)
         return show.answer(shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"})
@@ -68,6 +70,7 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     and its number."""
     door: Door = scope["door"]
     identity: Identity = scope["identity"]
+    door.crowd.check()
     body = parse(await read(scope, receive, door.bounds), NODES_IN_A_BATCH)
     key, trace = _marks(scope)
     results: list[dict[str, Any]] = []
@@ -81,7 +84,8 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
             jobs.append((i, await _job(door, identity, request, own, trace)))
         except Problem as problem:
             results[i] = _error(problem)
-    outcomes = await door.engine.submit_many([job for _, job in jobs], identity.caller)
+    with door.crowd.inside(len(jobs)):
+        outcomes = await door.engine.submit_many([job for _, job in jobs], identity.caller)
     for (i, _), outcome in zip(jobs, outcomes, strict=True):
         results[i] = await _result(door, identity, outcome)
     return show.answer({"results": results})
@@ -104,7 +108,11 @@ async def _job(
         raise not_allowed("priority", "set_priority")
     if request.callback_url is not None:
         await _check_callback(door, request.callback_url)
-    return request.new_job(key, trace)
+    job = request.new_job(key, trace)
+    names = door.engine.core.catalog.tiers.names
+    tier = door.engine.unplaced(job, identity.tenant).tier
+    door.crowd.check(names.index(tier) if tier in names else 0, len(names))
+    return job
 
 
 async def _check_callback(door: Door, url: str) -> None:

@@ -1,0 +1,86 @@
+"""More submits than can be written: who is refused, and what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairlane.api.crowd import Crowd
+from fairlane.api.problems import Problem
+from fairlane.config.settings import Server
+from tests.api.server import Gateway, gateway
+from tests.world import World
+
+pytestmark = pytest.mark.every_store
+
+
+class SlowSource:
+    """Knows everybody's tier, and tells it when it is let."""
+
+    def __init__(self) -> None:
+        self.asked, self.gate = asyncio.Semaphore(0), asyncio.Event()
+
+    async def tiers_of(self, tenant: str, users: Collection[str]) -> dict[str, str]:
+        self.asked.release()
+        await self.gate.wait()
+        return dict.fromkeys(users, "medium")
+
+
+@asynccontextmanager
+async def crowded(world: World, submits: int, inside: int) -> AsyncIterator[Gateway]:
+    """So many of `submits` are under way, and get no further before the block ends."""
+    source = SlowSource()
+    async with gateway(world.engine, Server(submits=submits)) as served, served.client() as client:
+        world.engine.core.tier_source = source
+        held = []
+        for number in range(inside):
+            job = {"service": "work", "user_id": f"user-{number}"}
+            held.append(asyncio.create_task(client.post("/api/v1/jobs", json=job)))
+            await source.asked.acquire()
+        try:
+            yield served
+        finally:
+            source.gate.set()
+        answers = await asyncio.gather(*held)
+        assert [each.status_code for each in answers] == [202] * inside
+        low = await client.post("/api/v1/jobs", json=of("low"))
+        assert low.status_code == 202
+
+
+def of(tier: str) -> dict[str, str]:
+    return {"service": "work", "priority": tier}
+
+
+async def test_the_lowest_tier_is_refused_first_and_told_when_to_come_back(world: World) -> None:
+    async with crowded(world, submits=4, inside=2) as served, served.client() as client:
+        refused = await client.post("/api/v1/jobs", json=of("low"))
+        assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+        assert refused.headers["retry-after"] == "1"
+        for tier in ("medium", "high"):
+            assert (await client.post("/api/v1/jobs", json=of(tier))).status_code == 202
+        batch = {"jobs": [of("low"), of("high"), of("gold")]}
+        results = (await client.post("/api/v1/jobs:batch", json=batch)).json()["results"]
+        assert [each["status"] for each in results] == [503, 202, 422]
+
+
+async def test_what_is_no_submit_passes_whatever_is_submitted(world: World) -> None:
+    async with gateway(world.engine) as before, before.client() as client:
+        job = (await client.post("/api/v1/jobs", json=of("high"))).json()["job_id"]
+    async with crowded(world, submits=1, inside=1) as served, served.client() as client:
+        for path in ("/api/v1/jobs", "/api/v1/jobs:batch"):
+            assert (await client.post(path, content=b"not even read")).status_code == 503
+        for path in ("/livez", "/readyz", "/queue/status", f"/api/v1/jobs/{job}"):
+            assert (await client.get(path)).status_code == 200
+        cancelled = await client.delete(f"/api/v1/jobs/{job}")
+        assert cancelled.status_code == 200
+
+
+def test_an_empty_house_takes_the_largest_batch_and_then_nobody() -> None:
+    crowd = Crowd(2)
+    crowd.check(rank=2, tiers=3)
+    with crowd.inside(jobs=1000), pytest.raises(Problem):
+        crowd.check()
+    crowd.check(rank=2, tiers=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fairlane.bench import http_client
+from fairlane.bench import http_client, overload
 from fairlane.bench.http_client import Served
 from fairlane.model.state import State
 from fairlane.presets import tasks
@@ -22,3 +22,10 @@ async def test_every_way_of_measuring_gets_its_jobs_accepted(tmp_path: Path) -> 
         memory = await http_client.idle_sockets(Served(served.port, os.getpid()), 5, seconds=0)
         assert memory.before > 0
         assert await world.engine.count(State.QUEUED) == 65
+
+
+async def test_an_overload_loses_nothing_and_answers_everybody() -> None:
+    found = {each.what: each.median for each in await overload.measured(0.2, 0.5)}
+    for what in ("other answers, hangs, resets", "leases lost", "accepted jobs lost"):
+        assert found[what] == 0, what
+    assert found["sent"] > 0

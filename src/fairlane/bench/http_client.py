@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import orjson
 
 from fairlane.bench.measure import NAMES, PAYLOAD, USERS
-from fairlane.config.read import without_settings
+from fairlane.config.read import FILE, without_settings
 
 CONNECTIONS = 50
 HOST = "127.0.0.1"
@@ -51,9 +51,12 @@ class Served(NamedTuple):
 
 
 @asynccontextmanager
-async def server() -> AsyncIterator[Served]:
-    """`fairlane serve` with an empty ledger, as anybody would start it."""
+async def server(settings: str = "") -> AsyncIterator[Served]:
+    """`fairlane serve` with an empty ledger, as anybody would start it; with these settings, if
+    there are any."""
     with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
+        if settings:
+            (Path(folder) / FILE).write_text(settings)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fairlane", "serve", "--port", "0",
             cwd=folder, env=without_settings(os.environ), stdout=PIPE,
@@ -83,6 +86,8 @@ class Client(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
         self._received = b""
+        self.head = b""
+        """Of the last answer."""
 
     @classmethod
     async def connect(cls, port: int) -> Client:
@@ -112,7 +117,7 @@ class Client(asyncio.Protocol):
         start = head.find(b"content-length: ") + 16
         size = int(head[start : head.find(b"\r", start) if b"\r" in head[start:] else None])
         if len(body) >= size:
-            self._received = b""
+            self._received, self.head = b"", head
             if not self._answer.done():
                 self._answer.set_result((int(head[9:12]), body))
 
@@ -121,9 +126,9 @@ class Client(asyncio.Protocol):
             self._transport.close()
 
 
-def job(i: int) -> dict[str, object]:
+def job(i: int, name: str = "noop") -> dict[str, object]:
     return {
-        "service": "noop",
+        "service": name,
         "user_id": f"user-{i % USERS}",
         "priority": NAMES[i % len(NAMES)],
         "input_data": PAYLOAD,
@@ -137,6 +142,11 @@ def post(path: str, value: object) -> bytes:
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
+
+
+def bare(method: str, path: str) -> bytes:
+    """A request without a body."""
+    return f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 
 
 async def _clients(port: int, number: int) -> list[Client]:
@@ -163,10 +173,12 @@ async def single_submits(port: int, jobs: int, connections: int = CONNECTIONS) -
     return _speed(jobs, time.perf_counter() - begin, taken)
 
 
-async def batch_submits(port: int, jobs: int, n: int, connections: int = 4) -> float:
+async def batch_submits(
+    port: int, jobs: int, n: int, connections: int = 4, name: str = "noop"
+) -> float:
     """Jobs a second, n jobs a request."""
     batches = [
-        post("/api/v1/jobs:batch", {"jobs": [job(i) for i in range(start, start + n)]})
+        post("/api/v1/jobs:batch", {"jobs": [job(i, name) for i in range(start, start + n)]})
         for start in range(0, jobs, n)
     ]
     requests = iter(batches)

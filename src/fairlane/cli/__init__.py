@@ -69,11 +69,17 @@ def bench(
     http: Annotated[
         bool, typer.Option("--http", help="Measure the API instead, in a server of its own.")
     ] = False,
+    overload: Annotated[
+        bool,
+        typer.Option("--overload", help="With --http: offer ten times as much, for a minute."),
+    ] = False,
 ) -> None:
     """Measure this machine: submits, drain, latency, claim cost, memory. Durable commits on."""
     from fairlane.cli.bench import run
 
-    run(short, runs, jobs, as_json, cluster, beside, http)
+    if overload and not http:
+        raise typer.BadParameter("--overload measures the API: --http --overload")
+    run(short, runs, jobs, as_json, cluster, beside, http, overload)
 
 
 @app.command()

@@ -30,12 +30,15 @@ def run(
     cluster: bool = False,
     beside: bool = False,
     http: bool = False,
+    overload: bool = False,
 ) -> None:
     if short:
         runs, jobs = 1, 3_000
     console = Console(stderr=True)
     figures = []
-    if http:
+    if overload:
+        runs, found = 1, _overload(short)
+    elif http:
         found = _http(runs, jobs, short)
     else:
         found = _cluster(runs, jobs, short, beside) if cluster else _embedded(runs, jobs, short)
@@ -54,6 +57,12 @@ def _http(runs: int, jobs: int, short: bool) -> Iterator[Figure]:
     from fairlane.bench.http import figures
 
     return figures(runs, jobs, short=short)
+
+
+def _overload(short: bool) -> Iterator[Figure]:
+    from fairlane.bench.overload import figures
+
+    return figures(short=short)
 
 
 def _embedded(runs: int, jobs: int, short: bool) -> Iterator[Figure]:

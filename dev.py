@@ -208,7 +208,17 @@ def become(command: list[str]) -> int:
 
 
 def call(command: list[str]) -> int:
-    return subprocess.call(command, cwd=ROOT, env=environment())
+    """Ctrl-C reaches the command as well: it ends in its own way, and we after it."""
+    with subprocess.Popen(command, cwd=ROOT, env=environment()) as process:
+        interrupted = False
+        while process.poll() is None:
+            try:
+                process.wait()
+            except KeyboardInterrupt:
+                interrupted = True
+    if interrupted and process.returncode:
+        raise KeyboardInterrupt
+    return process.returncode
 
 
 def environment() -> dict[str, str]:

@@ -21,7 +21,7 @@ from fairlane.bench.measure import NAMES, PAYLOAD, Figure
 from fairlane.demo.services import Execution, SimulatedService
 
 TIMES = 10
-CONNECTIONS = 200
+CONNECTIONS = 400
 """Callers in an overload: whoever is due and finds none free waits, and that counts."""
 
 HELD, CALL_SECONDS = 20, 0.5

@@ -32,7 +32,7 @@ class Server:
     key_rate: int = 60_000
     lease: float = 15
     grace: float = 30
-    submits: int = 128
+    submits: int = 256
     access_log: bool = False
     unsafe: bool = False
 

@@ -66,7 +66,7 @@ class ServerTable(Table):
     key_rate: Rate = 60_000
     lease: Annotated[float, Field(ge=2, le=600)] = 15
     grace: Seconds = 30
-    submits: Annotated[int, Field(ge=1)] = 128
+    submits: Annotated[int, Field(ge=1)] = 256
     access_log: bool = False
     unsafe: bool = False
 

@@ -11,6 +11,7 @@ FairlaneError
 │   ├── StaleLease          the lease is gone; stop working on this job
 │   └── WrongState          the move is not possible from the job's present state
 ├── NotFound              no such job, worker or user
+├── NotYours              a worker or a lease that somebody else holds
 ├── Expired               the job existed and its record has been removed
 ├── InsufficientCredits   pay first
 ├── NotReady              the index is being rebuilt; try again in a moment
@@ -99,6 +100,13 @@ class NotFound(FairlaneError):
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f'no {kind} "{name}"')
+
+
+class NotYours(FairlaneError):
+    code = "not_yours"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is not held by this worker")
 
 
 class Expired(FairlaneError):

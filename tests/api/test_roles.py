@@ -25,6 +25,7 @@ NAMES = {
     "{name}": "none",
     "{key_id}": "none",
     "{region}": "EU",
+    "{worker_id}": "none",
 }
 
 

@@ -232,6 +232,22 @@ class Dead(BaseModel):
     next: str | None
 
 
+class Attempt(BaseModel):
+    number: int = Field(description="Within its step; one that cost nothing repeats its number.")
+    step: int
+    worker_id: str
+    region: str | None
+    started_at: str
+    ended_at: str
+    outcome: str
+    fault: str | None
+    message: str | None
+
+
+class DeadLetter(JobView):
+    attempts: list[Attempt]
+
+
 class Count(BaseModel):
     count: int
     more: bool = Field(description="There is more: ask again.")

@@ -24,6 +24,8 @@ from fairlane.api.requests import BatchRequest, JobRequest
 from fairlane.api.routes import GROUPS
 from fairlane.api.routes.status import livez, ready
 from fairlane.api.routing import Routes, install, unguarded
+from fairlane.api.task_shapes import TaskRequest
+from fairlane.api.worker_shapes import ResultRequest
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError
@@ -115,15 +117,15 @@ def description(api: FastAPI, tiers: Sequence[str]) -> dict[str, Any]:
             title=api.title, version=api.version, summary=api.summary, routes=api.routes
         )
         schemas = found.setdefault("components", {}).setdefault("schemas", {})
-        for model in (JobRequest, BatchRequest, answers.Problem):
+        for model in (JobRequest, BatchRequest, TaskRequest, ResultRequest, answers.Problem):
             schemas.update(_schemas(model))
-        for model_name in ("JobRequest", "UserRequest"):
+        for model_name in ("JobRequest", "TaskRequest", "UserRequest"):
             _name_tiers(schemas[model_name]["properties"], tiers)
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         found["security"] = [{"key": []}]
-        for path in ("/api/v1/jobs", "/api/v1/jobs:batch"):
+        for path in ("/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/tasks"):
             found["paths"][path]["post"]["parameters"] = [IDEMPOTENCY]
         api.openapi_schema = found
     return api.openapi_schema

@@ -16,6 +16,8 @@ from fairlane.api.rates import Rates
 from fairlane.api.signed import Signer
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
+from fairlane.pull import Desk
+from fairlane.pull.slots import Slots
 from fairlane.webhooks import Egress
 
 
@@ -38,6 +40,10 @@ FREE = 0.001
 """Seconds that nobody misses."""
 
 
+AROUND_RESULTS = 1 << 16
+"""Bytes of a request beside the results in it."""
+
+
 @dataclass(slots=True)
 class Door:
     engine: Engine
@@ -49,20 +55,38 @@ class Door:
     egress: Egress
     crowd: Crowd
     rates: Rates
+    desk: Desk
+    slots: Slots
     counting: Budget = field(default_factory=Budget)
     draining: bool = False
 
     async def open(self) -> None:
         self.feed.start()
+        self.desk.start()
+        self.slots.start()
 
     async def close(self) -> None:
         self.draining = True
         await self.feed.stop()
+        await self.desk.stop()
+        await self.slots.stop()
 
     def drain(self) -> None:
-        """Not ready from now on; who listens is told to come back."""
+        """Not ready from now on; who listens or polls is told to come back."""
         self.draining = True
         self.feed.dismiss()
+        self.desk.dismiss()
+
+    def bounds_of(self, path: str) -> Bounds:
+        """What a step has made may be larger than a request."""
+        if path.startswith("/internal/workers/") and path.endswith("/result"):
+            return self.result_bounds
+        return self.bounds
+
+    @property
+    def result_bounds(self) -> Bounds:
+        most = self.engine.core.catalog.limits.result_bytes + AROUND_RESULTS
+        return Bounds(max(most, self.bounds.bytes), self.bounds.seconds)
 
 
 async def open_door(engine: Engine, settings: Settings) -> Door:
@@ -78,6 +102,8 @@ async def open_door(engine: Engine, settings: Settings) -> Door:
         egress=Egress.of(settings),
         crowd=Crowd(settings.server.submits),
         rates=Rates(settings.server.key_rate),
+        desk=Desk(engine),
+        slots=Slots(engine),
     )
 
 

@@ -82,12 +82,12 @@ class Guard:
             _note(reply, began)
 
     async def _admit(self, scope: Scope, receive: Receive, reply: Reply, seen: Seen) -> None:
-        scope["door"], scope["bounds"] = self._door, self._door.bounds
+        scope["door"], scope["bounds"] = self._door, self._door.bounds_of(scope["path"])
         scope["request_id"] = reply.request_id
         if scope["path"] not in OPEN:
             await self._check_name(scope, seen)
             scope["identity"] = await self._identify(scope, seen)
-            self._check_size(seen)
+            self._check_size(seen, scope["bounds"].bytes)
             self._check_rate(scope)
         if scope["type"] == "websocket":
             await self._connect(scope, receive, reply)
@@ -197,15 +197,15 @@ class Guard:
         return any(parsed in network for network in self._proxies)
 
     # --- how much, how often -------------------------------------------------------------------
-    def _check_size(self, seen: Seen) -> None:
+    def _check_size(self, seen: Seen, most: int) -> None:
         close = {"Connection": "close"}
         if seen.size > MOST_HEADERS:
             raise Problem(431, "headers_too_large", "at most 16 KiB of headers", headers=close)
         if seen.headers.get(b"content-encoding", b"identity") != b"identity":
             raise Problem(415, "encoded_body", "send the body as it is, not encoded", headers=close)
         length = seen.headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._door.bounds.bytes:
-            raise too_large(self._door.bounds.bytes)
+        if length.isdigit() and int(length) > most:
+            raise too_large(most)
 
     def _check_rate(self, scope: Scope) -> None:
         """Who takes something back makes room: that is never refused."""

@@ -8,13 +8,14 @@ from fairlane.api.problems import Problem
 from fairlane.engine.submit import Caller
 from fairlane.model.key import Key, Role
 
-Access = Literal["any", "read", "events", "client", "admin"]
+Access = Literal["any", "read", "events", "client", "worker", "admin"]
 
 ALLOWED: dict[Access, frozenset[Role]] = {
     "any": frozenset(Role),
     "read": frozenset({Role.READ, Role.CLIENT, Role.ADMIN}),
     "events": frozenset({Role.READ, Role.CLIENT, Role.ADMIN}),
     "client": frozenset({Role.CLIENT, Role.ADMIN}),
+    "worker": frozenset({Role.WORKER, Role.ADMIN}),
     "admin": frozenset({Role.ADMIN}),
 }
 """Who passes where. A ticket passes only where the events of its job are."""

@@ -22,6 +22,7 @@ from fairlane.errors import (
     InsufficientCredits,
     NotFound,
     NotReady,
+    NotYours,
     Refused,
     SetupError,
     TookTooLong,
@@ -101,8 +102,8 @@ def _known(error: FairlaneError, now: int) -> Problem:
             status, more = 422, {}
         case Conflict():
             status, more = 409, {"state": error.state}
-        case NotFound():
-            status, more = 404, {}
+        case NotFound() | NotYours():
+            status, more = (404 if isinstance(error, NotFound) else 403), {}
         case Expired():
             status, more = 410, {"final_status": error.status}
         case InsufficientCredits():

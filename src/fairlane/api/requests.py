@@ -110,6 +110,8 @@ class JobRequest(Sent):
     )
     run_at: Time | None = Field(default=None, description="Not before this time.")
     max_wait_seconds: Seconds = Field(default=0, description="Longest wait for one step; 0 = any.")
+    timeout_seconds: Seconds = Field(default=0, description="0 = the service's, or the tier's.")
+    required_capabilities: Annotated[list[Name], Field(max_length=50)] = Field(default_factory=list)
     callback_url: Address | None = Field(default=None, description="Where the final state is sent.")
     tags: Annotated[list[Text], Field(max_length=20)] = Field(default_factory=list)
 
@@ -128,12 +130,12 @@ class JobRequest(Sent):
             self.model,
             self.duration,
             tuple(self.regions),
-            (),
+            tuple(sorted(set(self.required_capabilities))),
             {axis: tuple(values) for axis, values in self.matrix.items()}
             if self.matrix is not None
             else None,
             self.run_at,
-            0,
+            round(self.timeout_seconds * SECOND),
             round(self.max_wait_seconds * SECOND),
             self.callback_url,
             tuple(self.tags),

@@ -66,9 +66,14 @@ class Routes:
         status: int = 200,
         also: dict[int, Any] | None = None,
         problems: tuple[int, ...] = (),
+        takes: type[BaseModel] | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """`takes` describes a body that the function reads by itself."""
+
         def declare(endpoint: Callable[..., Any]) -> Callable[..., Any]:
             options = self._options(endpoint, gives, status, {**(also or {})}, problems)
+            if takes is not None:
+                options["openapi_extra"] = {"requestBody": _body(takes)}
             self.declared.append(Declared(method, path, access, endpoint, options))
             return endpoint
 

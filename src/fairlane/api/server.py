@@ -90,6 +90,7 @@ class Serving(uvicorn.Server):
 
     def _leave(self) -> None:
         if self._leaving is None:
+            self._app.door.desk.dismiss()
             self._leaving = asyncio.create_task(self._end())
 
     async def _end(self) -> None:

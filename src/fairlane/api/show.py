@@ -9,10 +9,12 @@ from starlette.responses import Response
 
 from fairlane.api.times import iso, iso_or_none, seconds
 from fairlane.engine.views import Placement, Reason, View
+from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Error, Job, Json, Progress
 from fairlane.model.key import Key
 from fairlane.model.service import Service
+from fairlane.model.worker import worker_of
 from fairlane.policy.eta import Eta
 
 Shown = dict[str, Any]
@@ -126,6 +128,20 @@ def execution(cell: Job, context: dict[str, Json]) -> Shown:
         "progress": progress(cell.progress),
         "error": error(cell.error),
         "result": steps[-1].get("data") if steps else None,
+    }
+
+
+def attempt(value: Attempt) -> Shown:
+    return {
+        "number": value.number,
+        "step": value.step,
+        "worker_id": worker_of(value.worker),
+        "region": value.region,
+        "started_at": iso(value.started_at),
+        "ended_at": iso(value.ended_at),
+        "outcome": value.outcome,
+        "fault": value.fault,
+        "message": value.message,
     }
 
 

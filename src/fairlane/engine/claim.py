@@ -19,7 +19,7 @@ from fairlane.model.make import maker
 from fairlane.model.service import user_pool
 from fairlane.model.state import State
 from fairlane.model.step import service_of
-from fairlane.model.worker import Loaded, Worker
+from fairlane.model.worker import Loaded, Worker, holder
 
 PAUSE = 0.02
 """Seconds a waiting claim rests after its proposals were refused, or while the index is not ready:
@@ -34,9 +34,17 @@ TRIES = 3
 """Rounds of proposals that were all refused before a claim comes back empty-handed."""
 
 
-async def claim(core: Core, worker: Worker, n: int, *, wait: int = 0) -> list[Lease]:
+async def claim(
+    core: Core,
+    worker: Worker,
+    n: int,
+    *,
+    wait: int = 0,
+    call: str = "",
+    stop: asyncio.Event | None = None,
+) -> list[Lease]:
     """Up to n leases, in the order of service. With `wait`, returns within that time at the latest,
-    and as soon as there is something."""
+    and as soon as there is something, or `stop` is set and the worker roused."""
     until = core.now() + wait
     core.seen[worker.id] = (worker, core.now())
     waiter = replace(worker, id=f"{worker.id}#{token()}") if wait else worker
@@ -44,8 +52,9 @@ async def claim(core: Core, worker: Worker, n: int, *, wait: int = 0) -> list[Le
         while worker.id not in core.draining:
             if not core.ready.is_set():
                 await core.clock.wait(core.ready, until - core.now())
-            found, look_again_at = await _try(core, worker, waiter, n)
-            if found or core.now() >= until:
+            found, look_again_at = await _try(core, worker, waiter, n, call)
+            stopped = stop is not None and stop.is_set()  # looked at once it is filed as idle
+            if found or stopped or core.now() >= until:
                 return found
             await core.index.wait(waiter.id, min(until, look_again_at))
         return []
@@ -54,7 +63,9 @@ async def claim(core: Core, worker: Worker, n: int, *, wait: int = 0) -> list[Le
             await core.index.leave(waiter.id)
 
 
-async def _try(core: Core, worker: Worker, waiter: Worker, n: int) -> tuple[list[Lease], int]:
+async def _try(
+    core: Core, worker: Worker, waiter: Worker, n: int, call: str
+) -> tuple[list[Lease], int]:
     """`waiter` is who the index files as idle: one worker may wait in several calls at once."""
     look_again_at = 0
     for _ in range(TRIES):
@@ -67,7 +78,7 @@ async def _try(core: Core, worker: Worker, waiter: Worker, n: int) -> tuple[list
         if not picks.proposals:
             look_again_at = picks.look_again_at
             break
-        leases = await _confirm(core, worker, picks.proposals)
+        leases = await _confirm(core, worker, picks.proposals, call)
         if leases:
             for lease in leases:
                 loaded = loaded.after(lease.model, lease.started_at)
@@ -77,12 +88,14 @@ async def _try(core: Core, worker: Worker, waiter: Worker, n: int) -> tuple[list
     return [], look_again_at
 
 
-async def _confirm(core: Core, worker: Worker, proposals: Sequence[Proposal]) -> list[Lease]:
+async def _confirm(
+    core: Core, worker: Worker, proposals: Sequence[Proposal], call: str
+) -> list[Lease]:
     paused = {name for name, service in core.catalog.services.items() if service.paused}
     refused: list[tuple[Proposal, Unconfirmed]] = []
     if paused:
         refused, proposals = _without(paused, proposals)
-    written = await core.ledger.confirm(_confirmations(core, worker, proposals))
+    written = await core.ledger.confirm(_confirmations(core, worker, proposals, call))
     leases: list[Lease] = []
     for proposal, outcome in zip(proposals, written.outcomes, strict=True):
         if isinstance(outcome, Lease):
@@ -109,9 +122,12 @@ def _without(
     return [(each, Unconfirmed(PAUSED)) for each in gone], kept
 
 
-def _confirmations(core: Core, worker: Worker, proposals: Sequence[Proposal]) -> list[Confirmation]:
+def _confirmations(
+    core: Core, worker: Worker, proposals: Sequence[Proposal], call: str
+) -> list[Confirmation]:
     """The pools are derived from the settings, not believed."""
     now, tiers, stamp = core.now(), core.catalog.tiers.all, core.stamp
+    who = holder(worker.id, call)
     needed: dict[str, frozenset[str]] = {}
     found = []
     for lease_token, entry, slots in proposals:
@@ -134,7 +150,7 @@ def _confirmations(core: Core, worker: Worker, proposals: Sequence[Proposal]) ->
             slots,
             pools,
             cap,
-            worker.id,
+            who,
             worker.region,
             entry.cost,
             worker.lease,

@@ -13,7 +13,7 @@ from fairlane.engine.claim import claim
 from fairlane.engine.core import Core
 from fairlane.engine.rebuild import join, publish_left_behind, rebuild
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
-from fairlane.engine.submit import Caller, submit
+from fairlane.engine.submit import Caller, likely_tier, submit
 from fairlane.engine.sweep import Sweeper
 from fairlane.errors import FairlaneError, InvalidInput, SetupError, StaleLease, UnknownName
 from fairlane.ids import Ids
@@ -155,6 +155,8 @@ class Engine:
             self.core.catalog.tiers.rank(tier)
         if worker.state is WorkerState.ACTIVE:
             self.core.draining.discard(worker.id)
+        else:
+            self.core.seen.pop(worker.id, None)
         await self.core.ledger.put_worker(worker, self.core.now())
         return worker
 
@@ -174,12 +176,21 @@ class Engine:
         """Its waiting claims look again: something will be due sooner than they know."""
         await self.core.index.dismiss(worker.id)
 
-    async def claim(self, worker: Worker, n: int = 1, *, wait: float = 0) -> list[Lease]:
+    async def claim(
+        self,
+        worker: Worker,
+        n: int = 1,
+        *,
+        wait: float = 0,
+        call: str = "",
+        stop: asyncio.Event | None = None,
+    ) -> list[Lease]:
         """Up to n leases; n should never be more than the worker can start now. `wait` seconds at
-        the longest if there is nothing."""
+        the longest if there is nothing, or until `stop` is set and the worker roused. Leases
+        remember the `call` they were taken in."""
         if worker.state is not WorkerState.ACTIVE:
             return []
-        return await claim(self.core, worker, n, wait=round(wait * SECOND))
+        return await claim(self.core, worker, n, wait=round(wait * SECOND), call=call, stop=stop)
 
     async def renew(self, leases: Sequence[Lease], until: int) -> Renewal:
         if not leases:
@@ -244,6 +255,10 @@ class Engine:
         """Where a queued job stands now."""
         return await views.standing(self.core, job)
 
+    def likely_tier(self, request: NewJob, tenant: str) -> str:
+        """The tier that a job of this request would have, as far as that is known."""
+        return likely_tier(self.core, request, tenant)
+
     async def placement(self, accepted: Accepted, request: NewJob) -> views.Placement:
         """Where a job stands that was just accepted."""
         return await views.placement(self.core, accepted, request)
@@ -259,6 +274,10 @@ class Engine:
     def events(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """What has happened after that number, then what happens, until the job is over."""
         return views.events(self.core, job, after)
+
+    async def is_runnable(self, job: Job) -> bool:
+        """Whether a worker that takes work could run the step that the job waits for."""
+        return await views.is_runnable(self.core, job)
 
     async def overview(self) -> views.Overview:
         return await views.overview(self.core)

@@ -141,6 +141,12 @@ async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
     return known
 
 
+def likely_tier(core: Core, request: NewJob, tenant: str) -> str:
+    """The tier that a job of this request would have, as far as that is known without asking."""
+    known = core.tiers_of_users.get((tenant, request.user)) if request.user is not None else None
+    return request.tier or known or core.catalog.tiers.default
+
+
 def _know(core: Core, who: tuple[str, str], tier: str) -> None:
     if len(core.tiers_of_users) >= MOST_KNOWN:
         core.tiers_of_users.clear()

@@ -17,6 +17,7 @@ from fairlane.model.entry import Entry
 from fairlane.model.lease import Lease
 from fairlane.model.service import is_user_pool
 from fairlane.model.state import State
+from fairlane.model.worker import worker_of
 from fairlane.policy.admission import HOUR
 
 log = logging.getLogger("fairlane")
@@ -77,7 +78,7 @@ def _gone(lease: Lease, now: int) -> Failed:
         message = f"no result after {(lease.deadline - lease.started_at) / SECOND:g} s"
         fault, outcome = Fault.TIMEOUT, Outcome.TIMEOUT
     else:
-        message = f"worker {lease.worker} was not heard of again"
+        message = f"worker {worker_of(lease.worker)} was not heard of again"
         fault, outcome = Fault.TRANSIENT, Outcome.LOST
     ended_at = min(lease.lease_until, lease.deadline)
     return Failed(lease, fault, message, closed=False, outcome=outcome, ended_at=ended_at)

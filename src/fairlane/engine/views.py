@@ -15,6 +15,7 @@ from fairlane.model.event import Event
 from fairlane.model.job import Band, Job, Json, NewJob
 from fairlane.model.state import State
 from fairlane.model.step import Lane, attempts_name
+from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.aging import next_promotion
 from fairlane.policy.estimate import FIRST_LOAD
 from fairlane.policy.eta import Ahead, Calibration, Eta, predict, rounded
@@ -188,14 +189,29 @@ async def overview(core: Core) -> Overview:
 
 async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
     """How many jobs wait in lanes that no worker heard of within its lease covers."""
-    now = core.now()
-    heard_of = [*await core.ledger.workers(), *core.seen.values()]
-    alive = [worker for worker, at in heard_of if now - at <= worker.lease]
+    alive = await _alive(core)
     return {
         lane: waiting
         for lane, waiting in stats.lanes.items()
         if not any(worker.covers(Lane.parse(lane)) for worker in alive)
     }
+
+
+async def is_runnable(core: Core, job: Job) -> bool:
+    """Whether a worker that takes work could run the step that the job waits for."""
+    lane = Lane.parse(job.lane)
+    return any(worker.covers(lane) for worker in await _alive(core))
+
+
+async def _alive(core: Core) -> list[Worker]:
+    """Workers that take work and were heard of within their lease."""
+    now = core.now()
+    heard_of = [*await core.ledger.workers(), *core.seen.values()]
+    return [
+        worker
+        for worker, at in heard_of
+        if now - at <= worker.lease and worker.state is WorkerState.ACTIVE
+    ]
 
 
 # --- when ----------------------------------------------------------------------------------------

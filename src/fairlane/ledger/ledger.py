@@ -44,7 +44,7 @@ from fairlane.model.event import Event
 from fairlane.model.job import Job, Json, Progress
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move, State
-from fairlane.model.worker import Worker
+from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.admission import Quota
 
 
@@ -226,8 +226,18 @@ class Ledger(Protocol):
 
     async def put_worker(self, worker: Worker, now: int) -> None: ...
 
+    async def hear(self, worker: str, state: WorkerState, now: int) -> Worker | None:
+        """The worker as it is, heard of now: its state goes only onward, from active over draining
+        to dead, until it is put anew. None if there is no such worker."""
+
+    async def worker(self, worker: str) -> Worker | None: ...
+
     async def workers(self) -> list[tuple[Worker, int]]:
         """Every worker and when it was last heard of."""
+
+    async def held(self, worker: str | None = None) -> list[Job]:
+        """Running jobs that this worker holds (None = any), in whichever of its calls it got
+        them. Looks through all that run."""
 
     # --- upkeep ------------------------------------------------------------------------------
     async def retire(

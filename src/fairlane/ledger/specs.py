@@ -21,6 +21,7 @@ def worker_spec(worker: Worker) -> str:
             "capacity": worker.capacity,
             "heartbeat": worker.heartbeat,
             "version": worker.version,
+            "key": worker.key,
         }
     )
 

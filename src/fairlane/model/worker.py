@@ -32,9 +32,19 @@ class Loaded(NamedTuple):
         return Loaded(model, now, 1)
 
 
+def holder(worker: str, call: str) -> str:
+    """Who a lease is confirmed for that was taken in this call of the worker."""
+    return f"{worker}#{call}" if call else worker
+
+
+def worker_of(holder: str) -> str:
+    return holder.partition("#")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """`services` none = whatever it has the capabilities for; `tiers` none = every tier."""
+    """`services` none = whatever it has the capabilities for; `tiers` none = every tier; `key` is
+    the credential it registered with."""
 
     id: str
     services: frozenset[str] | None = None
@@ -44,6 +54,7 @@ class Worker:
     capacity: int = 5
     heartbeat: int = 5_000_000
     version: str = ""
+    key: str = ""
     state: WorkerState = WorkerState.ACTIVE
 
     @property

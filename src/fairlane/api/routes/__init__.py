@@ -8,8 +8,11 @@ from fairlane.api.routes import (
     jobs,
     keys,
     payment,
+    slots,
     status,
     submit,
+    tasks,
+    workers,
 )
 
 GROUPS = [
@@ -22,6 +25,9 @@ GROUPS = [
     administration.routes,
     dead.routes,
     keys.routes,
+    tasks.routes,
+    workers.routes,
+    slots.routes,
 ]
 
 __all__ = ["GROUPS"]

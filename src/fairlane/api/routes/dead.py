@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from fairlane.api import answers, show
 from fairlane.api.door import Call, Here
+from fairlane.api.problems import Problem
 from fairlane.api.requests import DeadRequest, Name, Text, User
 from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, checked, moved, operation, page
 from fairlane.api.routing import Routes
@@ -50,6 +51,22 @@ async def list_dead(
     wanted = Filter(call.tenant, user_id, (State.DEAD,), feature_name, tag)
     found = await page(call, wanted, cursor, limit)
     return show.answer({**found, "total": await call.engine.count(State.DEAD, call.tenant)})
+
+
+@routes.add(
+    "GET",
+    "/admin/queue-dead/{job_id}/attempts",
+    "admin",
+    gives=answers.DeadLetter,
+    problems=(404, 410),
+)
+async def get_dead(call: Here, job_id: JobId) -> Response:
+    """One of them with every attempt: where, when, and what went wrong."""
+    seen = await call.engine.view(checked(job_id), call.tenant)
+    if seen.job.state is not State.DEAD:
+        raise Problem(404, NotFound.code, f"job {job_id} is {seen.job.state}, not dead")
+    tried = await call.engine.attempts(job_id, call.tenant)
+    return show.answer({**show.view(seen), "attempts": [show.attempt(each) for each in tried]})
 
 
 @routes.add(

@@ -19,8 +19,9 @@ from fairlane.api.signed import cursor, read_cursor
 from fairlane.api.times import iso_or_none
 from fairlane.engine.views import Reason, View
 from fairlane.ledger.shapes import Filter
-from fairlane.model.job import Band
+from fairlane.model.job import Band, Job
 from fairlane.model.state import State
+from fairlane.model.step import Lane
 
 routes = Routes("jobs")
 
@@ -154,6 +155,8 @@ async def moved(call: Call, job_id: str) -> Response:
 async def explain_job(call: Here, job_id: JobId) -> Response:
     """Why it waits, and what would help."""
     seen = await call.engine.view(checked(job_id), call.tenant)
+    if seen.job.state is State.QUEUED and not await call.engine.is_runnable(seen.job):
+        seen = seen._replace(reasons=(*seen.reasons, unrunnable(seen.job)))
     return show.answer(
         {
             "job_id": seen.job.id,
@@ -167,7 +170,15 @@ async def explain_job(call: Here, job_id: JobId) -> Response:
     )
 
 
+def unrunnable(job: Job) -> Reason:
+    lane = Lane.parse(job.lane)
+    needs = f" with {', '.join(lane.capabilities)}" if lane.capabilities else ""
+    where = f" in {', '.join(lane.regions)}" if lane.regions else ""
+    return Reason("unrunnable", f"nobody alive runs {lane.service}{needs}{where}")
+
+
 HELP = {
+    "unrunnable": "start a worker that offers it",
     "busy": "a higher limit: PUT /admin/services/{name}",
     "rate": "a higher rate: PUT /admin/services/{name}",
     "paused": "open the service again: PUT /admin/services/{name}",

@@ -18,6 +18,7 @@ from fairlane.api.invalid import invalid
 from fairlane.api.problems import Problem, problem_of
 from fairlane.api.requests import IDEMPOTENCY_KEY, BatchRequest, JobRequest
 from fairlane.api.routing import Routes
+from fairlane.api.task_shapes import SlotRequest, TaskRequest
 from fairlane.engine.views import Placement, unplaced
 from fairlane.errors import Expired, FairlaneError, UrlNotAllowed
 from fairlane.ledger.shapes import Accepted, Replayed, SubmitOutcome
@@ -46,14 +47,14 @@ async def submit_job(scope: Scope, receive: Receive) -> Response:
     identity: Identity = scope["identity"]
     door.crowd.check()
     body = parse(await read(scope, receive, door.bounds))
-    key, trace = _marks(scope)
-    job = await _job(door, identity, _validated(JobRequest, body), key, trace)
+    key, trace = marks(scope)
+    job = await allowed_job(door, identity, validated(JobRequest, body), key, trace)
     with door.crowd.inside():
         outcome = await door.engine.submit(job, identity.caller)
     if isinstance(outcome, Replayed):
         shown = await _known(door, identity, outcome)
         return show.answer(shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"})
-    placement = await _placement(door, outcome, job)
+    placement = await placement_of(door, outcome, job)
     return show.answer(show.accepted(outcome.job, placement), 202, _location(outcome.job))
 
 
@@ -72,16 +73,16 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     identity: Identity = scope["identity"]
     door.crowd.check()
     body = parse(await read(scope, receive, door.bounds), NODES_IN_A_BATCH)
-    key, trace = _marks(scope)
+    key, trace = marks(scope)
     results: list[dict[str, Any]] = []
     jobs: list[tuple[int, NewJob]] = []
-    requests = _validated(BatchRequest, body).jobs
+    requests = validated(BatchRequest, body).jobs
     door.rates.batch(identity, len(requests), door.engine.core.now())
     for i, request in enumerate(requests):
         results.append({})
         try:
             own = None if key is None else f"{key} {i}"  # as no key of a single submit can be
-            jobs.append((i, await _job(door, identity, request, own, trace)))
+            jobs.append((i, await allowed_job(door, identity, request, own, trace)))
         except Problem as problem:
             results[i] = _error(problem)
     with door.crowd.inside(len(jobs)):
@@ -91,15 +92,19 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     return show.answer({"results": results})
 
 
-def _validated(model: type[Any], body: Any) -> Any:
+def validated(model: type[Any], body: Any) -> Any:
     try:
         return model.model_validate(body)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False, include_input=False)) from None
 
 
-async def _job(
-    door: Door, identity: Identity, request: JobRequest, key: str | None, trace: str | None
+async def allowed_job(
+    door: Door,
+    identity: Identity,
+    request: JobRequest | TaskRequest | SlotRequest,
+    key: str | None,
+    trace: str | None,
 ) -> NewJob:
     """Who it is for, and how urgent it is, says the credential unless it may say otherwise."""
     if request.user_id is not None and not identity.act_as:
@@ -110,7 +115,7 @@ async def _job(
         await _check_callback(door, request.callback_url)
     job = request.new_job(key, trace)
     names = door.engine.core.catalog.tiers.names
-    tier = door.engine.unplaced(job, identity.tenant).tier
+    tier = door.engine.likely_tier(job, identity.tenant)
     door.crowd.check(names.index(tier) if tier in names else 0, len(names))
     return job
 
@@ -132,7 +137,7 @@ def not_allowed(field: str, right: str) -> Problem:
     )
 
 
-def _marks(scope: Scope) -> tuple[str | None, str | None]:
+def marks(scope: Scope) -> tuple[str | None, str | None]:
     """The idempotency key and the trace."""
     key = trace = None
     for name, value in scope["headers"]:
@@ -155,7 +160,7 @@ def _location(job: str) -> dict[str, str]:
 
 
 # --- what became of it ---------------------------------------------------------------------------
-async def _placement(door: Door, accepted: Accepted, job: NewJob) -> Placement:
+async def placement_of(door: Door, accepted: Accepted, job: NewJob) -> Placement:
     began = time.perf_counter()
     if not door.counting.allows(began):
         return unplaced(accepted.tier)

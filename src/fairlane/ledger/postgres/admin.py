@@ -16,7 +16,7 @@ from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
 from fairlane.ledger.requests import Grant, LimitsChange, QuotaChange, TierChange
 from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, Stamp, Superseded
 from fairlane.model.step import service_of
-from fairlane.model.worker import Worker
+from fairlane.model.worker import Worker, WorkerState
 
 CHANGES_LOCK = 4219
 """Advisory lock: audited changes are made one after the other, so each knows what it replaces."""
@@ -238,6 +238,32 @@ async def put_worker(tx: Transaction, items: Sequence[tuple[Worker, int]]) -> li
             now,
         )
     return [None] * len(items)
+
+
+HEAR = """
+UPDATE workers SET heartbeat_at = greatest(heartbeat_at, $3), state = CASE
+    WHEN 'dead' IN (state, $2) THEN 'dead'
+    WHEN 'draining' IN (state, $2) THEN 'draining' ELSE 'active' END
+WHERE id = $1 RETURNING id, spec, state, heartbeat_at
+"""
+
+
+async def hear(
+    tx: Transaction, items: Sequence[tuple[str, WorkerState, int]]
+) -> list[Worker | None]:
+    """(worker, state, now): heard of; its state goes only onward."""
+    return [await _heard(tx, *item) for item in items]
+
+
+async def _heard(tx: Transaction, worker: str, state: WorkerState, now: int) -> Worker | None:
+    found = specs.workers(await tx.fetch(HEAR, worker, state, now))
+    return found[0][0] if found else None
+
+
+async def worker(connection: Connection, name: str) -> Worker | None:
+    columns = "SELECT id, spec, state, heartbeat_at FROM workers WHERE id = $1"
+    found = specs.workers(await connection.fetch(columns, name))
+    return found[0][0] if found else None
 
 
 async def workers(connection: Connection) -> list[tuple[Worker, int]]:

@@ -85,7 +85,7 @@ from fairlane.model.entry import Start
 from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move, State
-from fairlane.model.worker import Worker
+from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.admission import Quota
 
 T = TypeVar("T")
@@ -292,8 +292,17 @@ class PostgresLedger(PostgresReads):
     async def put_worker(self, worker: Worker, now: int) -> None:
         await self._one(admin.put_worker, (worker, now))
 
+    async def hear(self, worker: str, state: WorkerState, now: int) -> Worker | None:
+        return await self._one(admin.hear, (worker, state, now))
+
+    async def worker(self, worker: str) -> Worker | None:
+        return await self._read(admin.worker, worker)
+
     async def workers(self) -> list[tuple[Worker, int]]:
         return await self._read(admin.workers)
+
+    async def held(self, worker: str | None = None) -> list[Job]:
+        return await self._read(reads.held, worker)
 
     # --- upkeep ------------------------------------------------------------------------------
     async def retire(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fairlane.ledger import assemble, rows
 from fairlane.ledger.postgres.history import JOB
 from fairlane.ledger.postgres.reading import Connection, brief, snapshot
-from fairlane.ledger.postgres.rolls import IS_LIVE
+from fairlane.ledger.postgres.rolls import IS_LEASED, IS_LIVE
 from fairlane.ledger.shapes import Counts, Filter, LiveSlot
 from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
@@ -59,6 +59,16 @@ async def expired(connection: Connection, now: int, reached: int, limit: int) ->
         limit,
     )
     return [rows.job(tuple(row)) for row in found]
+
+
+HELD = f"""
+SELECT {JOB} FROM jobs
+WHERE {IS_LEASED} AND ($1::text IS NULL OR split_part(worker, '#', 1) = $1)
+"""
+
+
+async def held(connection: Connection, worker: str | None) -> list[Job]:
+    return [rows.job(tuple(row)) for row in await connection.fetch(HELD, worker)]
 
 
 async def slots(connection: Connection, pool: str | None) -> list[LiveSlot]:

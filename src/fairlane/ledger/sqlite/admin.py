@@ -22,7 +22,7 @@ from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, S
 from fairlane.ledger.sqlite.money import balance, transfer
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.step import service_of
-from fairlane.model.worker import Worker
+from fairlane.model.worker import Worker, WorkerState
 
 
 def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
@@ -207,6 +207,30 @@ def put_worker(tx: Transaction, items: Sequence[tuple[Worker, int]]) -> list[Non
             (worker.id, specs.worker_spec(worker), worker.state, now),
         )
     return [None] * len(items)
+
+
+HEAR = """
+UPDATE workers SET heartbeat_at = max(heartbeat_at, :now), state = CASE
+    WHEN 'dead' IN (state, :state) THEN 'dead'
+    WHEN 'draining' IN (state, :state) THEN 'draining' ELSE 'active' END
+WHERE id = :id RETURNING id, spec, state, heartbeat_at
+"""
+
+
+def hear(tx: Transaction, items: Sequence[tuple[str, WorkerState, int]]) -> list[Worker | None]:
+    """(worker, state, now): heard of; its state goes only onward."""
+    return [_heard(tx, *item) for item in items]
+
+
+def _heard(tx: Transaction, worker: str, state: WorkerState, now: int) -> Worker | None:
+    found = tx.execute(HEAR, {"id": worker, "state": state, "now": now}).fetchall()
+    return specs.workers(found)[0][0] if found else None
+
+
+def worker(connection: sqlite3.Connection, name: str) -> Worker | None:
+    columns = "SELECT id, spec, state, heartbeat_at FROM workers WHERE id = ?"
+    found = specs.workers(connection.execute(columns, (name,)))
+    return found[0][0] if found else None
 
 
 def workers(connection: sqlite3.Connection) -> list[tuple[Worker, int]]:

@@ -53,6 +53,15 @@ def expired(connection: sqlite3.Connection, now: int, reached: int, limit: int) 
     return [rows.job(row) for row in found]
 
 
+def held(connection: sqlite3.Connection, worker: str | None) -> list[Job]:
+    found = connection.execute(
+        f"SELECT {rows.JOB} FROM jobs WHERE token IS NOT NULL "
+        "AND (?1 IS NULL OR worker = ?1 OR substr(worker, 1, length(?1) + 1) = ?1 || '#')",
+        (worker,),
+    )
+    return [rows.job(row) for row in found]
+
+
 def slots(connection: sqlite3.Connection, pool: str | None) -> list[LiveSlot]:
     where, args = ("WHERE pool = ?", (pool,)) if pool is not None else ("", ())
     return [

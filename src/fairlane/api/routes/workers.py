@@ -1,0 +1,245 @@
+"""Workers that pull: register, poll, heartbeat, report. What they say goes to the desk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import Path, Request
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from fairlane.api import answers, show, worker_shapes
+from fairlane.api.body import parse, read
+from fairlane.api.door import Call, Here
+from fairlane.api.invalid import invalid
+from fairlane.api.problems import Problem
+from fairlane.api.routing import Routes
+from fairlane.api.times import iso, seconds
+from fairlane.api.words import task_word
+from fairlane.api.worker_shapes import (
+    HeartbeatRequest,
+    PollRequest,
+    ProgressRequest,
+    RegisterRequest,
+    ResultRequest,
+)
+from fairlane.errors import NotYours, StaleLease
+from fairlane.model.worker import Worker, WorkerState, worker_of
+from fairlane.pull.desk import TOO_LARGE
+from fairlane.pull.shapes import News, Task, Verdict
+
+routes = Routes("workers")
+
+POLL_INTERVAL = 1000
+NODES_IN_RESULTS = 2_000_000
+"""JSON values in one request with results: a result is a step's output, and may be long."""
+
+STATUSES = {"": 200, NotYours.code: 403, StaleLease.code: 409, TOO_LARGE: 413}
+WorkerId = Annotated[str, Path(max_length=100, examples=[answers.ID])]
+
+
+@routes.add(
+    "POST", "/internal/workers/register", "worker", gives=worker_shapes.Registered, status=201
+)
+async def register_worker(call: Here, wish: RegisterRequest) -> Response:
+    """A worker of this key. Its leases last three of its heartbeats."""
+    worker = await call.door.desk.register(wish.offer(), call.identity.key)
+    shown = {
+        "worker_id": worker.id,
+        "poll_interval_ms": POLL_INTERVAL,
+        "heartbeat_seconds": seconds(worker.heartbeat),
+        "lease_seconds": seconds(worker.lease),
+    }
+    return show.answer(shown, 201)
+
+
+@routes.add(
+    "POST",
+    "/internal/workers/{worker_id}/poll",
+    "worker",
+    gives=worker_shapes.Polled,
+    problems=(404,),
+)
+async def poll_tasks(
+    call: Here, worker_id: WorkerId, wish: PollRequest, request: Request
+) -> Response:
+    """Waits until there is work, or one of `leases` is gone. The same `poll_id` again gets the same
+    leases."""
+    worker = await _own(call, worker_id)
+    if wish.capabilities is not None:  # less than it registered with, never more
+        offered = worker.capabilities & frozenset(wish.capabilities)
+        worker = replace(worker, capabilities=offered)
+
+    async def hung_up() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    news = await call.door.desk.poll(worker, wish.ask(), hung_up)
+    return show.answer({"tasks": [_task(each) for each in news.tasks], **_heard(news)})
+
+
+@routes.add(
+    "POST",
+    "/internal/workers/{worker_id}/heartbeat",
+    "worker",
+    gives=worker_shapes.Heard,
+    problems=(404,),
+)
+async def hear_worker(call: Here, worker_id: WorkerId, wish: HeartbeatRequest) -> Response:
+    """The worker lives and its leases go on. What to stop, and whether to take no more."""
+    worker = await _own(call, worker_id)
+    leases = None if wish.leases is None else [each.ref() for each in wish.leases]
+    news = await call.door.desk.heartbeat(worker, wish.state, leases)
+    return show.answer({"acknowledged": True, **_heard(news)})
+
+
+@routes.add(
+    "POST",
+    "/internal/workers/{worker_id}/result",
+    "worker",
+    takes=ResultRequest,
+    gives=worker_shapes.ResultsTaken,
+    problems=(404, 409),
+)
+async def take_results(call: Here, worker_id: WorkerId, request: Request) -> Response:
+    """How attempts ended. One result is answered with its own status; of many, each has its
+    own."""
+    worker = await _own(call, worker_id)
+    sent = parse(
+        await read(request.scope, request.receive, request.scope["bounds"]), NODES_IN_RESULTS
+    )
+    wish = _validated(sent)
+    verdicts = await call.door.desk.report(worker, wish.given())
+    if wish.results is None:
+        _raise_for(verdicts[0])
+    return show.answer({"results": [_verdict(each) for each in verdicts]})
+
+
+@routes.add(
+    "POST",
+    "/internal/workers/{worker_id}/progress",
+    "worker",
+    gives=worker_shapes.ProgressTaken,
+    problems=(404, 409),
+)
+async def take_progress(call: Here, worker_id: WorkerId, wish: ProgressRequest) -> Response:
+    """How far a task is, for whoever watches it."""
+    worker = await _own(call, worker_id)
+    try:
+        await call.door.desk.progress(worker, wish.ref(), wish.percent, wish.text)
+    except StaleLease as error:
+        raise stale(str(error), error.state) from None
+    return show.answer({"acknowledged": True})
+
+
+async def _own(call: Call, worker_id: str) -> Worker:
+    return await call.door.desk.worker(worker_id, call.identity.key)
+
+
+def _validated(sent: Any) -> ResultRequest:
+    try:
+        return ResultRequest.model_validate(sent)
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False, include_input=False)) from None
+
+
+def _task(task: Task) -> dict[str, Any]:
+    return {
+        "task_id": task.id,
+        "task_type": task.type,
+        "parameters": task.parameters,
+        "context": task.context,
+        "timeout_seconds": seconds(task.timeout),
+        "trace_id": task.trace,
+        "attempt": task.attempt,
+        "model": task.model,
+        "lease": task.lease,
+        "lease_expires_at": iso(task.lease_until),
+    }
+
+
+def _heard(news: News) -> dict[str, Any]:
+    return {"cancel": list(news.cancel), "lost": list(news.lost), "drain": news.drain}
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "task_id": verdict.task,
+        "status": task_word(verdict.state),
+        "http_status": STATUSES.get(verdict.code, 422),
+        "code": verdict.code,
+        "detail": verdict.detail,
+    }
+
+
+def _raise_for(verdict: Verdict) -> None:
+    if verdict.code == StaleLease.code:
+        raise stale(verdict.detail, verdict.state)
+    if verdict.code:
+        more = {"current_state": task_word(verdict.state)} if verdict.state else {}
+        raise Problem(STATUSES.get(verdict.code, 422), verdict.code, verdict.detail, more=more)
+
+
+def stale(detail: str, state: str | None) -> Problem:
+    return Problem(409, StaleLease.code, detail, more={"current_state": task_word(state)})
+
+
+# --- looking at them -----------------------------------------------------------------------------
+@routes.add("GET", "/api/v1/workers", "read", gives=worker_shapes.Workers)
+async def list_workers(call: Here) -> Response:
+    """Every worker that was heard of in the last day, with what it runs."""
+    core = call.engine.core
+    tasks: dict[str, list[str]] = {}
+    load: dict[str, int] = {}
+    for job in await core.ledger.held():
+        name = worker_of(job.worker or "")
+        load[name] = load.get(name, 0) + 1
+        if job.tenant == call.tenant:
+            tasks.setdefault(name, []).append(job.id)
+    now = core.now()
+    return show.answer(
+        {
+            "workers": [
+                _worker(worker, at, now, load.get(worker.id, 0), tasks.get(worker.id, []))
+                for worker, at in await core.ledger.workers()
+            ]
+        }
+    )
+
+
+def _worker(worker: Worker, at: int, now: int, load: int, tasks: list[str]) -> dict[str, Any]:
+    return {
+        "worker_id": worker.id,
+        "status": status_of(worker, at, now),
+        "capabilities": sorted(worker.capabilities),
+        "task_types": None if worker.services is None else sorted(worker.services),
+        "region": worker.region,
+        "tiers": None if worker.tiers is None else sorted(worker.tiers),
+        "capacity": worker.capacity,
+        "current_load": load,
+        "current_tasks": tasks,
+        "last_heartbeat": iso(at),
+        "version": worker.version,
+    }
+
+
+def status_of(worker: Worker, at: int, now: int) -> WorkerState:
+    """Three missed heartbeats, and it is dead."""
+    return WorkerState.DEAD if now - at > worker.lease else worker.state
+
+
+@routes.add(
+    "POST",
+    "/admin/workers/{worker_id}/drain",
+    "admin",
+    gives=worker_shapes.WorkerView,
+    problems=(404,),
+)
+async def drain_worker(call: Here, worker_id: WorkerId) -> Response:
+    """It gets no more work, finishes what it has, and hears of it with its next answer."""
+    worker = await call.door.desk.drain(worker_id)
+    held = await call.engine.core.ledger.held(worker_id)
+    own = [job.id for job in held if job.tenant == call.tenant]
+    now = call.engine.core.now()
+    return show.answer(_worker(worker, now, now, len(held), own))

@@ -1,0 +1,167 @@
+"""The desk of pull workers: what becomes of polls whose callers are gone, or ask twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from fairlane.ids import token
+from fairlane.ledger.shapes import Request
+from fairlane.model.service import Executor, Service
+from fairlane.model.state import State
+from fairlane.model.worker import Worker, WorkerState
+from fairlane.pull import Desk
+from fairlane.pull.shapes import Ask, News, Offer, Ref, Result
+from tests.world import World, catalog
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@asynccontextmanager
+async def desks(world: World, n: int = 1) -> AsyncIterator[list[Desk]]:
+    """As many as there would be processes."""
+    found = [Desk(world.engine) for _ in range(n)]
+    for desk in found:
+        desk.start()
+    try:
+        yield found
+    finally:
+        for desk in found:
+            await desk.stop()
+
+
+async def gone() -> None:
+    """The caller hung up before it asked."""
+
+
+async def test_what_a_poll_brings_for_a_caller_that_is_gone_is_given_back(tmp_path: Path) -> None:
+    """I18: without costing an attempt."""
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        job = await world.submit()
+        worker = await desk.register(Offer(), "k")
+        assert await desk.poll(worker, Ask(1, wait=20), gone) == News()
+        found = await world.job(job)
+        assert (found.state, found.attempt, found.fence) == (State.QUEUED, 0, 1)
+        (task,) = (await desk.poll(worker, Ask(1, wait=0))).tasks
+        assert task.attempt == 1
+
+
+async def test_a_poll_that_is_cancelled_gives_back_what_it_brings(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        async with desks(world) as (desk,):
+            worker = await desk.register(Offer(), "k")
+            polling = asyncio.create_task(desk.poll(worker, Ask(1, wait=20)))
+            while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0)
+            job = await world.submit()
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
+        found = await world.job(job)
+        assert (found.state, found.attempt) == (State.QUEUED, 0)
+
+
+async def test_the_same_poll_twice_at_once_gets_one_set_of_leases(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        worker = await desk.register(Offer(), "k")
+        first = asyncio.create_task(desk.poll(worker, Ask(1, wait=20, name="p", first=True)))
+        while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        second = asyncio.create_task(desk.poll(worker, Ask(1, wait=20, name="p")))
+        assert await first == News()
+        job = await world.submit()
+        await world.submit()
+        (task,) = (await second).tasks
+        assert task.id == job
+        assert (await desk.poll(worker, Ask(1, wait=20, name="p"))).tasks == (task,)
+
+
+async def test_a_lease_ended_elsewhere_ends_an_open_poll_within_half_a_second(
+    tmp_path: Path,
+) -> None:
+    """I22: the ledger alone knows of it."""
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        job = await world.submit()
+        worker = await desk.register(Offer(), "k")
+        (task,) = (await desk.poll(worker, Ask(1, wait=0))).tasks
+        polling = asyncio.create_task(desk.poll(worker, Ask(0, wait=20, leases=(task.ref,))))
+        while not world.engine.core.watchers.jobs():  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        request = Request(job, None, token(), world.clock.now())
+        await world.engine.core.ledger.cancel(request, frozenset())
+        world.clock.advance(500_000)
+        assert await polling == News((), (job,), (), drain=False)
+
+
+async def test_what_a_worker_ends_itself_is_no_news_to_its_open_poll(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        await world.submit()
+        worker = await desk.register(Offer(), "k")
+        (task,) = (await desk.poll(worker, Ask(1, wait=0))).tasks
+        polling = asyncio.create_task(desk.poll(worker, Ask(1, wait=20, leases=(task.ref,))))
+        while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        await desk.report(worker, [Result(task.ref, "completed")])
+        world.clock.advance(500_000)
+        job = await world.submit()
+        assert [each.id for each in (await polling).tasks] == [job]
+
+
+async def test_a_state_goes_only_onward_until_a_worker_is_put_anew(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        ledger, now = world.engine.core.ledger, world.clock.now()
+        await ledger.put_worker(Worker("w", version="1"), now)
+        told = [
+            (WorkerState.ACTIVE, WorkerState.ACTIVE),
+            (WorkerState.DRAINING, WorkerState.DRAINING),
+            (WorkerState.ACTIVE, WorkerState.DRAINING),
+            (WorkerState.DEAD, WorkerState.DEAD),
+            (WorkerState.DRAINING, WorkerState.DEAD),
+        ]
+        for says, becomes in told:
+            heard = await ledger.hear("w", says, now + 5)
+            assert heard == Worker("w", version="1", state=becomes)
+        last = Worker("w", version="1", state=WorkerState.DEAD)
+        assert await ledger.workers() == [(last, now + 5)]
+        assert await ledger.worker("w") == last
+        assert await ledger.hear("nobody", WorkerState.ACTIVE, now) is None
+        assert await ledger.worker("nobody") is None
+
+
+async def test_what_a_worker_holds_is_found_whichever_call_it_got_it_in(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        for _ in range(3):
+            await world.submit()
+        ledger, worker = world.engine.core.ledger, Worker("w")
+        (one,) = await world.engine.claim(worker, call="a")
+        (two,) = await world.engine.claim(worker)
+        (other,) = await world.engine.claim(Worker("w2"))
+        assert {job.id for job in await ledger.held("w")} == {one.job, two.job}
+        assert {job.id for job in await ledger.held()} == {one.job, two.job, other.job}
+        await world.engine.complete(one)
+        assert {job.id for job in await ledger.held("w")} == {two.job}
+
+
+async def test_a_worker_without_named_types_gets_only_what_is_pulled(tmp_path: Path) -> None:
+    settings = catalog(Service("pulled"), Service("called", executor=Executor.HTTP))
+    async with World(settings, tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        await world.submit("called")
+        job = await world.submit("pulled")
+        worker = await desk.register(Offer(), "k")
+        assert [each.id for each in (await desk.poll(worker, Ask(5, wait=0))).tasks] == [job]
+
+
+async def test_a_guessed_lease_is_nobodys(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        job = await world.submit()
+        worker = await desk.register(Offer(), "k")
+        await desk.poll(worker, Ask(1, wait=0))
+        other = await desk.register(Offer(), "k")
+        (verdict,) = await desk.report(other, [Result(Ref(job, "guessed"), "completed")])
+        assert (verdict.code, verdict.state) == ("not_yours", None)
+        (verdict,) = await desk.report(worker, [Result(Ref(job, "guessed"), "completed")])
+        assert verdict.code == "not_yours", "it has no attempt that ended"
+        assert (await world.job(job)).state is State.RUNNING

@@ -10,11 +10,16 @@ from pathlib import Path
 from fairlane.clock import Clock, SystemClock
 from fairlane.config.settings import Settings
 from fairlane.engine.engine import Engine
+from fairlane.errors import SetupError
 from fairlane.index.memory import MemoryIndex
 from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.ledger.sqlite.keys import BesideOwner
 from fairlane.model.catalog import Catalog
+from fairlane.model.catalog_text import catalog_of
+
+PREFIX = "{fairlane}:"
+"""What every name in Redis begins with."""
 
 
 async def opened(settings: Settings) -> Engine:
@@ -27,6 +32,23 @@ async def opened(settings: Settings) -> Engine:
     return await cluster(
         catalog, server.database_url, server.redis_url, unsafe=server.unsafe, migrating=False
     )
+
+
+async def joined(
+    database: str, redis: str, *, prefix: str = PREFIX, unsafe: bool = False
+) -> Engine:
+    """An engine of a cluster that others have set up, under the settings that hold there."""
+    from fairlane.ledger.postgres import PostgresLedger
+
+    ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=False)
+    try:
+        known = await ledger.settings()
+    finally:
+        await ledger.close()
+    if not known.file:
+        raise SetupError("nobody has set this cluster up yet: start `fairlane serve` on it first")
+    catalog = catalog_of(known.file)
+    return await cluster(catalog, database, redis, prefix=prefix, unsafe=unsafe, migrating=False)
 
 
 async def migrated(settings: Settings) -> None:
@@ -103,7 +125,7 @@ async def cluster(  # noqa: PLR0913 - each has a default that fits
     clock: Clock | None = None,
     sweeping: bool = True,
     seed: int | None = None,
-    prefix: str = "{fairlane}:",
+    prefix: str = PREFIX,
     unsafe: bool = False,
     migrating: bool = True,
 ) -> Engine:

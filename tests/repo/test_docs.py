@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import Limits, NewJob, Provider, Region, Service, Tier, Worker, errors
+from fairlane import Limits, NewJob, Provider, Region, Service, Tier, WorkerSpec, errors
 from fairlane.errors import FairlaneError, Refused
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint
@@ -34,7 +34,7 @@ ELSEWHERE = re.compile(r"^[a-z]+:")
 # --- settings ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "kind",
-    [Tier, Service, Region, Provider, Limits, Shares, Endpoint, Worker, NewJob],
+    [Tier, Service, Region, Provider, Limits, Shares, Endpoint, WorkerSpec, NewJob],
     ids=lambda kind: kind.__name__,
 )
 def test_every_setting_is_documented_with_its_default(kind: type) -> None:
@@ -43,7 +43,7 @@ def test_every_setting_is_documented_with_its_default(kind: type) -> None:
 
 
 def test_every_setting_has_a_meaning() -> None:
-    for kind in (Tier, Service, Region, Provider, Limits, Shares, Endpoint, Worker, NewJob):
+    for kind in (Tier, Service, Region, Provider, Limits, Shares, Endpoint, WorkerSpec, NewJob):
         for row in table(SETTINGS, kind.__name__):
             assert row["meaning"], f"{kind.__name__}.{row['field']}"
 

@@ -3,24 +3,32 @@
 import fairlane
 
 NAMES = [
+    "ApiError",
+    "AsyncClient",
     "Caller",
     "Catalog",
+    "Client",
+    "Context",
     "Done",
     "Engine",
     "Failed",
     "Fault",
     "Filter",
     "GivenBack",
+    "JobRequest",
     "Limits",
     "NewJob",
     "Provider",
     "Region",
     "Service",
     "State",
+    "TaskFailed",
     "Tier",
     "Tiers",
     "Worker",
+    "WorkerSpec",
     "embedded",
+    "slot",
 ]
 
 

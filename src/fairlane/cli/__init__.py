@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlane.cli import dead
 from fairlane.tuning import steady
 
 if TYPE_CHECKING:
@@ -174,6 +175,31 @@ def _demand_cluster(settings: Settings, what: str) -> None:
 
 
 @app.command()
+def worker(
+    name: Annotated[str, typer.Argument(help="Where it is: module:variable, such as app:worker.")],
+    url: Annotated[
+        str | None, typer.Option(envvar="FAIRLANE_URL", help="A server to work for, over HTTP.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(envvar="FAIRLANE_KEY", help="A key with the role worker.")
+    ] = None,
+    database_url: Annotated[
+        str | None, typer.Option(help="Inside a cluster: its PostgreSQL, instead of HTTP.")
+    ] = None,
+    redis_url: Annotated[str | None, typer.Option(help="Inside a cluster: its Redis.")] = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Also on a database that does not keep what it says.")
+    ] = False,
+) -> None:
+    """Run the tasks of a worker in Python, over HTTP or straight on a cluster."""
+    from fairlane.cli.worker import run
+
+    if (database_url is None) != (redis_url is None):
+        raise typer.BadParameter("a cluster has both: --database-url and --redis-url")
+    run(name, url, key, database_url, redis_url, unsafe)
+
+
+@app.command()
 def migrate(config: Config = None) -> None:
     """Make or update the schema of the ledger that the settings name."""
     import asyncio
@@ -191,6 +217,7 @@ def migrate(config: Config = None) -> None:
     typer.echo("the ledger is up to date")
 
 
+app.add_typer(dead.app, name="dead")
 keys_app = typer.Typer(help="Who may call: make, list and revoke keys.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
 

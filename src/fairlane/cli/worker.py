@@ -1,0 +1,69 @@
+"""`fairlane worker app:worker`: run a worker that a program declares."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import signal
+import sys
+from pathlib import Path
+
+import typer
+
+from fairlane.api.logs import log_to
+from fairlane.cli.configure import BAD_SETTINGS
+from fairlane.compose import joined
+from fairlane.errors import FairlaneError
+from fairlane.worker import Worker
+
+
+def load(name: str) -> Worker:
+    """`app:worker` is `worker` in app.py, here or installed."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), attribute or "worker")
+    except (ImportError, AttributeError) as error:
+        typer.echo(f'cannot load "{name}": {error}; it is module:variable', err=True)
+        raise typer.Exit(BAD_SETTINGS) from None
+    if not isinstance(found, Worker):
+        typer.echo(f'"{name}" is not a fairlane.Worker', err=True)
+        raise typer.Exit(BAD_SETTINGS)
+    return found
+
+
+def run(
+    name: str,
+    url: str | None,
+    key: str | None,
+    database: str | None,
+    redis: str | None,
+    unsafe: bool,
+) -> None:
+    """Until a signal comes; then running tasks get their time."""
+    worker = load(name)
+    log_to()
+    try:
+        if database is not None and redis is not None:
+            asyncio.run(_run_on(worker, database, redis, unsafe))
+        else:
+            asyncio.run(_run(worker, url, key))
+    except (FairlaneError, OSError) as error:
+        typer.echo(f"fairlane: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+async def _run(worker: Worker, url: str | None, key: str | None) -> None:
+    _drain_on_signals(worker)
+    await worker.serve(url, key)
+
+
+async def _run_on(worker: Worker, database: str, redis: str, unsafe: bool) -> None:
+    async with await joined(database, redis, unsafe=unsafe) as engine:
+        _drain_on_signals(worker)
+        await worker.serve_on(engine)
+
+
+def _drain_on_signals(worker: Worker) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, worker.drain)

@@ -1,0 +1,177 @@
+"""Clients: the same verbs, awaited or not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from fairlane.client.connection import ApiError, Connection, Unreachable
+from fairlane.client.portal import Portal
+from fairlane.client.shapes import Event, Job, JobRequest, Submitted
+from fairlane.ids import token
+
+MOST_AT_ONCE = 1_000
+TRIES = 5
+LATER = frozenset({429, 502, 503, 504})
+"""Answers after which the same request may do better."""
+
+SSE = {"Accept": "text/event-stream"}
+
+
+class AsyncClient:
+    """`async with AsyncClient("http://127.0.0.1:8000", key)`; `FAIRLANE_URL` and `FAIRLANE_KEY` say
+    where, if the arguments do not. A request that got no answer is sent again; a submit under a key
+    of its own, so that it is one job."""
+
+    def __init__(
+        self, url: str | None = None, key: str | None = None, *, tries: int = TRIES
+    ) -> None:
+        self._connection = Connection(url, key)
+        self._tries = tries
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def submit(self, name: str | JobRequest, input: Any = None, **more: Any) -> Submitted:  # noqa: A002 - as jobs call it
+        """Durable and in line when it returns. `more` as in `JobRequest`."""
+        request = name if isinstance(name, JobRequest) else JobRequest(name, input, **more)
+        headers = {"Idempotency-Key": request.idempotency_key or token()}
+        return Submitted.read(await self._call("POST", "/api/v1/jobs", request.body(), headers))
+
+    async def submit_many(self, requests: Sequence[JobRequest]) -> list[Submitted | ApiError]:
+        """Each request's own outcome, in order. Their keys are made here."""
+        found: list[Submitted | ApiError] = []
+        for start in range(0, len(requests), MOST_AT_ONCE):
+            sent = {"jobs": [each.body() for each in requests[start : start + MOST_AT_ONCE]]}
+            headers = {"Idempotency-Key": token()}
+            answer = await self._call("POST", "/api/v1/jobs:batch", sent, headers)
+            found += [_outcome(each) for each in answer["results"]]
+        return found
+
+    async def get(self, job_id: str) -> Job:
+        return Job.read(await self._call("GET", f"/api/v1/jobs/{job_id}"))
+
+    async def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """The job when it is over; TimeoutError if it takes longer."""
+        async with asyncio.timeout(timeout):
+            async for _ in self.events(job_id):
+                pass
+            return await self.get(job_id)
+
+    async def events(self, job_id: str, after: int = 0) -> AsyncIterator[Event]:
+        """What has happened after that number, then what happens, without a gap, until the job is
+        over. A connection that breaks is made anew."""
+        while True:
+            try:
+                async for event in self._stream(job_id, after):
+                    after = event.seq or after
+                    yield event
+            except (Unreachable, ApiError) as error:
+                if isinstance(error, ApiError) and error.status not in LATER:
+                    raise
+                await asyncio.sleep(random.uniform(0.5, 1))
+            if (await self.get(job_id)).ended:
+                for each in await self._call("GET", f"/api/v1/jobs/{job_id}/events?after={after}"):
+                    yield Event.read(each)
+                return
+
+    async def _stream(self, job_id: str, after: int) -> AsyncIterator[Event]:
+        headers = {**SSE, "Last-Event-ID": str(after)}
+        async for line in self._connection.lines(f"/api/v1/jobs/{job_id}/events", headers):
+            if line.startswith("data: "):
+                yield Event.read(orjson.loads(line.removeprefix("data: ")))
+
+    async def cancel(self, job_id: str) -> None:
+        """At once and for good. ApiError 409 if it is over already."""
+        await self._move("DELETE", f"/api/v1/jobs/{job_id}")
+
+    async def resume(self, job_id: str) -> None:
+        """Go on at the step that failed, with the attempts already used."""
+        await self._move("POST", f"/api/v1/jobs/{job_id}/resume")
+
+    async def replay(self, job_id: str) -> None:
+        """Go on at the step that failed, with all attempts again. Needs an admin key."""
+        await self._move("POST", f"/api/v1/jobs/{job_id}/replay")
+
+    async def _move(self, method: str, path: str) -> None:
+        await self._call(method, path, headers={"Idempotency-Key": token()})
+
+    async def _call(
+        self, method: str, path: str, sent: Any = None, headers: dict[str, str] | None = None
+    ) -> Any:
+        for left in reversed(range(self._tries)):
+            try:
+                return await self._connection.call(method, path, sent, headers=headers)
+            except (Unreachable, ApiError) as error:
+                final = isinstance(error, ApiError) and error.status not in LATER
+                if final or not left:
+                    raise
+                await asyncio.sleep(random.uniform(0.5, 1) * (self._tries - left))
+        raise AssertionError("unreachable")
+
+
+def _outcome(sent: dict[str, Any]) -> Submitted | ApiError:
+    if sent.get("job"):
+        return Submitted.read(sent["job"])
+    error = dict(sent["error"])
+    return ApiError(sent["status"], error.pop("code"), error.pop("detail"), error)
+
+
+class Client:
+    """The same for programs without an event loop: `with Client(…) as client`. It has a loop of its
+    own in a thread; any thread may use it."""
+
+    def __init__(
+        self, url: str | None = None, key: str | None = None, *, tries: int = TRIES
+    ) -> None:
+        self._client = AsyncClient(url, key, tries=tries)
+        self._portal = Portal()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._portal.run(self._client.close())
+        self._portal.close()
+
+    def submit(self, name: str | JobRequest, input: Any = None, **more: Any) -> Submitted:  # noqa: A002 - as jobs call it
+        return self._portal.run(self._client.submit(name, input, **more))
+
+    def submit_many(self, requests: Sequence[JobRequest]) -> list[Submitted | ApiError]:
+        return self._portal.run(self._client.submit_many(requests))
+
+    def get(self, job_id: str) -> Job:
+        return self._portal.run(self._client.get(job_id))
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        return self._portal.run(self._client.wait(job_id, timeout))
+
+    def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
+        stream = self._client.events(job_id, after)
+        while True:
+            try:
+                yield self._portal.run(anext(stream))  # type: ignore[arg-type] # it is a coroutine
+            except StopAsyncIteration:
+                return
+
+    def cancel(self, job_id: str) -> None:
+        self._portal.run(self._client.cancel(job_id))
+
+    def resume(self, job_id: str) -> None:
+        self._portal.run(self._client.resume(job_id))
+
+    def replay(self, job_id: str) -> None:
+        self._portal.run(self._client.replay(job_id))

@@ -1,0 +1,106 @@
+"""Requests to a Fairlane server, and what its answers mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import orjson
+
+from fairlane.errors import FairlaneError
+
+URL, KEY = "FAIRLANE_URL", "FAIRLANE_KEY"
+HERE = "http://127.0.0.1:8000"
+
+
+class Unreachable(FairlaneError):
+    """No answer: whether the request did anything is not known."""
+
+    code = "unreachable"
+
+
+class ApiError(FairlaneError):
+    """The server said no: `status`, `code` and `detail` as it said it, `more` with the rest."""
+
+    def __init__(self, status: int, code: str, detail: str, more: Mapping[str, Any]) -> None:
+        self.status, self.code, self.detail, self.more = status, code, detail, dict(more)
+        super().__init__(f"{status} {code}: {detail}")
+
+
+class Connection:
+    """Made when it is first used, in whichever loop that is."""
+
+    def __init__(self, url: str | None = None, key: str | None = None) -> None:
+        self._url = (url or os.environ.get(URL) or HERE).rstrip("/")
+        credential = key or os.environ.get(KEY)
+        self._headers = {"Authorization": f"Bearer {credential}"} if credential else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        sent: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience: float = 30,
+    ) -> Any:
+        """What the answer says, or why there is none."""
+        timeout = aiohttp.ClientTimeout(total=patience)
+        try:
+            async with self._open().request(
+                method,
+                self._url + path,
+                data=None if sent is None else orjson.dumps(sent),
+                headers=self._with(headers, sent),
+                timeout=timeout,
+                allow_redirects=False,
+            ) as answer:
+                body = await answer.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Unreachable(f"{self._url} did not answer ({type(error).__name__})") from error
+        return understood(answer.status, body)
+
+    async def lines(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[str]:
+        """The lines of a stream, while it lasts."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
+        try:
+            async with self._open().get(
+                self._url + path, headers=self._with(headers, None), timeout=timeout
+            ) as answer:
+                if answer.status >= 300:
+                    understood(answer.status, await answer.read())
+                async for line in answer.content:
+                    yield line.decode().rstrip("\r\n")
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Unreachable(f"{self._url} did not answer ({type(error).__name__})") from error
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                cookie_jar=aiohttp.DummyCookieJar(), connector=aiohttp.TCPConnector(limit=0)
+            )
+        return self._session
+
+    def _with(self, headers: Mapping[str, str] | None, sent: Any) -> dict[str, str]:
+        kind = {} if sent is None else {"Content-Type": "application/json"}
+        return {**self._headers, **kind, **(headers or {})}
+
+
+def understood(status: int, body: bytes) -> Any:
+    try:
+        value = orjson.loads(body) if body else None
+    except orjson.JSONDecodeError:
+        value = None
+    if status < 300:
+        return value
+    problem = value if isinstance(value, dict) else {}
+    detail = problem.pop("detail", body[:200].decode(errors="replace"))
+    raise ApiError(status, problem.pop("code", "error"), detail, problem)

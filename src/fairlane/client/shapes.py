@@ -1,0 +1,140 @@
+"""What a client gets: jobs and events as typed records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+ENDED = frozenset({"completed", "failed", "cancelled", "dead", "expired"})
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What to run. Times are seconds; `run_at` is an RFC 3339 time. `idempotency_key` makes it safe
+    to submit again from elsewhere; a client that repeats its own request is safe anyway."""
+
+    name: str
+    input: Any = None
+    user: str | None = None
+    priority: str | None = None
+    model: str = ""
+    duration: float = 0
+    regions: Collection[str] = ()
+    capabilities: Collection[str] = ()
+    timeout: float = 0
+    run_at: str | None = None
+    max_wait: float = 0
+    callback_url: str | None = None
+    tags: Collection[str] = ()
+    matrix: Mapping[str, Sequence[str]] | None = None
+    idempotency_key: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        sent = {
+            "feature_name": self.name,
+            "input_data": self.input,
+            "user_id": self.user,
+            "priority": self.priority,
+            "model": self.model,
+            "duration": self.duration,
+            "regions": list(self.regions),
+            "required_capabilities": sorted(self.capabilities),
+            "timeout_seconds": self.timeout,
+            "run_at": self.run_at,
+            "max_wait_seconds": self.max_wait,
+            "callback_url": self.callback_url,
+            "tags": list(self.tags),
+            "matrix": None if self.matrix is None else dict(self.matrix),
+        }
+        return {name: value for name, value in sent.items() if value not in (None, "", 0, [])}
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """`position` counts from 1, None while it cannot be told. `eta` is (p50, p90) in seconds."""
+
+    job_id: str
+    status: str
+    priority: str | None
+    position: int | None
+    eta: tuple[float, float] | None
+
+    @classmethod
+    def read(cls, sent: Mapping[str, Any]) -> Submitted:
+        return cls(
+            sent["job_id"], sent["status"], sent["priority"], sent["position"], _eta(sent["eta"])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`result` is what its last step made; `context` what all of them did; `sent` is everything the
+    server said."""
+
+    job_id: str
+    name: str
+    status: str
+    user: str | None
+    priority: str
+    position: int | None
+    eta: tuple[float, float] | None
+    reason: str | None
+    progress: tuple[float, str] | None
+    error: tuple[str, str] | None
+    context: Mapping[str, Any]
+    sent: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def result(self) -> Any:
+        steps = [value for name, value in self.context.items() if not name.endswith("__attempts")]
+        return steps[-1]["data"] if steps else None
+
+    @classmethod
+    def read(cls, sent: Mapping[str, Any]) -> Job:
+        progress, error = sent["progress"], sent["error"]
+        return cls(
+            sent["job_id"],
+            sent["feature_name"],
+            sent["status"],
+            sent["user_id"],
+            sent["effective_priority"],
+            sent["position"],
+            _eta(sent["eta"]),
+            sent["reason"],
+            (progress["percent"], progress["text"]) if progress else None,
+            (error["code"], error["message"]) if error else None,
+            sent["context"],
+            sent,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`seq` is None for `POSITION` and `PROGRESS`, which are not numbered."""
+
+    seq: int | None
+    type: str
+    job_id: str
+    at: str | None
+    message: str
+    data: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, sent: Mapping[str, Any]) -> Event:
+        return cls(
+            sent.get("seq"),
+            sent["type"],
+            sent["job_id"],
+            sent.get("at"),
+            sent.get("message", ""),
+            sent["data"],
+        )
+
+
+def _eta(sent: Mapping[str, float] | None) -> tuple[float, float] | None:
+    return None if sent is None else (sent["p50_seconds"], sent["p90_seconds"])

@@ -1,0 +1,116 @@
+"""A slot of a limited service that the caller holds while it makes its own call."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+
+from fairlane.client.connection import ApiError, Connection, Unreachable
+from fairlane.client.portal import Portal
+from fairlane.ids import token
+
+WAIT = 20.0
+PAUSE = 0.5
+LATER = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class Slot:
+    """`async with slot("image_gen", user="ada"):` or `with …`: inside, one of the service's slots
+    is yours. It stands in line like any job. `lost` turns true if the queue took it back; then
+    stop what you are doing."""
+
+    def __init__(
+        self,
+        service: str,
+        *,
+        user: str | None = None,
+        priority: str | None = None,
+        model: str = "",
+        url: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        wish = {"service": service, "user_id": user, "priority": priority, "model": model}
+        self._wish = {name: value for name, value in wish.items() if value}
+        self._connection = Connection(url, key)
+        self._keeping: asyncio.Task[None] | None = None
+        self._lease = ""
+        self._lasts = 15.0
+        self._portal: Portal
+        self.slot_id = ""
+        self.lost = False
+
+    async def __aenter__(self) -> Slot:
+        try:
+            await self._take()
+        except BaseException:
+            with suppress(ApiError, Unreachable):
+                if self.slot_id:
+                    await self._connection.call("DELETE", f"/api/v1/jobs/{self.slot_id}")
+            await self._connection.close()
+            raise
+        self._keeping = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeping
+        with suppress(ApiError, Unreachable):  # its lease ends by itself
+            await self._say("release")
+        await self._connection.close()
+
+    def __enter__(self) -> Slot:
+        self._portal = Portal()
+        try:
+            self._portal.run(self.__aenter__())
+        except BaseException:
+            self._portal.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._portal.run(self.__aexit__())
+        self._portal.close()
+
+    async def _take(self) -> None:
+        sent = {**self._wish, "wait_seconds": WAIT}
+        headers = {"Idempotency-Key": token()}
+        while True:
+            if self.slot_id:
+                sent["slot_id"] = self.slot_id
+            try:
+                answer = await self._connection.call(
+                    "POST", "/api/v1/slots", sent, headers=headers, patience=WAIT + 15
+                )
+            except (ApiError, Unreachable) as error:
+                if isinstance(error, ApiError) and error.status not in LATER:
+                    raise
+                await asyncio.sleep(random.uniform(PAUSE, 2 * PAUSE))
+                continue
+            self.slot_id, self._lasts = answer["slot_id"], answer["lease_seconds"]
+            if answer["lease"] is not None:
+                self._lease = answer["lease"]
+                return
+            if answer["status"] != "queued":
+                code = f"slot_{answer['status']}"
+                raise ApiError(409, code, f"the slot is {answer['status']}", answer)
+
+    async def _keep(self) -> None:
+        while not self.lost:
+            await asyncio.sleep(self._lasts / 3)
+            try:
+                await self._say("renew")
+            except Unreachable:
+                continue
+            except ApiError as error:
+                self.lost = error.status not in LATER
+
+    async def _say(self, verb: str) -> None:
+        path = f"/api/v1/slots/{self.slot_id}/{verb}"
+        await self._connection.call("POST", path, {"lease": self._lease})
+
+
+slot = Slot
+"""As people write it: `with fairlane.slot("image_gen"):`."""

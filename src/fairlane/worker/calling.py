@@ -1,0 +1,69 @@
+"""Calling a task's function: async ones on the loop, plain ones in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from fairlane.pull.shapes import Task
+from fairlane.worker.context import Context, TaskFailed
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function that runs tasks of one type. `timeout` in seconds shortens the task's own."""
+
+    task_type: str
+    function: Function
+    capabilities: frozenset[str] = frozenset()
+    timeout: float = 0
+
+    def seconds(self, task: Task) -> float:
+        own = task.timeout / 1_000_000
+        return min(own, self.timeout) if self.timeout else own
+
+
+async def call(handler: Handler, task: Task, ctx: Context, threads: Executor) -> Any:
+    """An object of parameters comes as keywords, anything else as the one argument; `ctx` if the
+    function asks for it."""
+    bound = _bound(handler, task, ctx)
+    if inspect.iscoroutinefunction(handler.function):
+        return await handler.function(*bound.args, **bound.kwargs)
+    here = contextvars.copy_context()
+    running = asyncio.get_running_loop().run_in_executor(
+        threads, lambda: here.run(handler.function, *bound.args, **bound.kwargs)
+    )
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        ctx.cancel()
+        raise
+
+
+def _bound(handler: Handler, task: Task, ctx: Context) -> inspect.BoundArguments:
+    signature = inspect.signature(handler.function)
+    own = {"ctx": ctx} if "ctx" in signature.parameters else {}
+    given = task.parameters
+    try:
+        if isinstance(given, dict):
+            return signature.bind(**{**given, **own})
+        return signature.bind(**own) if given is None else _bound_one(signature, given, own)
+    except TypeError as error:
+        message = f"{task.type} cannot be called with these parameters: {error}"
+        raise TaskFailed(message, code="invalid_input") from None
+
+
+def _bound_one(
+    signature: inspect.Signature, given: Any, own: dict[str, Any]
+) -> inspect.BoundArguments:
+    names = [name for name in signature.parameters if name not in own]
+    if not names:
+        raise TypeError("it takes none")
+    return signature.bind(**{names[0]: given}, **own)

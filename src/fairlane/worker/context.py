@@ -1,0 +1,45 @@
+"""What a task knows while it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from fairlane.pull.shapes import Task
+
+Tell = Callable[[float, str], None]
+
+
+class TaskFailed(Exception):
+    """Raise it to say how a task failed; any other error is retried. `code` may name a fault, such
+    as `invalid_input`."""
+
+    def __init__(self, message: str, *, retriable: bool = False, code: str = "") -> None:
+        super().__init__(message)
+        self.retriable, self.code = retriable, code
+
+
+class Context:
+    """`model` is what the worker's loader made of the task's model; `context` what earlier steps
+    have made."""
+
+    def __init__(self, task: Task, tell: Tell, model: Any = None) -> None:
+        self.task_id, self.task_type = task.id, task.type
+        self.attempt, self.trace_id = task.attempt, task.trace
+        self.context, self.model_name, self.model = task.context, task.model, model
+        self._tell = tell
+        self._cancelled = threading.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants the result any more: cancelled, lost, or out of time. An async
+        function is cancelled then; one in a thread should look here now and then, and return."""
+        return self._cancelled.is_set()
+
+    def progress(self, percent: float, text: str = "") -> None:
+        """Told to whoever watches, about once a second; the last word counts."""
+        self._tell(percent, text)
+
+    def cancel(self) -> None:
+        self._cancelled.set()

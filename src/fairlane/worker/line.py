@@ -1,0 +1,46 @@
+"""How a worker talks to the queue: one protocol, over HTTP or straight on its stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from fairlane.errors import FairlaneError
+from fairlane.model.worker import WorkerState
+from fairlane.pull.shapes import Ask, News, Offer, Ref, Result, Verdict
+
+
+class Away(FairlaneError):
+    """The queue did not answer, or asked to come back: the same again in a moment."""
+
+    code = "away"
+
+
+class Unknown(FairlaneError):
+    """The queue does not know this worker (any more): register again."""
+
+    code = "unknown_worker"
+
+
+class Registered(NamedTuple):
+    """`heartbeat` in seconds."""
+
+    worker: str
+    heartbeat: float
+
+
+class Line(Protocol):
+    """Each call raises Away where it may be made again, and Unknown where that needs a new
+    registration."""
+
+    async def register(self, offer: Offer) -> Registered: ...
+
+    async def poll(self, ask: Ask) -> News: ...
+
+    async def heartbeat(self, state: WorkerState, leases: Sequence[Ref]) -> News: ...
+
+    async def report(self, results: Sequence[Result]) -> list[Verdict]: ...
+
+    async def progress(self, ref: Ref, percent: float, text: str) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,48 @@
+"""The model a worker has in memory: loaded when a task needs another one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from fairlane.pull.shapes import LoadedModel
+
+Loader = Callable[[str], Any]
+
+
+class Models:
+    """One at a time; tasks that still run with the last one keep it alive themselves."""
+
+    def __init__(self, loader: Loader | None, threads: Executor) -> None:
+        self._loader, self._threads = loader, threads
+        self._loading = asyncio.Lock()
+        self._name, self._made = "", None
+        self._took = 0
+
+    async def get(self, name: str) -> Any:
+        """What the loader made of this model; None without a loader or a model."""
+        if self._loader is None or not name:
+            return None
+        async with self._loading:
+            if name != self._name:
+                began = time.monotonic()
+                self._made = await self._load(self._loader, name)
+                self._name = name
+                self._took = round((time.monotonic() - began) * 1_000_000)
+            return self._made
+
+    def told(self) -> LoadedModel | None:
+        """What to say about it in the next poll; how long it took is said once."""
+        if not self._name:
+            return None
+        took, self._took = self._took, 0
+        return LoadedModel(self._name, took)
+
+    async def _load(self, loader: Loader, name: str) -> Any:
+        if inspect.iscoroutinefunction(loader):
+            return await loader(name)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, loader, name)

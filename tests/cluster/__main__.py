@@ -18,7 +18,14 @@ SHORT = (
     "test_postgres_plans",
     "test_postgres_rolls",
 )
-WHOLE = ("tests/cluster", "tests/dispatch", "tests/webhooks", "tests/api", "tests/gateway")
+WHOLE = (
+    "tests/cluster",
+    "tests/dispatch",
+    "tests/worker",
+    "tests/webhooks",
+    "tests/api",
+    "tests/gateway",
+)
 EMBEDDED = ("--stores=embedded", "-m", "long", "tests/gateway")
 """What `make test` leaves out of one process alone."""
 

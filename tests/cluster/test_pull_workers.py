@@ -1,0 +1,153 @@
+"""Worker processes of the SDK, both ways of talking: stopped beyond their leases, killed, and given
+what kills them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from fairlane.compose import cluster
+from fairlane.engine import Engine
+from fairlane.model.attempt import Outcome
+from fairlane.model.job import NewJob
+from fairlane.model.service import Fairness, Service
+from fairlane.model.state import State
+from fairlane.servers import Postgres, Redis
+from tests.api.server import gateway
+from tests.cluster.conftest import THOROUGH
+from tests.worker.process import WorkerProcess, working
+from tests.worker.scene import WAYS, Way
+from tests.world import catalog
+
+pytestmark = [pytest.mark.parametrize("way", WAYS), pytest.mark.timeout(180)]
+
+SETTINGS = catalog(
+    Service("sleep", fairness=Fairness.NONE, backoff=(0.2,)),
+    Service("poison", max_attempts=2, backoff=(0.2,)),
+)
+
+
+class Scene:
+    """A queue in real time, with a server before it, and worker processes on their way."""
+
+    def __init__(
+        self, engine: Engine, reached: dict[Way, list[str]], stack: AsyncExitStack
+    ) -> None:
+        self.engine, self._reached, self._stack = engine, reached, stack
+
+    async def worker(self, way: Way, **environment: object) -> WorkerProcess:
+        return await self._stack.enter_async_context(working(*self._reached[way], **environment))
+
+    async def submit(self, name: str, **parameters: object) -> str:
+        return (await self.engine.submit(NewJob(name, parameters))).job
+
+
+@asynccontextmanager
+async def scene(postgres: Postgres, redis: Redis) -> AsyncIterator[Scene]:
+    database = await postgres.new_database()
+    async with (
+        await cluster(SETTINGS, database, redis.url) as engine,
+        gateway(engine) as served,
+        AsyncExitStack() as stack,
+    ):
+        reached: dict[Way, list[str]] = {
+            "http": ["--url", served.url],
+            "direct": ["--database-url", database, "--redis-url", redis.url],
+        }
+        yield Scene(engine, reached, stack)
+
+
+async def test_a_worker_stopped_beyond_its_lease_is_refused_and_cuts_its_work(
+    durable_server: Postgres, own_redis: Redis, way: Way
+) -> None:
+    """I3, I32: the stored result is the second worker's."""
+    async with scene(durable_server, own_redis) as at:
+        stopped = await at.worker(way, HEARTBEAT=0.5)
+        job = await at.submit("sleep", seconds=6)
+        await stopped.until(lambda: job in stopped.heard("began"))
+        stopped.signal(signal.SIGSTOP)
+        second = await at.worker(way, HEARTBEAT=0.5)
+        await second.until(lambda: job in second.heard("began"))
+        stopped.signal(signal.SIGCONT)
+        await stopped.until(lambda: job in stopped.heard("cut"))
+        ended = await at.engine.wait(job)
+        assert ended.state is State.COMPLETED
+        _, context = await at.engine.core.ledger.payload(job)
+        assert context["step_0_sleep"]["data"] == {"pid": second.pid}
+        attempts = await at.engine.attempts(job)
+        assert [each.outcome for each in attempts] == [Outcome.LOST, Outcome.COMPLETED]
+
+
+async def test_a_poison_task_ends_in_the_dead_letters_and_harms_nothing_else(
+    durable_server: Postgres, own_redis: Redis, way: Way
+) -> None:
+    """I18: as many workers die as it has attempts."""
+    async with scene(durable_server, own_redis) as at:
+        poison = await at.submit("poison")
+        others = [await at.submit("sleep", seconds=0.05) for _ in range(20)]
+        deaths = 0
+        while (await at.engine.get(poison)).live:
+            worker = await at.worker(way, HEARTBEAT=0.5, CAPACITY=1)
+            watching = asyncio.create_task(at.engine.wait(poison))
+            dying = asyncio.create_task(worker.ended())
+            await asyncio.wait((watching, dying), return_when=asyncio.FIRST_COMPLETED)
+            for task in (watching, dying):
+                task.cancel()
+            await asyncio.gather(watching, dying, return_exceptions=True)
+            deaths += poison in worker.heard("began")
+        dead = await at.engine.get(poison)
+        assert (dead.state, deaths) == (State.DEAD, 2)
+        tried = await at.engine.attempts(poison)
+        assert [each.outcome for each in tried] == [Outcome.LOST] * 2
+        await at.worker(way)
+        for job in others:
+            assert (await at.engine.wait(job)).state is State.COMPLETED
+        assert not any(await at.engine.check())
+
+
+async def test_sixty_jobs_survive_three_killed_workers(
+    durable_server: Postgres, own_redis: Redis, way: Way
+) -> None:
+    """I4: none missing, none accepted twice, all interrupted ones running again within their lease
+    and three seconds. The default lease of 15 s where there is time for it."""
+    heartbeat = 5 if THOROUGH else 1
+    async with scene(durable_server, own_redis) as at:
+        workers = [await at.worker(way, HEARTBEAT=heartbeat) for _ in range(2)]
+        jobs = [await at.submit("sleep", seconds=0.5) for _ in range(60)]
+        interrupted: dict[str, float] = {}
+        for n in range(3):
+            victim = workers[n]
+            await victim.until(lambda victim=victim: len(victim.in_its_hands()) == 4)  # type: ignore[misc]
+            victim.signal(signal.SIGKILL)
+            await victim.ended()
+            interrupted.update(dict.fromkeys(victim.in_its_hands(), time.monotonic()))
+            workers.append(await at.worker(way, HEARTBEAT=heartbeat))
+        again = {job: asyncio.create_task(started_again(at.engine, job)) for job in interrupted}
+        for job in jobs:
+            assert (await at.engine.wait(job)).state is State.COMPLETED
+        ended = Counter(job for worker in workers for job in worker.heard("ended"))
+        assert set(ended) <= set(jobs)
+        waits = [await again[job] - died for job, died in interrupted.items()]
+        print(f"{way}: {len(waits)} interrupted, running again within {max(waits):.1f} s")
+        assert max(waits) <= 3 * heartbeat + 3
+        for job in jobs:
+            outcomes = [each.outcome for each in await at.engine.attempts(job)]
+            assert outcomes.count(Outcome.COMPLETED) == 1
+        assert not any(await at.engine.check())
+
+
+async def started_again(engine: Engine, job: str) -> float:
+    """When it runs under another lease than the one that was lost."""
+    with engine.core.watchers.watching(job) as bell:
+        while True:
+            found = await engine.get(job)
+            if not found.live or (found.fence > 1 and found.state is State.RUNNING):
+                return time.monotonic()
+            await bell.wait()
+            bell.clear()

@@ -18,6 +18,7 @@ from fairlane.config.settings import Settings
 from fairlane.engine import Engine
 from fairlane.pull import Desk
 from fairlane.pull.slots import Slots
+from fairlane.telemetry.meter import EngineMeter
 from fairlane.webhooks import Egress
 
 
@@ -57,6 +58,7 @@ class Door:
     rates: Rates
     desk: Desk
     slots: Slots
+    meter: EngineMeter
     counting: Budget = field(default_factory=Budget)
     draining: bool = False
 
@@ -104,6 +106,7 @@ async def open_door(engine: Engine, settings: Settings) -> Door:
         rates=Rates(settings.server.key_rate),
         desk=Desk(engine),
         slots=Slots(engine),
+        meter=EngineMeter(engine),
     )
 
 

@@ -108,6 +108,7 @@ async def _confirm(
         with suppress(NotReady):  # what was confirmed is handed out, whatever the index does
             await heal(core, refused)
     core.watchers.tell(lease.job for lease in leases)
+    core.meter.started(leases)
     if core.predictions:
         _learn_eta(core, leases)
     return leases

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fairlane.clock import Clock
+from fairlane.engine.meter import Meter, Silent
 from fairlane.engine.terms import TermsBook
 from fairlane.engine.watch import Watchers
 from fairlane.errors import UnknownName
@@ -64,6 +65,7 @@ class Core:
     rebuilding: asyncio.Lock = field(default_factory=asyncio.Lock)
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     tier_source: TierSource | None = None
+    meter: Meter = field(default_factory=Silent)
     seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)

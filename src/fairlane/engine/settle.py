@@ -63,11 +63,10 @@ Report = Done | Failed | GivenBack
 
 async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]:
     """Each report's own outcome, in order. Stale = the lease was gone and nothing was written."""
-    now = core.now()
-    reports = [_bounded(report) for report in reports]
+    now, reports = core.now(), [_bounded(report) for report in reports]
     health = await _service_health(core, reports, now)
-    settlements = [_settlement(core, report, health, now) for report in reports]
-    return await asyncio.shield(_write(core, settlements, now))
+    made = [_settlement(core, report, health, now) for report in reports]
+    return await asyncio.shield(_write(core, made, now))
 
 
 async def _write(core: Core, settlements: list[Settlement], now: int) -> list[Settled | Stale]:
@@ -87,6 +86,7 @@ async def _write(core: Core, settlements: list[Settlement], now: int) -> list[Se
         for _, outcome in done
         if isinstance(outcome, Settled) and outcome.ended_parent
     )
+    core.meter.settled(done)
     for outcome in written.outcomes:
         if isinstance(outcome, Unwritten):
             raise outcome.error

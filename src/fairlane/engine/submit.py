@@ -78,6 +78,7 @@ async def _write(
         else outcome
         for outcome in written.outcomes
     ]
+    core.meter.submitted(zip(prepared, outcomes, strict=True))
     with suppress(NotReady):  # an index that is away learns it from the outbox
         await core.index.put(_entries(core, prepared, terms, outcomes), now)
         core.ledger.published(written.receipts)

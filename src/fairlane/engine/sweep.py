@@ -136,7 +136,8 @@ async def announce_promotions(core: Core) -> int:
     if not found:
         return 0
     names = core.catalog.tiers.names
-    await core.ledger.promote([(job, names[rank]) for job, rank in found], names, now)
+    before = await core.ledger.promote([(job, names[rank]) for job, rank in found], names, now)
+    core.meter.promoted(zip(before, (names[rank] for _, rank in found), strict=True))
     await core.index.announced(found)
     core.watchers.tell(job for job, _ in found)
     return len(found)

@@ -37,6 +37,13 @@ async def region_status(call: Here, region: str) -> Response:
     return show.answer(found)
 
 
+@routes.add("GET", "/metrics", "read", also={200: {"content": {"text/plain": {}}}})
+async def metrics(call: Here) -> Response:
+    """For Prometheus: what this process has counted, and how the queue is now."""
+    text = await call.door.meter.text()
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
 def _status(stats: Stats, catalog: Catalog, now: int) -> dict[str, Any]:
     lines = {name: _service(name, stats, catalog, now) for name in catalog.services}
     names = sorted({region for each in catalog.services.values() for region in each.regions})

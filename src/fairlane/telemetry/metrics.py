@@ -1,0 +1,105 @@
+"""Counters, gauges and histograms, and how Prometheus reads them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+Kind = Literal["counter", "gauge", "histogram"]
+Labels = tuple[str, ...]
+
+SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 1800, 3600)
+MOST_SERIES = 1_000
+"""Of one metric; what would be more is counted under `other`, so that no caller can make a process
+remember without end."""
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: Kind
+    help: str
+    labels: Labels = ()
+
+
+class Counted:
+    """A histogram's own numbers."""
+
+    __slots__ = ("buckets", "count", "total")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * len(SECONDS)
+        self.count, self.total = 0, 0.0
+
+    def add(self, value: float) -> None:
+        place = bisect_left(SECONDS, value)
+        if place < len(SECONDS):
+            self.buckets[place] += 1
+        self.count += 1
+        self.total += value
+
+
+class Registry:
+    """Only what is declared can be counted."""
+
+    def __init__(self, declared: Iterable[Metric]) -> None:
+        self._declared = {metric.name: metric for metric in declared}
+        self._values: dict[str, dict[Labels, float]] = {name: {} for name in self._declared}
+        self._counted: dict[str, dict[Labels, Counted]] = {name: {} for name in self._declared}
+
+    def add(self, name: str, *labels: str, by: float = 1) -> None:
+        values = self._values[name]
+        key = _bounded(values, labels)
+        values[key] = values.get(key, 0) + by
+
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        counted = self._counted[name]
+        counted.setdefault(_bounded(counted, labels), Counted()).add(value)
+
+    def text(self, gauges: Mapping[str, Mapping[Labels, float]]) -> str:
+        """Everything declared, in the text format; gauges are as of now."""
+        lines = []
+        for name, metric in self._declared.items():
+            lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
+            if metric.kind == "histogram":
+                for labels, counted in self._counted[name].items():
+                    lines += _histogram(metric, labels, counted)
+                continue
+            values = gauges.get(name, {}) if metric.kind == "gauge" else self._values[name]
+            if metric.kind == "counter" and not metric.labels:
+                values = values or {(): 0}
+            lines += [
+                f"{name}{_shown(metric.labels, labels)} {value:g}"
+                for labels, value in values.items()
+            ]
+        return "\n".join(lines) + "\n"
+
+
+def _bounded(known: Mapping[Labels, object], labels: Labels) -> Labels:
+    if labels in known or len(known) < MOST_SERIES:
+        return labels
+    return ("other",) * len(labels)
+
+
+def _histogram(metric: Metric, labels: Labels, counted: Counted) -> list[str]:
+    lines, below = [], 0
+    names = (*metric.labels, "le")
+    for bound, count in zip(SECONDS, counted.buckets, strict=True):
+        below += count
+        lines.append(f"{metric.name}_bucket{_shown(names, (*labels, f'{bound:g}'))} {below}")
+    lines.append(f"{metric.name}_bucket{_shown(names, (*labels, '+Inf'))} {counted.count}")
+    shown = _shown(metric.labels, labels)
+    lines.append(f"{metric.name}_sum{shown} {counted.total:g}")
+    lines.append(f"{metric.name}_count{shown} {counted.count}")
+    return lines
+
+
+def _shown(names: Labels, values: Labels) -> str:
+    if not names:
+        return ""
+    pairs = (f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -20,7 +20,6 @@ from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.servers import Postgres, Redis
 from tests.api.server import gateway
-from tests.cluster.conftest import THOROUGH
 from tests.worker.process import WorkerProcess, working
 from tests.worker.scene import WAYS, Way
 from tests.world import catalog
@@ -114,9 +113,9 @@ async def test_a_poison_task_ends_in_the_dead_letters_and_harms_nothing_else(
 async def test_sixty_jobs_survive_three_killed_workers(
     durable_server: Postgres, own_redis: Redis, way: Way
 ) -> None:
-    """I4: none missing, none accepted twice, all interrupted ones running again within their lease
-    and three seconds. The default lease of 15 s where there is time for it."""
-    heartbeat = 5 if THOROUGH else 1
+    """I4: none missing, none accepted twice, all interrupted ones running again within the default
+    lease and three seconds."""
+    heartbeat = 5
     async with scene(durable_server, own_redis) as at:
         workers = [await at.worker(way, HEARTBEAT=heartbeat) for _ in range(2)]
         jobs = [await at.submit("sleep", seconds=0.5) for _ in range(60)]

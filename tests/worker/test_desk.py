@@ -165,3 +165,40 @@ async def test_a_guessed_lease_is_nobodys(tmp_path: Path) -> None:
         (verdict,) = await desk.report(worker, [Result(Ref(job, "guessed"), "completed")])
         assert verdict.code == "not_yours", "it has no attempt that ended"
         assert (await world.job(job)).state is State.RUNNING
+
+
+async def test_a_draining_worker_that_asks_again_gets_what_it_had_and_nothing_new(
+    tmp_path: Path,
+) -> None:
+    """So that it can give back what it never heard of."""
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        for _ in range(2):
+            await world.submit()
+        worker = await desk.register(Offer(), "k")
+        first = await desk.poll(worker, Ask(1, wait=0, name="p", first=True))
+        await desk.heartbeat(worker, WorkerState.DRAINING, ())
+        worker = await desk.worker(worker.id, "k")
+        again = await desk.poll(worker, Ask(1, wait=0, name="p"))
+        assert (again.tasks, again.drain) == (first.tasks, True)
+        assert (await desk.poll(worker, Ask(1, wait=0, name="q"))).tasks == ()
+
+
+async def test_workers_that_were_not_heard_of_for_a_day_are_forgotten(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        gone = await desk.register(Offer(), "k")
+        await world.pass_time(80_000)
+        lives = await desk.register(Offer(), "k")
+        await world.pass_time(10_000, sweeps=100)
+        assert [worker.id for worker, _ in await world.engine.core.ledger.workers()] == [lives.id]
+        assert gone.id != lives.id
+
+
+async def test_a_poll_waits_no_longer_than_two_heartbeats(tmp_path: Path) -> None:
+    """A worker that stands still with an open poll must not get the task that it has just lost."""
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        worker = await desk.register(Offer(heartbeat=5_000_000), "k")
+        polling = asyncio.create_task(desk.poll(worker, Ask(1, wait=60)))
+        while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        world.clock.advance(10_000_000)
+        assert await polling == News()

@@ -91,6 +91,12 @@ class Core:
         except UnknownName:
             return Service(name)
 
+    def forget_worker(self, worker: str) -> None:
+        """It is gone, or was not heard of for long."""
+        self.seen.pop(worker, None)
+        self.loaded.pop(worker, None)
+        self.draining.discard(worker)
+
     def now(self) -> int:
         return self.clock.now()
 

@@ -283,10 +283,8 @@ async def _tidy(core: Core) -> int:
     await core.index.tidy(now)
     for worker_id, (_, at) in list(core.seen.items()):
         if now - at > FORGET_WORKERS:
-            del core.seen[worker_id]
-            core.loaded.pop(worker_id, None)
-            core.draining.discard(worker_id)
-    return 0
+            core.forget_worker(worker_id)
+    return await core.ledger.forget_workers(now - FORGET_WORKERS)
 
 
 async def _guarded(step: Callable[[Core], Awaitable[object]], core: Core) -> bool:

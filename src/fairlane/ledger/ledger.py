@@ -235,6 +235,9 @@ class Ledger(Protocol):
     async def workers(self) -> list[tuple[Worker, int]]:
         """Every worker and when it was last heard of."""
 
+    async def forget_workers(self, before: int) -> int:
+        """Workers not heard of since then are gone; how many."""
+
     async def held(self, worker: str | None = None) -> list[Job]:
         """Running jobs that this worker holds (None = any), in whichever of its calls it got
         them. Looks through all that run."""

@@ -23,6 +23,11 @@ from fairlane.pull.visits import Visit, Visits
 
 TOO_LARGE = "result_too_large"
 
+SECOND = 1_000_000
+SIGN_OF_LIFE = 2
+"""Heartbeats for which a poll proves that its worker lives. One that stands still must not be
+given the very task that it has just lost."""
+
 HungUp = Callable[[], Awaitable[None]]
 """Returns when nobody waits for the answer any more."""
 
@@ -86,7 +91,7 @@ class Desk:
             core.draining.add(name)
             self._visits.end_of(name)
         if worker.state is WorkerState.DEAD:
-            core.seen.pop(name, None)
+            core.forget_worker(name)
         return worker
 
     # --- poll --------------------------------------------------------------------------------
@@ -105,7 +110,7 @@ class Desk:
         refs = self._handed.of(worker.id) if ask.leases is None else ask.leases
         with self._visits.open(worker.id, ask.name, refs) as visit:
             cancel, lost = await self._ended(worker, visit)
-            wait = 0 if cancel or lost else ask.wait
+            wait = 0 if cancel or lost else min(ask.wait, SIGN_OF_LIFE * worker.heartbeat / SECOND)
             leases = await self._claim(worker, ask, visit, wait, hung_up)
             if visit.left:
                 if not visit.followed:
@@ -156,7 +161,7 @@ class Desk:
 
     async def _work_for(self, worker: Worker, ask: Ask, visit: Visit, wait: float) -> list[Lease]:
         if ask.n <= 0 or worker.state is not WorkerState.ACTIVE:
-            await self._engine.core.clock.wait(visit.stop, round(wait * 1_000_000))
+            await self._engine.core.clock.wait(visit.stop, round(wait * SECOND))
             return []
         claimer = replace(worker, services=self._services(worker))
         return await self._engine.claim(claimer, ask.n, wait=wait, call=ask.name, stop=visit.stop)

@@ -67,6 +67,7 @@ class Runtime:
         self._room = asyncio.Event()
         self._drain = asyncio.Event()
         self._heartbeat = offer.heartbeat / 1_000_000
+        self._asked: Ask | None = None
 
     async def run(self) -> None:
         """Until it is drained: what runs may finish within the grace time, the rest is given
@@ -107,6 +108,7 @@ class Runtime:
         while not self._drain.is_set():
             if ask is None:
                 ask = await self._next_ask()
+            self._asked = ask
             try:
                 news = await self._ask(ask)
             except Away as error:
@@ -124,7 +126,7 @@ class Runtime:
             else:
                 if news is not None:
                     self._hear(news)
-            ask = None
+            ask = self._asked = None
 
     async def _next_ask(self) -> Ask:
         """A full worker waits a moment for room: tasks that are soon over need no poll of their
@@ -261,6 +263,7 @@ class Runtime:
         try:
             async with asyncio.timeout(LAST_WORDS):
                 self._hear(await self._line.heartbeat(WorkerState.DRAINING, self._leases()))
+                await self._return_unheard()
         except (FairlaneError, TimeoutError) as error:
             log.warning("could not say that it leaves: %s", error)
         if works and self._grace:
@@ -274,3 +277,12 @@ class Runtime:
                 await self._line.heartbeat(WorkerState.DEAD, ())
         except (FairlaneError, TimeoutError) as error:
             log.warning("could not say good-bye: %s", error)
+
+    async def _return_unheard(self) -> None:
+        """A poll that was cut off may have been answered: what it got goes back untried. A worker
+        that drains gets nothing new."""
+        if self._asked is not None and self._asked.name:
+            again = self._asked._replace(first=False, wait=0, leases=())
+            for task in (await self._line.poll(again)).tasks:
+                if task.id not in self._running:
+                    self._reports.add(Result(task.ref, "released"))

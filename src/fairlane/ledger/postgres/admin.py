@@ -260,6 +260,16 @@ async def _heard(tx: Transaction, worker: str, state: WorkerState, now: int) -> 
     return found[0][0] if found else None
 
 
+FORGET = """
+WITH gone AS (DELETE FROM workers WHERE heartbeat_at < $1 RETURNING 1) SELECT count(*) FROM gone
+"""
+
+
+async def forget_workers(tx: Transaction, items: Sequence[int]) -> list[int]:
+    """Those not heard of since then."""
+    return [int(await tx.fetchval(FORGET, before)) for before in items]
+
+
 async def worker(connection: Connection, name: str) -> Worker | None:
     columns = "SELECT id, spec, state, heartbeat_at FROM workers WHERE id = $1"
     found = specs.workers(await connection.fetch(columns, name))

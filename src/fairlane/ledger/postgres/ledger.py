@@ -301,6 +301,9 @@ class PostgresLedger(PostgresReads):
     async def workers(self) -> list[tuple[Worker, int]]:
         return await self._read(admin.workers)
 
+    async def forget_workers(self, before: int) -> int:
+        return await self._one(admin.forget_workers, before)
+
     async def held(self, worker: str | None = None) -> list[Job]:
         return await self._read(reads.held, worker)
 

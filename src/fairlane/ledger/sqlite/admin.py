@@ -227,6 +227,12 @@ def _heard(tx: Transaction, worker: str, state: WorkerState, now: int) -> Worker
     return specs.workers(found)[0][0] if found else None
 
 
+def forget_workers(tx: Transaction, items: Sequence[int]) -> list[int]:
+    """Those not heard of since then."""
+    gone = "DELETE FROM workers WHERE heartbeat_at < ?"
+    return [tx.execute(gone, (before,)).rowcount for before in items]
+
+
 def worker(connection: sqlite3.Connection, name: str) -> Worker | None:
     columns = "SELECT id, spec, state, heartbeat_at FROM workers WHERE id = ?"
     found = specs.workers(connection.execute(columns, (name,)))

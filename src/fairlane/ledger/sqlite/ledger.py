@@ -291,6 +291,9 @@ class SqliteLedger(SqliteReads):
     async def workers(self) -> list[tuple[Worker, int]]:
         return await self._read(admin.workers)
 
+    async def forget_workers(self, before: int) -> int:
+        return await self._one(admin.forget_workers, before)
+
     async def held(self, worker: str | None = None) -> list[Job]:
         return await self._read(reads.held, worker)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import ApiError, AsyncClient, Client, JobRequest, Worker
+from fairlane import ApiError, AsyncClient, Client, Context, JobRequest, Worker
 from fairlane.client.shapes import Submitted
 from fairlane.model.key import Role
 from tests.proxy import Proxy
@@ -42,6 +42,27 @@ async def test_a_client_submits_and_waits(tmp_path: Path) -> None:
         assert told == ["WAITING", "STEP_START", "STEP_COMPLETE", "JOB_COMPLETE"]
         rest = [event.seq async for event in client.events(job.job_id, after=2)]
         assert rest == [3, 4]
+
+
+async def test_a_trace_goes_from_the_caller_to_the_task(tmp_path: Path) -> None:
+    worker, trace = Worker(), "0af7651916cd43dd8448eb211c80319c"
+
+    @worker.task("trace")
+    async def told(ctx: Context) -> list[str | None]:
+        return [ctx.trace_id, ctx.traceparent]
+
+    async with (
+        scene(tmp_path) as at,
+        at.working(worker, "http"),
+        AsyncClient(at.served.url) as client,
+    ):
+        job = await client.submit("trace", traceparent=f"00-{trace}-b7ad6b7169203331-01")
+        trace_id, onward = (await client.wait(job.job_id)).result
+        assert trace_id == trace
+        assert onward.startswith(f"00-{trace}-")
+        assert "b7ad6b7169203331" not in onward
+        untraced = await client.submit("trace")
+        assert (await client.wait(untraced.job_id)).result == [None, None]
 
 
 async def test_many_jobs_have_their_own_outcomes(tmp_path: Path) -> None:

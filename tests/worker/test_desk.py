@@ -18,7 +18,7 @@ from fairlane.pull import Desk
 from fairlane.pull.shapes import Ask, News, Offer, Ref, Result
 from tests.world import World, catalog
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(20)
 
 
 @asynccontextmanager

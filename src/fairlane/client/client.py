@@ -46,6 +46,8 @@ class AsyncClient:
         """Durable and in line when it returns. `more` as in `JobRequest`."""
         request = name if isinstance(name, JobRequest) else JobRequest(name, input, **more)
         headers = {"Idempotency-Key": request.idempotency_key or token()}
+        if request.traceparent is not None:
+            headers["traceparent"] = request.traceparent
         return Submitted.read(await self._call("POST", "/api/v1/jobs", request.body(), headers))
 
     async def submit_many(self, requests: Sequence[JobRequest]) -> list[Submitted | ApiError]:

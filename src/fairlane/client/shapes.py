@@ -12,7 +12,8 @@ ENDED = frozenset({"completed", "failed", "cancelled", "dead", "expired"})
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """What to run. Times are seconds; `run_at` is an RFC 3339 time. `idempotency_key` makes it safe
-    to submit again from elsewhere; a client that repeats its own request is safe anyway."""
+    to submit again from elsewhere; a client that repeats its own request is safe anyway.
+    `traceparent` is the caller's W3C trace context: services and workers go on with its trace."""
 
     name: str
     input: Any = None
@@ -29,6 +30,7 @@ class JobRequest:
     tags: Collection[str] = ()
     matrix: Mapping[str, Sequence[str]] | None = None
     idempotency_key: str | None = None
+    traceparent: str | None = None
 
     def body(self) -> dict[str, Any]:
         sent = {

@@ -168,11 +168,11 @@ class Desk:
 
     def _services(self, worker: Worker) -> frozenset[str] | None:
         """A worker that names no task types gets what is pulled, not what is called."""
+        if worker.services is not None:
+            return worker.services
         services = self._engine.core.catalog.services
         pulled = {name for name, each in services.items() if each.executor is Executor.PULL}
-        if worker.services is not None or len(pulled) == len(services):
-            return worker.services
-        return frozenset(pulled)
+        return None if len(pulled) == len(services) else frozenset(pulled)
 
     async def _abandon(self, worker: Worker, claiming: asyncio.Task[list[Lease]]) -> None:
         with suppress(NotReady):

@@ -14,6 +14,7 @@ from fairlane.model.worker import holder, worker_of
 from fairlane.pull.shapes import Ref
 
 MOST_KNOWN = 10_000
+MOST_WORKERS = 1_000
 
 
 class Handed:
@@ -33,6 +34,8 @@ class Handed:
             open_here[lease.token] = Ref(lease.job, lease.token)
         while len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
+        while len(self._open) > MOST_WORKERS:  # those that were killed say nothing more
+            del self._open[next(iter(self._open))]
 
     def ended(self, worker: str, tokens: Iterable[str]) -> None:
         """Reported, or known to be lost."""

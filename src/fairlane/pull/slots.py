@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done
-from fairlane.errors import InvalidInput, NotYours, StaleLease
+from fairlane.errors import InvalidInput, NotFound, StaleLease
 from fairlane.ids import token
 from fairlane.ledger.shapes import Stale
 from fairlane.model.job import Job
@@ -102,7 +102,7 @@ class Slots:
     async def _own(self, job_id: str, tenant: str) -> Job:
         job = await self._engine.get(job_id, tenant)
         if job.current.executor is not Executor.CALLER:
-            raise NotYours(job_id)
+            raise NotFound("slot", job_id)
         return job
 
     # --- handing out -------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from fairlane.ids import token
 from fairlane.pull.shapes import Task
 
 Tell = Callable[[float, str], None]
@@ -36,6 +37,12 @@ class Context:
         """Whether nobody wants the result any more: cancelled, lost, or out of time. An async
         function is cancelled then; one in a thread should look here now and then, and return."""
         return self._cancelled.is_set()
+
+    @property
+    def traceparent(self) -> str | None:
+        """The caller's trace, for what the task itself calls: a W3C header with a span of its
+        own."""
+        return f"00-{self.trace_id}-{token()[:16]}-01" if self.trace_id else None
 
     def progress(self, percent: float, text: str = "") -> None:
         """Told to whoever watches, about once a second; the last word counts."""

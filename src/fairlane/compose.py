@@ -13,7 +13,9 @@ from fairlane.engine.engine import Engine
 from fairlane.errors import SetupError
 from fairlane.index.memory import MemoryIndex
 from fairlane.ledger.keybook import KeyBook
+from fairlane.ledger.past import Past
 from fairlane.ledger.sqlite import SqliteLedger
+from fairlane.ledger.sqlite.beside import ReadBeside
 from fairlane.ledger.sqlite.keys import BesideOwner
 from fairlane.model.catalog import Catalog
 from fairlane.model.catalog_text import catalog_of
@@ -78,6 +80,26 @@ async def keys_of(settings: Settings) -> AsyncIterator[KeyBook]:
     ledger = await PostgresLedger.open(url, unsafe=unsafe, migrating=False)
     try:
         yield ledger.keys
+    finally:
+        await ledger.close()
+
+
+@asynccontextmanager
+async def past_of(settings: Settings) -> AsyncIterator[Past]:
+    """The jobs of a ledger, to be read, also while another process serves it."""
+    if settings.server.database_url is None:
+        beside = ReadBeside(settings.server.ledger)
+        try:
+            yield beside
+        finally:
+            beside.close()
+        return
+    from fairlane.ledger.postgres import PostgresLedger
+
+    url, unsafe = settings.server.database_url, settings.server.unsafe
+    ledger = await PostgresLedger.open(url, unsafe=unsafe, migrating=False)
+    try:
+        yield ledger
     finally:
         await ledger.close()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlane.cli import dead
+from fairlane.cli.simulate import app as simulate_app
 from fairlane.tuning import steady
 
 if TYPE_CHECKING:
@@ -263,6 +264,27 @@ def revoke_key(
     from fairlane.cli import configure, keys
 
     keys.revoke(configure.settings(config), key)
+
+
+app.add_typer(simulate_app, name="simulate")
+
+jobs_app = typer.Typer(help="What the ledger knows about jobs.", no_args_is_help=True)
+app.add_typer(jobs_app, name="jobs")
+
+
+@jobs_app.command("export")
+def export_jobs(
+    path: Annotated[Path, typer.Argument(help="The file to write; .gz is compressed.")],
+    config: Config = None,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Users get numbers instead of their names.")
+    ] = False,
+) -> None:
+    """Write every job that has run as a line of JSON, for fairlane simulate."""
+    from fairlane.cli import configure
+    from fairlane.cli.jobs import export
+
+    export(configure.settings(config), path, anonymous)
 
 
 @app.command()

@@ -56,7 +56,11 @@ async def claim(
             stopped = stop is not None and stop.is_set()  # looked at once it is filed as idle
             if found or stopped or core.now() >= until:
                 return found
-            await core.index.wait(waiter.id, min(until, look_again_at))
+            core.asleep += 1
+            try:
+                await core.index.wait(waiter.id, min(until, look_again_at))
+            finally:
+                core.asleep -= 1
         return []
     finally:
         with suppress(NotReady):  # it forgets idle workers by itself
@@ -109,8 +113,9 @@ async def _confirm(
             await heal(core, refused)
     core.watchers.tell(lease.job for lease in leases)
     core.meter.started(leases)
-    if core.predictions:
-        _learn_eta(core, leases)
+    if core.forecasts:
+        for lease in leases:
+            core.forecasts.started(lease.job, lease.service, lease.tier, lease.started_at)
     return leases
 
 
@@ -186,13 +191,3 @@ async def _keep_up(core: Core) -> None:
     too."""
     with suppress(NotReady):
         await keep_up(core)
-
-
-def _learn_eta(core: Core, leases: list[Lease]) -> None:
-    for lease in leases:
-        predicted = core.predictions.pop(lease.job, None)
-        if predicted is not None:
-            at, wait = predicted
-            calibration = core.calibrations.get((lease.service, lease.tier))
-            if calibration is not None:
-                calibration.learn(wait, lease.started_at - at)

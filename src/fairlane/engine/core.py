@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fairlane.clock import Clock
+from fairlane.engine.forecast import Forecasts
 from fairlane.engine.meter import Meter, Silent
 from fairlane.engine.terms import TermsBook
 from fairlane.engine.watch import Watchers
@@ -24,7 +25,6 @@ from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_COST, Average
-from fairlane.policy.eta import Calibration
 
 SLOT_READS = 3
 
@@ -57,8 +57,9 @@ class Core:
     costs: Average = field(default_factory=lambda: Average(FIRST_COST))
     loaded: dict[str, Loaded] = field(default_factory=dict)
     tiers_of_users: dict[tuple[str, str], str] = field(default_factory=dict)
-    calibrations: dict[tuple[str, str], Calibration] = field(default_factory=dict)
-    predictions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    forecasts: Forecasts = field(default_factory=Forecasts)
+    asleep: int = 0
+    """Claims of this process that wait for work."""
     reached_since: int = 0
     touched: int = 0
     draining: set[str] = field(default_factory=set)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fairlane.engine.core import Core
+from fairlane.engine.forecast import Serving, Waiting, is_busy
 from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
 from fairlane.ledger.shapes import Accepted, Filter
@@ -17,11 +18,9 @@ from fairlane.model.state import State
 from fairlane.model.step import Lane, attempts_name
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.aging import next_promotion
-from fairlane.policy.estimate import FIRST_LOAD
-from fairlane.policy.eta import Ahead, Calibration, Eta, predict, rounded
+from fairlane.policy.eta import Eta, rounded
 
 SECOND = 1_000_000
-MOST_PREDICTIONS = 10_000
 
 
 class Reason(NamedTuple):
@@ -128,7 +127,7 @@ async def placement(core: Core, accepted: Accepted, request: NewJob) -> Placemen
     if found is None:
         return unplaced(tier)
     first = core.terms.of(request, tier).plan[0].service
-    waiting = Waiting(job_id, first, tier, request.model, max(now, request.run_at or 0))
+    waiting = Waiting(job_id, first, tier, max(now, request.run_at or 0))
     return _placed(core, waiting, found, now)
 
 
@@ -215,36 +214,18 @@ async def _alive(core: Core) -> list[Worker]:
 
 
 # --- when ----------------------------------------------------------------------------------------
-class Waiting(NamedTuple):
-    """What the ETA of a job depends on."""
-
-    id: str
-    service: str
-    tier: str
-    model: str
-    ready_at: int
-
-
 def _waiting(job: Job) -> Waiting:
-    return Waiting(job.id, job.current.service, job.tier, job.model, job.ready_at)
+    return Waiting(job.id, job.current.service, job.tier, job.ready_at)
 
 
 def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta:
-    service = core.catalog.service(job.service)
-    delay = max(0, job.ready_at - now)
-    ahead = Ahead(
-        work=standing.work,
-        slots=service.limit or max(1, len(core.loaded)),
-        load=FIRST_LOAD if job.model and standing.position > 1 else 0,
+    limit = core.catalog.service(job.service).limit
+    serving = Serving(
+        slots=limit or max(1, len(core.loaded)),
+        cost=core.costs.get(job.service),
+        free=not is_busy(standing) if limit else core.asleep > 0,
     )
-    predicted = predict(ahead) + delay
-    key = (service.name, job.tier)
-    calibration = core.calibrations.setdefault(key, Calibration())
-    if job.id not in core.predictions:
-        core.predictions[job.id] = (now, predicted)
-        if len(core.predictions) > MOST_PREDICTIONS:
-            del core.predictions[next(iter(core.predictions))]
-    return calibration.eta(predicted)
+    return core.forecasts.eta(job, standing, serving, now)
 
 
 # --- why -----------------------------------------------------------------------------------------

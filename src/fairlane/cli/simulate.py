@@ -1,0 +1,236 @@
+"""`fairlane simulate`: what users would have waited with these settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from fairlane.simulate.ask import Ask
+    from fairlane.simulate.measure import Report
+    from fairlane.simulate.question import Question
+
+RUN = "run"
+
+
+class RunUnlessNamed(TyperGroup):
+    """`fairlane simulate trace.csv` is `fairlane simulate run trace.csv`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=RunUnlessNamed, help="What would users have waited? The engine's own order, virtual time."
+)
+
+Trace = Annotated[
+    Path | None,
+    typer.Argument(help="CSV or JSON lines, gzipped or not (default: a generated workload)."),
+]
+Config = Annotated[Path | None, typer.Option(help="The settings (default: fairlane.toml, if any).")]
+Preset = Annotated[str, typer.Option(help="What holds without a file.")]
+Workers = Annotated[int, typer.Option(min=0, help="Workers for what has no limit of its own.")]
+Load = Annotated[
+    float, typer.Option(min=0, help="Scale time until the busiest service is used so much: 0.9.")
+]
+Traffic = Annotated[float, typer.Option(min=0, help="Times the traffic of the trace: 1.5.")]
+ModelLoad = Annotated[
+    str, typer.Option(help="Seconds to load a model, or a JSON list of them to draw from.")
+]
+Service = Annotated[str | None, typer.Option(help="The service of all jobs of the trace.")]
+Jobs = Annotated[int, typer.Option(min=10, help="How many jobs to generate.")]
+Seed = Annotated[int, typer.Option(help="The same seed, the same answer.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command(RUN)
+def run(  # noqa: PLR0913 - each has a default that fits
+    trace: Trace = None,
+    *,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(help="Beside it, with changes: services.image_gen.limit=2"),
+    ] = None,
+    config: Config = None,
+    preset: Preset = "tasks",
+    workers: Workers = 0,
+    load: Load = 0,
+    traffic: Traffic = 0,
+    model_load: ModelLoad = "",
+    service: Service = None,
+    jobs: Jobs = 10_000,
+    seed: Seed = 1,
+    as_json: AsJson = False,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with a picture.")] = None,
+) -> None:
+    """Run a workload through the settings, and through changes to them."""
+    from rich.console import Console
+
+    from fairlane.simulate.ask import Ask
+    from fairlane.simulate.page import page
+    from fairlane.simulate.show import show
+
+    ask = Ask(trace, config, preset, workers, load, traffic, model_load, service, jobs, seed)
+    asked = _questions(ask, what_if or ())
+    reports = _answers([(each.name, each, "fairlane") for each in asked])
+    if html is not None:
+        html.write_text(page("Who would have waited how long", _origin(asked[0], seed), reports))
+        typer.echo(f"wrote {html}", err=True)
+    if as_json:
+        _print_json(asked[0], seed, reports)
+    else:
+        show(reports, Console(width=120))
+        typer.echo(_origin(asked[0], seed))
+
+
+@app.command()
+def compare(  # noqa: PLR0913 - each has a default that fits
+    trace: Trace = None,
+    *,
+    config: Config = None,
+    preset: Preset = "tasks",
+    workers: Workers = 0,
+    load: Load = 0,
+    traffic: Traffic = 0,
+    model_load: ModelLoad = "",
+    service: Service = None,
+    jobs: Jobs = 10_000,
+    seed: Seed = 1,
+    as_json: AsJson = False,
+) -> None:
+    """The same workload under other orders of service: the league table."""
+    from fairlane.simulate.ask import Ask
+    from fairlane.simulate.league import ORDERS
+
+    ask = Ask(trace, config, preset, workers, load, traffic, model_load, service, jobs, seed)
+    (asked,) = _questions(ask)
+    _print_league(asked, seed, _answers([(name, asked, name) for name in ORDERS]), as_json)
+
+
+@app.command()
+def ablate(  # noqa: PLR0913 - each has a default that fits
+    trace: Trace = None,
+    *,
+    config: Config = None,
+    preset: Preset = "tasks",
+    workers: Workers = 0,
+    load: Load = 0,
+    traffic: Traffic = 0,
+    model_load: ModelLoad = "",
+    service: Service = None,
+    jobs: Jobs = 10_000,
+    seed: Seed = 1,
+    as_json: AsJson = False,
+) -> None:
+    """The same workload with one rule of the order switched off at a time."""
+    from dataclasses import replace
+
+    from fairlane.simulate.ablation import RULES
+    from fairlane.simulate.ask import Ask
+
+    ask = Ask(trace, config, preset, workers, load, traffic, model_load, service, jobs, seed)
+    (asked,) = _questions(ask)
+    several = [
+        (name, replace(asked, catalog=change(asked.catalog), targets=asked.aims), "fairlane")
+        for name, change in RULES.items()
+    ]
+    _print_league(asked, seed, _answers(several), as_json)
+
+
+@app.command()
+def figures(
+    traces: Annotated[
+        Path, typer.Option(help="A folder of recorded traces; look-alikes without it.")
+    ] = Path("../shared/traces"),
+    seed: Seed = 1,
+    short: Annotated[bool, typer.Option("--short", help="A smoke test.")] = False,
+) -> None:
+    """The figures of the documentation, each with the least it must be."""
+    from rich.console import Console
+
+    from fairlane.simulate.figures import figures as measured
+    from fairlane.simulate.figures import table
+
+    Console(width=120).print(table(measured(traces if traces.is_dir() else None, seed, short)))
+
+
+# --- asking and telling --------------------------------------------------------------------------
+def _questions(ask: Ask, what_ifs: Sequence[str] = ()) -> list[Question]:
+    import os
+
+    from fairlane.cli.configure import BAD_SETTINGS, known_preset
+    from fairlane.config.problems import BadSettings
+    from fairlane.errors import FairlaneError
+    from fairlane.simulate.ask import questions
+
+    known_preset(ask.preset)
+    try:
+        return questions(ask, what_ifs, os.environ)
+    except BadSettings as error:
+        for problem in error.problems:
+            typer.echo(str(problem), err=True)
+        raise typer.Exit(BAD_SETTINGS) from None
+    except FairlaneError as error:
+        typer.echo(f"fairlane: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _answers(several: Sequence[tuple[str, Question, str]]) -> list[tuple[str, Report]]:
+    """With a progress bar where somebody looks."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    found = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for name, question, order in several:
+            bar = progress.add_task(name, total=len(question.workload.arrivals))
+            report = question.answer(order, partial(_advance, progress, bar))
+            progress.remove_task(bar)
+            found.append((name, report))
+    return found
+
+
+def _advance(progress: Progress, bar: TaskID, done: int) -> None:
+    progress.update(bar, completed=done)
+
+
+def _origin(asked: Question, seed: int) -> str:
+    given = asked.workload
+    hours = given.span / 3_600_000_000
+    return f"{len(given.arrivals):,} jobs in {hours:.1f} h from {given.source}, seed {seed}"
+
+
+def _print_league(
+    asked: Question, seed: int, reports: list[tuple[str, Report]], as_json: bool
+) -> None:
+    from rich.console import Console
+
+    from fairlane.simulate.show import league
+
+    if as_json:
+        _print_json(asked, seed, reports)
+    else:
+        league(reports, Console(width=140), _origin(asked, seed))
+
+
+def _print_json(asked: Question, seed: int, reports: list[tuple[str, Report]]) -> None:
+    import dataclasses
+
+    import orjson
+
+    answer = {
+        "source": asked.workload.source,
+        "seed": seed,
+        "reports": {name: dataclasses.asdict(report) for name, report in reports},
+    }
+    typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode())

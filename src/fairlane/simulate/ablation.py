@@ -1,0 +1,101 @@
+"""What each rule of the order contributes: the same workload with one of them switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fairlane.index.memory import MemoryIndex
+from fairlane.index.memory.pick import Hold
+from fairlane.model.catalog import Catalog
+from fairlane.model.service import Affinity, Fairness, Service, Shares
+from fairlane.model.tier import Tiers
+
+NO_CAP = Shares(1000, 1000, 1000)
+
+
+class WithoutHold(MemoryIndex):
+    """Nobody keeps the last slot of a pool for the oldest job."""
+
+    def current_hold(self, now: int) -> Hold | None:  # noqa: ARG002
+        self.hold = None
+        return None
+
+
+def _nothing(catalog: Catalog) -> Catalog:
+    return catalog
+
+
+def _without_affinity(catalog: Catalog) -> Catalog:
+    return _services(catalog, lambda each: replace(each, affinity=Affinity.NONE))
+
+
+def _in_batches(catalog: Catalog) -> Catalog:
+    return _services(catalog, lambda each: replace(each, affinity=Affinity.BATCH))
+
+
+def _without_fairness(catalog: Catalog) -> Catalog:
+    return _services(catalog, lambda each: replace(each, fairness=Fairness.NONE))
+
+
+def _without_shares(catalog: Catalog) -> Catalog:
+    return _services(catalog, lambda each: replace(each, shares=NO_CAP))
+
+
+def _without_ageing(catalog: Catalog) -> Catalog:
+    tiers = [replace(tier, promote={}) for tier in catalog.tiers.all]
+    return _like(catalog, tiers=Tiers(tiers, catalog.tiers.default))
+
+
+def _straight_up(catalog: Catalog) -> Catalog:
+    """Only the last threshold: from its own tier straight to the best one it can reach."""
+    tiers = [
+        replace(tier, promote=dict([max(tier.promote.items(), key=lambda each: each[1])]))
+        if tier.promote
+        else tier
+        for tier in catalog.tiers.all
+    ]
+    return _like(catalog, tiers=Tiers(tiers, catalog.tiers.default))
+
+
+RULES: dict[str, Callable[[Catalog], Catalog]] = {
+    "all rules": _nothing,
+    "no model affinity": _without_affinity,
+    "affinity in threes": _in_batches,
+    "no fair share": _without_fairness,
+    "no cap on aged work": _without_shares,
+    "no ageing": _without_ageing,
+    "one threshold a tier": _straight_up,
+}
+"""What is switched off, and how."""
+
+
+def bounded(catalog: Catalog) -> Catalog:
+    """The order with a provable bound: every job ages, aged work goes first, nothing is loaded."""
+    return _without_affinity(_without_shares(_without_fairness(catalog)))
+
+
+def _services(catalog: Catalog, change: Callable[[Service], Service]) -> Catalog:
+    defaults = catalog.task_defaults
+    return _like(
+        catalog,
+        services=[change(each) for each in catalog.services.values()],
+        task_defaults=change(defaults) if defaults is not None else None,
+    )
+
+
+def _like(
+    catalog: Catalog,
+    *,
+    tiers: Tiers | None = None,
+    services: list[Service] | None = None,
+    task_defaults: Service | None = None,
+) -> Catalog:
+    return Catalog(
+        tiers or catalog.tiers,
+        catalog.services.values() if services is None else services,
+        catalog.providers.values(),
+        catalog.pipelines,
+        catalog.limits,
+        task_defaults or catalog.task_defaults,
+    )

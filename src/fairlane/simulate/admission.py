@@ -1,0 +1,42 @@
+"""The quotas of the tiers, as the engine keeps them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from fairlane.model.catalog import Catalog
+from fairlane.policy.admission import HOUR, Quota, Usage, admit
+
+
+class Admission:
+    """Counts what the ledger counts: a user's queued and running jobs, those accepted in the last
+    hour, and how many wait in all."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        waiting = catalog.limits.waiting
+        self._quotas = [Quota(tier.pending, tier.per_hour, waiting) for tier in catalog.tiers.all]
+        self._pending: dict[str, int] = {}
+        self._accepted: dict[str, deque[int]] = {}
+        self.waiting = 0
+
+    def refusal(self, user: str, rank: int, now: int) -> str | None:
+        """The limit that refuses one more job, or None: it is counted from now on."""
+        accepted = self._accepted.setdefault(user, deque())
+        while accepted and accepted[0] <= now - HOUR:
+            accepted.popleft()
+        usage = Usage(
+            self._pending.get(user, 0),
+            len(accepted),
+            accepted[0] if accepted else 0,
+            self.waiting,
+        )
+        refused = admit(self._quotas[rank], usage)
+        if refused is not None:
+            return refused.code
+        accepted.append(now)
+        self._pending[user] = usage.pending + 1
+        return None
+
+    def over(self, user: str) -> None:
+        """One of the user's jobs has ended."""
+        self._pending[user] -= 1

@@ -1,0 +1,27 @@
+"""The bound that promotion gives: with fair share and caps off, nobody waits longer than first
+come, first served would have made them, plus their patience, plus one job in service."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairlane.simulate.ablation import bounded
+from fairlane.simulate.question import Question
+
+
+def violations(question: Question) -> int:
+    """How many jobs of a one-step workload without model loads waited longer than the bound."""
+    arrivals = tuple(each._replace(model="", load=None) for each in question.workload.arrivals)
+    plain = replace(
+        question,
+        catalog=bounded(question.catalog),
+        workload=replace(question.workload, arrivals=arrivals),
+    )
+    ours = {each.job: each.started for each in plain.run().served}
+    fifo = {each.job: each.started for each in plain.run("fifo").served}
+    patience = plain.catalog.tiers.patience
+    longest = max(sum(each.seconds) for each in arrivals)
+    return sum(
+        started > fifo[job] + patience[arrivals[job].rank] + longest
+        for job, started in ours.items()
+    )

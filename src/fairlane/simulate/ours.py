@@ -1,0 +1,134 @@
+"""The engine's own order: its policy and its index in memory, driven without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from itertools import count
+from typing import Any, TypeVar
+
+from fairlane.clock import ManualClock
+from fairlane.engine.forecast import Forecasts, Serving, Waiting, is_busy
+from fairlane.index.index import Freed
+from fairlane.index.memory import MemoryIndex
+from fairlane.index.memory.memory import LOOK_AGAIN
+from fairlane.model.catalog import Catalog
+from fairlane.model.entry import Entry
+from fairlane.model.job import Band
+from fairlane.model.make import maker
+from fairlane.policy.estimate import FIRST_COST, Average
+from fairlane.policy.eta import Eta
+from fairlane.simulate.order import Nothing, Step
+from fairlane.simulate.places import Place
+
+EPOCH = "simulated"
+T = TypeVar("T")
+new_entry = maker(Entry)
+
+
+def at_once(answer: Coroutine[Any, Any, T]) -> T:
+    """What the index in memory answers. It never waits for anything."""
+    try:
+        answer.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    raise RuntimeError("the index waited")
+
+
+class Ours:
+    """What the engine tells its index, in the same words: costs are learnt from what jobs took,
+    loads from what workers report."""
+
+    def __init__(self, catalog: Catalog, index: type[MemoryIndex] = MemoryIndex) -> None:
+        self.name = "fairlane"
+        numbers = count(1)
+        self.index = index(catalog, ManualClock(0), lambda: f"{next(numbers):x}")
+        at_once(self.index.begin(EPOCH))
+        at_once(self.index.open(EPOCH, 0))
+        self.catalog = catalog
+        self.costs = Average(FIRST_COST)
+        self.forecasts = Forecasts()
+        self._steps: dict[str, Step] = {}
+        self._running: dict[str, tuple[str, int]] = {}
+        self._asleep: dict[str, tuple[Place, asyncio.Event]] = {}
+
+    def put(self, step: Step, now: int) -> None:
+        rank = step.rank
+        cap = self.catalog.tiers.all[rank].max_running_per_user
+        self._steps[step.id] = step
+        entry = new_entry(
+            (
+                step.id,
+                step.number + 1,
+                step.lane,
+                Band.TIER,
+                rank,
+                step.score,
+                step.ready_at,
+                step.user,
+                step.model,
+                self.costs.get(step.service, step.model),
+                cap,
+                rank,
+            )
+        )
+        at_once(self.index.put((entry,), now))
+
+    def take(self, step: Step) -> None:
+        at_once(self.index.take([(step.id, step.number + 1)]))
+
+    def claim(self, place: Place, now: int) -> Step | Nothing:
+        picks = at_once(self.index.claim(place.worker, place.loaded, 1, now, EPOCH))
+        if picks.proposals:
+            token, entry, _ = picks.proposals[0]
+            self._asleep.pop(place.id, None)
+            self._running[entry.id] = (token, now)
+            step = self._steps.pop(entry.id)
+            self.forecasts.started(step.id, step.service, self._tier(step), now)
+            return step
+        bell = self.index.idle.bell(place.id)
+        if bell is not None:
+            self._asleep.pop(place.id, None)
+            self._asleep[place.id] = (place, bell)
+        soon = picks.look_again_at < now + LOOK_AGAIN
+        return Nothing(picks.look_again_at if soon or self.index.waiting else None)
+
+    def ended(self, step: Step, now: int) -> None:
+        token, started = self._running.pop(step.id)
+        self.costs.learn(now - started, step.service, step.model)
+        at_once(self.index.free((Freed(token, now - started),), now))
+
+    def loaded(self, step: Step, duration: int) -> None:
+        at_once(self.index.learn_load(step.service, step.model, duration))
+
+    def eta(self, step: Step, now: int, slots: int) -> Eta | None:
+        """What the owner of a job in line is told."""
+        standing = at_once(self.index.standing(step.id, now))
+        if standing is None:
+            return None
+        waiting = Waiting(step.id, step.service, self._tier(step), step.ready_at)
+        limited = self.catalog.service(step.service).limit > 0
+        serving = Serving(
+            slots=max(1, slots),
+            cost=self.costs.get(step.service),
+            free=not is_busy(standing) if limited else len(self.index.idle) > 0,
+        )
+        return self.forecasts.eta(waiting, standing, serving, now)
+
+    def _tier(self, step: Step) -> str:
+        return self.catalog.tiers.names[step.rank]
+
+    def woken(self) -> Iterator[Place]:
+        rung = len(self._asleep) - len(self.index.idle)
+        if rung <= 0:
+            return
+        found = []
+        for place, bell in self._asleep.values():
+            if bell.is_set():
+                found.append(place)
+                if len(found) == rung:
+                    break
+        for place in found:
+            del self._asleep[place.id]
+        yield from found

@@ -1,0 +1,92 @@
+"""Places: where jobs run. A limited service, or region of it, has as many as its limit says; what
+is unlimited shares the workers there are, and without workers there is always one more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlane.errors import InvalidInput
+from fairlane.model.catalog import Catalog
+from fairlane.model.worker import Loaded, Worker
+from fairlane.simulate.workload import Workload
+
+MOST_PLACES = 100_000
+
+
+class Place:
+    """Runs one job at a time and keeps the model of the last one; a boundless one runs any number
+    and loads nothing."""
+
+    __slots__ = ("boundless", "busy", "id", "loaded", "looks_at", "number", "worker")
+
+    def __init__(self, number: int, worker: Worker, *, boundless: bool = False) -> None:
+        self.number, self.worker, self.boundless = number, worker, boundless
+        self.id = worker.id
+        self.loaded = Loaded()
+        self.busy = False
+        self.looks_at: int | None = None
+
+
+def places(catalog: Catalog, names: Iterable[str], workers: int = 0) -> list[Place]:
+    """The places that serve these services."""
+    found: list[Place] = []
+    unlimited = []
+    for name in sorted(names):
+        service = catalog.service(name)
+        regions = {each.name: each.limit or service.limit for each in service.regions.values()}
+        if all(regions.values()) and regions:
+            for region, limit in regions.items():
+                found += _several(found, name, limit, region, service.capabilities)
+        elif service.limit:
+            found += _several(found, name, service.limit, None, service.capabilities)
+        else:
+            unlimited.append(name)
+    if unlimited:
+        needed = frozenset(
+            each for name in unlimited for each in catalog.service(name).capabilities
+        )
+        covered = frozenset(unlimited)
+        for n in range(workers):
+            worker = Worker(f"worker-{n + 1}", covered, capabilities=needed)
+            found.append(Place(len(found), worker))
+        if not workers:
+            found.append(
+                Place(len(found), Worker("any", covered, capabilities=needed), boundless=True)
+            )
+    if len(found) > MOST_PLACES:
+        raise InvalidInput(f"that makes {len(found):,} places; at most {MOST_PLACES:,}")
+    return found
+
+
+def _several(
+    before: list[Place], service: str, limit: int, region: str | None, needs: frozenset[str]
+) -> list[Place]:
+    where = f"{service}@{region}" if region else service
+    return [
+        Place(
+            len(before) + n,
+            Worker(f"{where}-{n + 1}", frozenset([service]), region, needs),
+        )
+        for n in range(limit)
+    ]
+
+
+def load_of(catalog: Catalog, given: Workload, workers: int) -> float:
+    """The part of the busiest places that the workload would keep at work, loads aside."""
+    work: dict[str, int] = {}
+    for each in given.arrivals:
+        for service, seconds in zip(catalog.steps(each.name), each.seconds, strict=True):
+            work[service.name] = work.get(service.name, 0) + seconds
+    serving = places(catalog, work, workers)
+    groups: dict[frozenset[str], int] = {}
+    for place in serving:
+        covered = place.worker.services or frozenset()
+        groups[covered] = groups.get(covered, 0) + (0 if place.boundless else 1)
+    loads = [
+        sum(work[name] for name in covered) / (number * max(1, given.span))
+        for covered, number in groups.items()
+        if number
+    ]
+    if not loads:
+        raise InvalidInput("nothing is limited: give a service a limit, or say how many workers")
+    return max(loads)

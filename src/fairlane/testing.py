@@ -1,0 +1,70 @@
+"""For the tests of who uses Fairlane: settings that must keep their promises on a real workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fairlane.config.read import load as load_settings
+from fairlane.model.catalog import Catalog
+from fairlane.simulate.ask import Ask, asked, scaled
+from fairlane.simulate.measure import Waits
+
+
+def assert_waits(  # noqa: PLR0913 - each has a default that fits
+    trace: Path | str | None,
+    config: Path | str | Catalog,
+    *,
+    tier: str,
+    p50_below: float | None = None,
+    p95_below: float | None = None,
+    p99_below: float | None = None,
+    longest_below: float | None = None,
+    within_above: float | None = None,
+    service: str = "",
+    workers: int = 0,
+    load: float = 0,
+    traffic: float = 0,
+    model_load: float = 0,
+    seed: int = 1,
+) -> Waits:
+    """Simulates the trace (None = a generated one) with these settings and fails, saying what it
+    found, unless this tier (in this service) waits less than that many seconds. `within_above` is
+    the share of jobs that must start within the tier's patience. Returns what it found."""
+    catalog = config if isinstance(config, Catalog) else load_settings(Path(config)).catalog
+    catalog.tiers.rank(tier)
+    ask = Ask(
+        trace=None if trace is None else Path(trace),
+        workers=workers,
+        load=load,
+        traffic=traffic,
+        model_load=str(model_load) if model_load else "",
+        seed=seed,
+    )
+    report = scaled(ask, asked(ask, catalog)).answer()
+    found = [
+        each
+        for each in (report.services if service else report.tiers)
+        if each.tier == tier and each.service == service
+    ]
+    where = f"tier {tier}" + (f" in {service}" if service else "")
+    if not found:
+        raise AssertionError(f"nobody of {where} was served: nothing to compare")
+    limits = {"p50": p50_below, "p95": p95_below, "p99": p99_below, "longest": longest_below}
+    _compare(where, found[0], limits, within_above)
+    return found[0]
+
+
+def _compare(
+    where: str, waits: Waits, limits: Mapping[str, float | None], within_above: float | None
+) -> None:
+    wrong = [
+        f"{name} {getattr(waits, name):.1f} s, not below {limit:g} s"
+        for name, limit in limits.items()
+        if limit is not None and getattr(waits, name) >= limit
+    ]
+    if within_above is not None and (waits.within or 0) <= within_above:
+        share = "no target" if waits.within is None else f"{waits.within:.1%} within target"
+        wrong.append(f"{share}, not above {within_above:.1%}")
+    if wrong:
+        raise AssertionError(f"{where}, {waits.jobs:,} jobs: {'; '.join(wrong)}")

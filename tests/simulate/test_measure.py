@@ -1,0 +1,74 @@
+"""What a run says about itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlane.simulate.measure import WINDOWS, fairness, longest_gap, quantile
+from fairlane.simulate.run import Served
+from tests.simulate.small import PAID, asking, draw, job, plain, settings
+
+
+def served(ready_at: int, started: int, seconds: int = 1) -> Served:
+    return Served(0, "s", ready_at, started, started, started + seconds)
+
+
+@pytest.mark.parametrize(("part", "value"), [(0.5, 5), (0.9, 9), (0.95, 10), (0.99, 10), (1, 10)])
+def test_a_quantile_is_the_least_that_this_part_does_not_exceed(part: float, value: int) -> None:
+    assert quantile(list(range(1, 11)), part) == value
+
+
+@given(st.lists(st.integers(0, 100), min_size=1), st.floats(0.01, 1))
+def test_this_part_does_not_exceed_a_quantile(values: list[int], part: float) -> None:
+    ranked = sorted(values)
+    found = quantile(ranked, part)
+    assert sum(each <= found for each in ranked) >= part * len(ranked) - 0.001 * len(ranked)
+
+
+def test_a_gap_ends_with_a_start_and_begins_anew_while_work_waits() -> None:
+    assert longest_gap([served(0, 4), served(1, 11), served(30, 32)]) == 7
+
+
+def test_nobody_waits_no_gap() -> None:
+    assert longest_gap([served(5, 5), served(9, 9)]) == 0
+
+
+def test_users_served_alike_are_served_fairly() -> None:
+    span = 100 * WINDOWS
+    alike = [[served(0, at, 5) for at in range(0, span, 50)] for _ in range(3)]
+    assert fairness(alike, span) == pytest.approx(1)
+
+
+def test_one_who_gets_everything_is_one_of_n() -> None:
+    span = 100 * WINDOWS
+    takes = [served(0, at, 5) for at in range(0, span, 50)]
+    waits = [served(0, span, 5)]
+    assert fairness([takes, waits, waits, waits], span) == pytest.approx(0.25, abs=0.02)
+
+
+def test_fairness_says_nothing_where_nobody_waits_for_long() -> None:
+    assert fairness([[served(0, 1)], [served(5, 6)]], 1000) is None
+
+
+def test_use_counts_own_work_inside_the_span_only() -> None:
+    """Two places, a span of 10 s: 5 s of load, 5 s of work; the rest comes after it."""
+    report = asking(
+        settings(draw(2)), job(0, 20, model="m", load=5), job(10, 20, rank=PAID)
+    ).answer()
+    assert report.utilisation == pytest.approx(5 / 20)
+
+
+def test_estimates_are_judged_by_what_came() -> None:
+    eta = asking(settings(plain()), *[job(n, 10, user=f"u{n}") for n in range(60)]).answer().eta
+    assert eta is not None
+    assert eta.told == 60
+    assert eta.covered > 0.8
+    assert eta.within_two > 0.8
+
+
+def test_waits_over_time_are_told_for_each_tier() -> None:
+    report = asking(settings(plain()), *[job(n, 2, rank=n % 2) for n in range(60)]).answer()
+    assert set(report.over_time) == {"paid", "free"}
+    assert any(value is not None for value in report.over_time["free"])

@@ -88,20 +88,19 @@ async def keys_of(settings: Settings) -> AsyncIterator[KeyBook]:
 async def past_of(settings: Settings) -> AsyncIterator[Past]:
     """The jobs of a ledger, to be read, also while another process serves it."""
     if settings.server.database_url is None:
-        beside = ReadBeside(settings.server.ledger)
+        file = ReadBeside(settings.server.ledger)
         try:
-            yield beside
+            yield file
         finally:
-            beside.close()
+            file.close()
         return
-    from fairlane.ledger.postgres import PostgresLedger
+    from fairlane.ledger.postgres.beside import ReadBeside as ReadBesideOthers
 
-    url, unsafe = settings.server.database_url, settings.server.unsafe
-    ledger = await PostgresLedger.open(url, unsafe=unsafe, migrating=False)
+    database = await ReadBesideOthers.open(settings.server.database_url)
     try:
-        yield ledger
+        yield database
     finally:
-        await ledger.close()
+        await database.close()
 
 
 async def embedded(

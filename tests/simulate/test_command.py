@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,12 @@ from typer.testing import CliRunner, Result
 from fairlane import NewJob, Worker
 from fairlane.cli import app
 from fairlane.clock import ManualClock
-from fairlane.compose import embedded, past_of
+from fairlane.compose import embedded, past_of, shared
 from fairlane.config.read import load
+from fairlane.config.settings import Settings
+from fairlane.engine import Engine
+from fairlane.model.job import Json
+from fairlane.servers import Databases
 from fairlane.simulate.export import lines
 from fairlane.testing import assert_waits
 
@@ -151,34 +157,65 @@ def test_half_the_traffic_keeps_the_promise(config: Path, trace: Path) -> None:
 
 
 # --- the ledger's own past -----------------------------------------------------------------------
-async def made_a_past(config: Path) -> None:
-    """Two films, one of them of a fan-out, and a job that never ran."""
+async def made_a_past(engine: Engine, clock: ManualClock) -> None:
+    """A film, a drawing of a fan-out, and a job that never ran."""
+    await engine.submit(NewJob("film", user="ada", tier="paid", model="m"))
+    await engine.submit(NewJob("draw", {}, user="bob", matrix={"question": ("x",)}))
+    worker = await engine.register(Worker("w"))
+    while leases := await engine.claim(worker):
+        for lease in leases:
+            clock.advance(3_000_000)
+            await engine.complete(lease)
+    await engine.submit(NewJob("draw", user="late"))
+
+
+@asynccontextmanager
+async def embedded_past(config: Path) -> AsyncIterator[Settings]:
     settings = load(config)
     settings.server.data.mkdir()
     clock = ManualClock()
-    engine = await embedded(settings.catalog, settings.server.ledger, clock=clock, sweeping=False)
-    async with engine:
-        await engine.submit(NewJob("film", user="ada", tier="paid", model="m"))
-        await engine.submit(NewJob("draw", {}, user="bob", matrix={"question": ("x",)}))
-        worker = await engine.register(Worker("w"))
-        while leases := await engine.claim(worker):
-            for lease in leases:
-                clock.advance(3_000_000)
-                await engine.complete(lease)
-        await engine.submit(NewJob("draw", user="late"))
+    async with await embedded(
+        settings.catalog, settings.server.ledger, clock=clock, sweeping=False
+    ) as engine:
+        await made_a_past(engine, clock)
+        yield settings
 
 
-async def test_the_past_is_exported_and_can_be_simulated(config: Path, tmp_path: Path) -> None:
-    await made_a_past(config)
-    out = tmp_path / "past.jsonl"
-    async with past_of(load(config)) as past:
-        rows = [line async for line in lines(past, anonymous=True)]
+@asynccontextmanager
+async def postgres_past(config: Path, server: Databases) -> AsyncIterator[Settings]:
+    url = await server.new_database()
+    flags: dict[tuple[str, ...], object] = {
+        ("server", "database_url"): url,
+        ("server", "unsafe"): True,
+    }
+    settings = load(config, flags=flags)
+    clock = ManualClock()
+    async with await shared(
+        settings.catalog, url, clock=clock, sweeping=False, unsafe=True
+    ) as engine:
+        await made_a_past(engine, clock)
+        yield settings
+
+
+async def exported(settings: Settings) -> list[dict[str, Json]]:
+    async with past_of(settings) as past:
+        return [line async for line in lines(past, anonymous=True)]
+
+
+@pytest.mark.parametrize("store", ["embedded", "postgres"])
+async def test_the_past_is_exported_beside_its_owner_and_can_be_simulated(
+    config: Path, tmp_path: Path, store: str, postgres_server: Databases
+) -> None:
+    made = embedded_past(config) if store == "embedded" else postgres_past(config, postgres_server)
+    async with made as settings:
+        rows = await exported(settings)
     assert sorted((row["service"], row["tier"], len(row["seconds"])) for row in rows) == [
         ("draw", "free", 1),
         ("film", "paid", 2),
     ]
     assert {row["user"] for row in rows} == {"u1", "u2"}
     assert all(seconds >= 3 for row in rows for seconds in row["seconds"])
+    out = tmp_path / "past.jsonl"
     out.write_text("\n".join(map(json.dumps, rows)))
     assert_waits(out, config, tier="paid", longest_below=10)
 
@@ -190,8 +227,8 @@ def test_there_must_be_a_past_to_export(config: Path, tmp_path: Path) -> None:
 
 
 async def test_the_command_writes_a_line_a_job(config: Path, tmp_path: Path) -> None:
-    await made_a_past(config)
     out = tmp_path / "out.jsonl.gz"
-    done = await asyncio.to_thread(fairlane, "jobs", "export", out, "--config", config)
+    async with embedded_past(config):
+        done = await asyncio.to_thread(fairlane, "jobs", "export", out, "--config", config)
     assert done.exit_code == 0, done.output
     assert len(gzip.decompress(out.read_bytes()).splitlines()) == 2

@@ -77,6 +77,7 @@ def _sums(reports: Sequence[tuple[str, Report]]) -> Table:
         "utilisation": lambda each: share(each.utilisation),
         "model loads": lambda each: f"{each.loads:,}, {share(each.load_share)} of the time",
         "ETA p90 held": lambda each: share(each.eta.covered if each.eta else None),
+        "ETA p50 within 2×": lambda each: share(each.eta.strictly if each.eta else None),
         "ETA p50 within 2× or 1 s": lambda each: share(each.eta.within_two if each.eta else None),
     }
     for name, value in rows.items():

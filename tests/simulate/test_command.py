@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fairlane import NewJob, Worker
+from fairlane import NewJob, WorkerSpec
 from fairlane.cli import app
 from fairlane.clock import ManualClock
 from fairlane.compose import embedded, past_of, shared
@@ -161,7 +161,7 @@ async def made_a_past(engine: Engine, clock: ManualClock) -> None:
     """A film, a drawing of a fan-out, and a job that never ran."""
     await engine.submit(NewJob("film", user="ada", tier="paid", model="m"))
     await engine.submit(NewJob("draw", {}, user="bob", matrix={"question": ("x",)}))
-    worker = await engine.register(Worker("w"))
+    worker = await engine.register(WorkerSpec("w"))
     while leases := await engine.claim(worker):
         for lease in leases:
             clock.advance(3_000_000)

@@ -141,7 +141,8 @@ async def test_a_reaped_worker_hears_where_its_job_is(tmp_path: Path) -> None:
         await world.pass_time(15)
         assert await heard(world.engine.complete(lease, {"late": True})) == "dead"
         found = await world.engine.view(job)
-        assert (found.job.state, found.context) == (State.DEAD, {})
+        assert found.job.state is State.DEAD
+        assert found.context == {"step_0_work__attempts": 1}
         assert [each.outcome for each in await world.engine.attempts(job)] == [Outcome.LOST]
 
 

@@ -129,11 +129,15 @@ class Reference:
             picked = self._pick(worker, loaded, now)
             if picked is None:
                 break
-            found.append((picked.job.id, self._start(picked, worker, token, now)))
-            loaded = loaded.after(picked.job.model, now)
+            goes, up = picked
+            self._earn(up if goes.kind == FRESH else goes)
+            slots = self._start(goes, worker, token, now, in_turn=goes == up)
+            found.append((goes.job.id, slots))
+            loaded = loaded.after(goes.job.model, now)
         return found
 
-    def _pick(self, worker: Worker, loaded: Loaded, now: int) -> Candidate | None:
+    def _pick(self, worker: Worker, loaded: Loaded, now: int) -> tuple[Candidate, Candidate] | None:
+        """Who goes, and in whose place: the one that is up, unless a model is kept."""
         while True:
             views = {name: self._flows(name, worker, now) for name in self.credit}
             ups = []
@@ -143,11 +147,11 @@ class Reference:
                     ups.append((self._between(up), up))
             if not ups:
                 return None
-            best = min(ups)[1]
-            best = self._keeps_model(best, views, worker, loaded, now)
+            up = min(ups)[1]
+            best = self._keeps_model(up, views, worker, loaded, now)
             cap = best.job.cap
             if not cap or self._spare(f"user:{best.job.user}", cap) > 0:
-                return best
+                return best, up
             self.parked.add(best.name)
             if self.hold and self.hold[1] == best.job.id:
                 self.hold = None
@@ -317,7 +321,9 @@ class Reference:
         return limit - sum(name == pool for name, _ in self.slots)
 
     # --- handing out ---------------------------------------------------------------------------
-    def _start(self, up: Candidate, worker: Worker, token: str, now: int) -> tuple[Slot, ...]:
+    def _start(
+        self, up: Candidate, worker: Worker, token: str, now: int, *, in_turn: bool
+    ) -> tuple[Slot, ...]:
         entry = self.line.pop(up.job.id)
         pools = self.catalog.pools(up.service, worker.region)
         wanted = [
@@ -330,10 +336,9 @@ class Reference:
             n = next(n for n in range(1, limit + 1) if (name, n) not in self.slots)
             self.slots[name, n] = (token, until)
             slots.append(Slot(name, n, until))
-        self._earn(up)
         if self._service(entry).fairness is Fairness.USER:
             account = self._account(entry)
-            if up.kind == FRESH:
+            if up.kind == FRESH and in_turn:
                 key = (up.service, entry.rank)
                 self.virtual[key] = max(self.virtual.get(key, 0), account.counter)
             if up.kind != SKIP:

@@ -134,14 +134,14 @@ class Desk:
         if was_head and flow.line.head is not NOBODY and not flow.parked:
             flow.queue.push(flow)
 
-    def started(self, flow: Flow, entry: Entry, kind: Kind, now: int) -> None:
+    def started(self, flow: Flow, entry: Entry, now: int, *, in_turn: bool) -> None:
         """The flow's head, taken out of its line, has been handed out: its user is charged and the
-        user's ageing clock starts anew."""
+        user's ageing clock starts anew. Service has come as far as a user whose turn it was."""
         if self.fair:
             account = self._account(entry.rank, entry.user)
-            if kind is Kind.FRESH:
+            if in_turn:
                 self._virtual[entry.rank] = max(self._virtual.get(entry.rank, 0), account.counter)
-            if kind is not Kind.SKIP:
+            if entry.band is not Band.SKIP:
                 account.counter, account.refund = charge(
                     account.counter, account.refund, entry.cost
                 )

@@ -68,11 +68,14 @@ class Round:
             if best is None:
                 return None
             view, choice = self._with_affinity(*best)
+            fresh = choice.candidate.kind is Kind.FRESH
             flow = view.desk.flows[choice.candidate.flow]
             if flow.cap and self.index.pools.of_user(flow.user, flow.cap).spare <= 0:
                 self._park(view, flow)
                 continue
-            return self._grant(view, flow, choice)
+            # fresh work that keeps its model goes in the place of what is up, as if that had gone
+            self._count(*(best if fresh else (view, choice)))
+            return self._grant(view, flow, in_turn=fresh and choice is best[1])
 
     # --- choosing ----------------------------------------------------------------------------
     def _views(self) -> list[View]:
@@ -199,17 +202,19 @@ class Round:
             self.index.hold = Hold(aged.since, job, pools, self.now + HOLD_FOR)
 
     # --- handing out ---------------------------------------------------------------------------
-    def _grant(self, view: View, flow: Flow, choice: Choice) -> Proposal:
+    def _count(self, view: View, choice: Choice) -> None:
+        desk, kind = view.desk, choice.candidate.kind
+        desk.credits = granted(desk.credits, kind, desk.service.shares, jumped=choice.jumped)
+
+    def _grant(self, view: View, flow: Flow, *, in_turn: bool) -> Proposal:
         index, desk, now = self.index, view.desk, self.now
         entry = index.waiting.pop(flow.line.pop()[1])
-        kind = choice.candidate.kind
         token = index.new_token()
         slots: tuple[Slot, ...] = ()
         if view.pools or flow.cap:
             own = [index.pools.of_user(flow.user, flow.cap)] if flow.cap else []
             slots = index.pools.take([*view.pools, *own], token, now)
-        desk.credits = granted(desk.credits, kind, desk.service.shares, jumped=choice.jumped)
-        desk.started(flow, entry, kind, now)
+        desk.started(flow, entry, now, in_turn=in_turn)
         index.hand_out(token, entry, slots, self.worker.region, now)
         self.loaded = self.loaded.after(entry.model, now)
         self._touched(view, flow.queue, entry.rank)

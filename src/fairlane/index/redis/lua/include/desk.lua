@@ -100,12 +100,12 @@ local function payer(flow, entry)
 end
 
 -- The flow's head is handed out: it leaves its line, its user is charged and the user's ageing
--- clock starts anew.
-function desk.start(flow, entry, is_fresh, now)
+-- clock starts anew. Service has come as far as a user whose turn it was.
+function desk.start(flow, entry, in_turn, now)
   flows.advance(flow)
   local account, book = payer(flow, entry)
   if account then
-    if is_fresh and account.counter > accounts.virtual(book) then
+    if in_turn and account.counter > accounts.virtual(book) then
       accounts.move_virtual(book, account.counter)
     end
     if entry.spec.band ~= SKIP then charge(account, entry.cost) end

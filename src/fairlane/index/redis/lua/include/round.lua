@@ -197,8 +197,12 @@ local function take_slots(view, flow, token)
   return slots
 end
 
-local function grant(view, candidate, jumped, token)
-  local flow, now, kind = candidate.of, round.now, candidate.kind
+local function count(view, candidate, jumped)
+  view.credits = order.granted(view.credits, candidate.kind, view.service.shares, jumped)
+end
+
+local function grant(view, flow, in_turn, token)
+  local now = round.now
   local entry = flows.known_head(flow)
   local slots = take_slots(view, flow, token)
   local packed, gone = pools.packed(slots), round.gone
@@ -207,8 +211,7 @@ local function grant(view, candidate, jumped, token)
     list[#list + 1], list[#list + 2] = token, packed
   end
   gone[#gone + 1] = entry.id
-  view.credits = order.granted(view.credits, kind, view.service.shares, jumped)
-  desk.start(flow, entry, kind == KIND_FRESH, now)
+  desk.start(flow, entry, in_turn, now)
   round.number = round.number + 1
   held.file(token, entry, packed, now, round.number, now)
   if round.is_gated then gates.let_through(view.service.name, round.worker.region, token) end
@@ -223,14 +226,17 @@ end
 -- Hand out the best job there is now, under this token. Whether there was one.
 function round.next(token)
   while true do
-    local view, candidate, jumped = best_choice()
-    if not view then return false end
-    view, candidate, jumped = with_affinity(view, candidate, jumped)
+    local up_view, up, up_jumped = best_choice()
+    if not up_view then return false end
+    local view, candidate, jumped = with_affinity(up_view, up, up_jumped)
     local flow = candidate.of
     local cap = flow.place.cap
     local own = cap > 0 and pools.of_user(flow.user, cap)
     if not own or own.limit - own.held > 0 then
-      grant(view, candidate, jumped, token)
+      local is_fresh = candidate.kind == KIND_FRESH
+      -- fresh work that keeps its model goes in the place of what is up, as if that had gone
+      if is_fresh then count(up_view, up, up_jumped) else count(view, candidate, jumped) end
+      grant(view, flow, is_fresh and candidate == up, token)
       return true
     end
     local reserved = hold.get()

@@ -1,7 +1,8 @@
-"""All tests, at once on two cores: what needs no server in one process, and beside it the same
-promises on the stores of a cluster, which mostly waits for answers. Processes that are killed, and
-HTTP over a cluster, have a stage of their own in `.ci/run`. Further arguments go to one pytest
-instead."""
+"""All tests, at once on two cores: what needs no server in two processes, HTTP in one of them, and
+beside them the same promises on the stores of a cluster, which mostly waits for answers. `stores`
+runs what is left of the promises on a cluster, all of them on PostgreSQL alone, and the longer
+searches on one file. Processes that are killed, and HTTP over a cluster, are chaos (`tests/cluster`).
+Any other arguments go to one pytest instead."""
 
 from __future__ import annotations
 
@@ -13,15 +14,16 @@ from pathlib import Path
 from typing import IO
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
-ALONE = (
-    "--stores=embedded",
-    "--ignore=tests/cluster",
-    "--ignore=tests/index",
-    "-m",
-    "not long",
-    "tests",
+EMBEDDED = ("--stores=embedded", "-m", "not long")
+HTTP = (
+    "tests/api",
+    "tests/dispatch",
+    "tests/gateway",
+    "tests/webhooks",
+    "tests/worker",
 )
 CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider")
+POSTGRES = ("--stores=postgres", "-p", "no:cacheprovider")
 SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py")
 """The files of the conformance suite that take half of its time."""
 
@@ -30,21 +32,35 @@ LIGHT = ("tests/cluster/test_several_engines.py", "tests/cluster/test_many_write
 
 
 def main(further: list[str]) -> int:
-    if further:
-        return subprocess.call([*PYTEST, *further])
     files = sorted(Path("tests/conformance").glob("test_*.py"))
     slower = [str(file) for file in files if any(file.match(name) for name in SLOWER)]
     others = [str(file) for file in files if str(file) not in slower]
+    if further == ["stores"]:
+        return _run(
+            (*POSTGRES, "tests/conformance"),
+            (*CLUSTER, *slower),
+            ("--stores=embedded", "-m", "long", "tests/conformance", "tests/crash"),
+        )
+    if further:
+        return subprocess.call([*PYTEST, *further])
+    elsewhere = ("tests/cluster", "tests/index", *HTTP)
+    return _run(
+        (*EMBEDDED, "tests", *(f"--ignore={folder}" for folder in elsewhere)),
+        (*EMBEDDED, "-p", "no:cacheprovider", *HTTP),
+        (*CLUSTER, "tests/index", *LIGHT, *others),
+    )
+
+
+def _run(*runs: tuple[str, ...]) -> int:
+    """All of them at once; what the first one says is seen as it says it."""
+    first, *others = runs
     with ExitStack() as stack:
-        beside = [
-            _start(stack, *CLUSTER, *slower),
-            _start(stack, *CLUSTER, "tests/index", *LIGHT, *others),
-        ]
-        codes = [subprocess.call([*PYTEST, *ALONE])]
-        for process, said in beside:
+        beside = [(_start(stack, *run), run[0]) for run in others]
+        codes = [subprocess.call([*PYTEST, *first])]
+        for (process, said), stores in beside:
             codes.append(process.wait())
             said.seek(0)
-            print("── on the stores of a cluster ──", said.read().decode(), sep="\n", flush=True)
+            print(f"── {stores} ──", said.read().decode(), sep="\n", flush=True)
     return max(codes, key=abs)
 
 

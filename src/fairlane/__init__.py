@@ -1,8 +1,10 @@
 """Fairlane decides who gets the scarce AI capacity next, and loses nothing on the way."""
 
-from fairlane.client import ApiError, AsyncClient, Client
-from fairlane.client.shapes import JobRequest
-from fairlane.client.slot import slot
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fairlane.compose import embedded
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done, Failed, GivenBack
@@ -15,9 +17,26 @@ from fairlane.model.service import Provider, Region, Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker as WorkerSpec
-from fairlane.worker import Context, TaskFailed, Worker
+
+if TYPE_CHECKING:
+    from fairlane.client import ApiError, AsyncClient, Client
+    from fairlane.client.shapes import JobRequest
+    from fairlane.client.slot import slot
+    from fairlane.worker import Context, TaskFailed, Worker
 
 __version__ = "0.1.0"
+
+LATER = {
+    "ApiError": "fairlane.client",
+    "AsyncClient": "fairlane.client",
+    "Client": "fairlane.client",
+    "Context": "fairlane.worker",
+    "JobRequest": "fairlane.client.shapes",
+    "TaskFailed": "fairlane.worker",
+    "Worker": "fairlane.worker",
+    "slot": "fairlane.client.slot",
+}
+"""What speaks HTTP is imported when it is asked for: a queue in one process needs none of it."""
 
 __all__ = [
     "ApiError",
@@ -47,3 +66,9 @@ __all__ = [
     "embedded",
     "slot",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(LATER[name]), name)

@@ -26,7 +26,7 @@ WHOLE = (
     "tests/api",
     "tests/gateway",
 )
-EMBEDDED = ("--stores=embedded", "-m", "long", "tests/gateway")
+EMBEDDED = ("--stores=embedded", "-m", "long", "tests/gateway", "tests/dispatch")
 """What `make test` leaves out of one process alone."""
 
 NOTHING_CHOSEN = 5

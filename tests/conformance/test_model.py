@@ -76,6 +76,8 @@ SEARCH = settings(
 SHORTER = settings(SEARCH, max_examples=10)
 """Where every step goes to a server."""
 
+A_WHILE = settings(SEARCH, max_examples=30)
+
 TIERS = Tiers(
     [
         Tier("high", max_retries=2, timeout=60),
@@ -959,8 +961,15 @@ def test_what_chance_finds_too_rarely_is_tried_every_time(sequence: str) -> None
         queue.teardown()
 
 
-@pytest.mark.timeout(3600 if THOROUGH else 120)
+@pytest.mark.timeout(120)
 def test_whatever_is_done_to_the_queue_it_stays_what_the_model_says() -> None:
     """I1, I3, I5, I7, I9 to I12, I14, I18, I20, I21, I23, I25 to I27, on all stores."""
     embedded = isinstance(stores.present, stores.Embedded)
-    run_state_machine_as_test(Queue, settings=SEARCH if embedded or THOROUGH else SHORTER)
+    run_state_machine_as_test(Queue, settings=A_WHILE if embedded else SHORTER)
+
+
+@pytest.mark.long
+@pytest.mark.embedded
+@pytest.mark.timeout(3600 if THOROUGH else 240)
+def test_a_longer_search_finds_nothing_either() -> None:
+    run_state_machine_as_test(Queue, settings=SEARCH)

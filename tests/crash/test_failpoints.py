@@ -28,7 +28,14 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+OFTEN = ("submit", "claim", "settle")
+"""What happens to every job; the other sweeps have time in a stage of their own."""
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.long) for name in SCENARIOS],
+)
 def test_a_crash_at_any_point_loses_nothing_and_doubles_nothing(
     scenario: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,7 @@ async def test_what_the_demo_prints_works_and_ctrl_c_ends_it_with_a_summary() ->
     assert "\n0 calls above a limit; the ledger is sound\n" in last
 
 
+@pytest.mark.long
 async def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost() -> None:
     async with running() as demo:
         (pid,) = demo.pids
@@ -105,6 +106,7 @@ async def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost() -> None
         assert " 0 failed, 0 lost" in await demo.leave()
 
 
+@pytest.mark.long
 async def test_a_cluster_of_which_half_is_killed_goes_on_and_loses_nothing() -> None:
     async with running("--cluster") as demo:
         api, _, dispatcher, _ = demo.pids

@@ -196,6 +196,7 @@ async def test_resume_goes_on_where_it_stopped_and_calls_no_finished_step_again(
         assert "step_0_prompt_enhancer" in services[1].calls[0].context
 
 
+@pytest.mark.long
 async def test_a_sick_service_harms_no_job_and_is_hardly_asked(tmp_path: Path) -> None:
     """503 for a minute with 1,000 jobs waiting (fewer on slower stores): nothing dies, and the
     service hears of at most limit + 1 jobs between two probes."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
@@ -39,13 +40,18 @@ EVERYWHERE = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 503)
 Hot = Callable[[Scope, Receive], Awaitable[Response]]
 
 
-class Declared(NamedTuple):
+@dataclass
+class Declared:
+    """A route, and what the framework has made of it: that takes a while, and is the same in every
+    application."""
+
     method: str
     path: str
     access: Access
     endpoint: Callable[..., Any]
     options: dict[str, Any]
     hot: Hot | None = None
+    made: GuardedRoute | None = None
 
 
 class Routes:
@@ -197,17 +203,8 @@ def install(app: FastAPI, groups: list[Routes]) -> dict[tuple[str, str], Declare
     for declared in (each for group in groups for each in group.declared):
         if declared.access not in ALLOWED:
             raise ValueError(f"{declared.path}: who may use it?")
-        extra = {**declared.options.pop("openapi_extra", {}), "x-access": declared.access}
-        app.router.add_api_route(
-            declared.path,
-            declared.endpoint,
-            methods=[declared.method],
-            openapi_extra=extra,
-            **declared.options,
-        )
-        route = app.router.routes[-1]
-        assert isinstance(route, GuardedRoute)  # noqa: S101 - the class set above
-        route.access = declared.access
+        declared.made = declared.made or _make(app, declared)
+        app.router.routes.append(declared.made)
         if declared.hot is not None:
             hot[declared.method, declared.path] = declared
     for path, access, endpoint in (each for group in groups for each in group.sockets):
@@ -215,6 +212,21 @@ def install(app: FastAPI, groups: list[Routes]) -> dict[tuple[str, str], Declare
         socket.access = access
         app.router.routes.append(socket)
     return hot
+
+
+def _make(app: FastAPI, declared: Declared) -> GuardedRoute:
+    extra = {**declared.options.pop("openapi_extra", {}), "x-access": declared.access}
+    app.router.add_api_route(
+        declared.path,
+        declared.endpoint,
+        methods=[declared.method],
+        openapi_extra=extra,
+        **declared.options,
+    )
+    route = app.router.routes.pop()
+    assert isinstance(route, GuardedRoute)  # noqa: S101 - the class set above
+    route.access = declared.access
+    return route
 
 
 def unguarded(app: FastAPI) -> list[str]:

@@ -1,8 +1,8 @@
 """All tests, at once on two cores: what needs no server in two processes, HTTP in one of them, and
 beside them the same promises on the stores of a cluster, which mostly waits for answers. `stores`
 runs what is left of the promises on a cluster, all of them on PostgreSQL alone, and the longer
-searches on one file. Processes that are killed, and HTTP over a cluster, are chaos (`tests/cluster`).
-Any other arguments go to one pytest instead."""
+searches on one file. Processes that are killed, and HTTP over a cluster, are chaos
+(`tests/cluster`). Any other arguments go to one pytest instead."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ HTTP = (
 )
 CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider")
 POSTGRES = ("--stores=postgres", "-p", "no:cacheprovider")
-SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py")
-"""The files of the conformance suite that take half of its time."""
+SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py", "test_i*.py", "test_l*.py")
+"""The files of the conformance suite that take most of its time."""
 
 LIGHT = ("tests/cluster/test_several_engines.py", "tests/cluster/test_many_writers.py")
 """Of the tests with servers and processes, those that kill none."""

@@ -28,7 +28,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-OFTEN = ("submit", "claim", "settle")
+OFTEN = ("claim", "settle")
 """What happens to every job; the other sweeps have time in a stage of their own."""
 
 

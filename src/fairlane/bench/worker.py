@@ -19,7 +19,7 @@ from fairlane.tuning import steady
 
 MARK = b"started\n"
 
-LANES = 32
+LANES = 48
 """Who works in a process at once: what they ask the index and the ledger for is asked together."""
 
 

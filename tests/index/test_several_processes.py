@@ -17,7 +17,7 @@ from fairlane.index.index import Freed
 from fairlane.index.redis import RedisIndex
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Service
-from fairlane.model.worker import Worker
+from fairlane.model.worker import Loaded, Worker
 from tests.index.server import running_server
 from tests.index.test_same_order import Life
 from tests.unit.driver import COLD, SECOND, TIERS, WORKER, job, plain
@@ -120,6 +120,17 @@ async def test_workers_of_a_process_that_is_gone_are_not_woken_instead_of_others
     assert await names(here) == []
     await here.put([job("one")], NOW)
     assert await woken(here, WORKER.id)
+
+
+async def test_a_model_may_have_any_name(here: RedisIndex, there: RedisIndex) -> None:
+    for model in ("two\nlines", "\n", '"}', "é"):
+        loaded = Loaded(model, NOW, 1)
+        assert not (await there.claim(WORKER, loaded, 1, NOW, "e")).proposals
+        await here.put([job(f"after {model}")], NOW)
+        assert await woken(there, WORKER.id)
+        assert await names(there) == [f"after {model}"]
+        (held,) = await here.unverified(NOW + 1, 1)
+        await here.free([Freed(held.token, 1)], NOW)
 
 
 # --- lost answers --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from fairlane.api.times import iso
+from fairlane.api.words import task_word
 from fairlane.errors import (
     BadRequest,
     Conflict,
@@ -25,6 +26,7 @@ from fairlane.errors import (
     NotYours,
     Refused,
     SetupError,
+    StaleLease,
     TookTooLong,
 )
 
@@ -89,6 +91,13 @@ def problem_of(error: Exception, now: int = 0) -> Problem:
             return Problem(500, "internal", "something went wrong here; it has been noted")
 
 
+def _where(error: Conflict) -> Mapping[str, Any]:
+    """What became of the job. Who lost a lease knows tasks."""
+    if isinstance(error, StaleLease):
+        return {"current_state": task_word(error.state)}
+    return {"state": error.state}
+
+
 def _known(error: FairlaneError, now: int) -> Problem:
     more: Mapping[str, Any]
     match error:
@@ -101,7 +110,7 @@ def _known(error: FairlaneError, now: int) -> Problem:
         case BadRequest():
             status, more = 422, {}
         case Conflict():
-            status, more = 409, {"state": error.state}
+            status, more = 409, _where(error)
         case NotFound() | NotYours():
             status, more = (404 if isinstance(error, NotFound) else 403), {}
         case Expired():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import heapq
 import zlib
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
@@ -19,7 +20,7 @@ QUEUES = 20
 """How many queues document 003 has."""
 
 
-class Rival:
+class Rival(ABC):
     """What all share: slots in every pool a step needs, and idle places, a warm one woken first."""
 
     def __init__(self, name: str, catalog: Catalog, serving: list[Place]) -> None:
@@ -55,19 +56,20 @@ class Rival:
             for each in list(self._idle.values()):
                 self._wake(each)
 
-    def loaded(self, step: Step, duration: int) -> None:
+    def loaded(self, step: Step, duration: int) -> None:  # noqa: B027 - so it is with all of them
         """None of them learns."""
 
     def woken(self) -> Iterator[Place]:
         woken, self._woken = self._woken, []
         yield from woken
 
+    @abstractmethod
     def add(self, step: Step, now: int) -> None:
-        raise NotImplementedError
+        """To its place in line."""
 
+    @abstractmethod
     def choose(self, place: Place, now: int) -> Step | int | None:
         """What the place runs, out of its line; else when to look again."""
-        raise NotImplementedError
 
     def has_room(self, service: str, place: Place, now: int) -> bool:
         return all(pool.spare > 0 for pool in self._needed(service, place, now))

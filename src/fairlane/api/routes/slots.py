@@ -10,12 +10,10 @@ from starlette.responses import Response
 from fairlane.api import show, task_shapes
 from fairlane.api.door import Call, Here
 from fairlane.api.routes.jobs import Again, JobId, checked
-from fairlane.api.routes.submit import allowed_job
-from fairlane.api.routes.workers import stale
+from fairlane.api.routes.submit import accepted, allowed_job
 from fairlane.api.routing import Routes
 from fairlane.api.task_shapes import SlotRequest
 from fairlane.api.times import seconds
-from fairlane.errors import StaleLease
 from fairlane.pull.slots import Held
 
 routes = Routes("slots")
@@ -30,7 +28,7 @@ async def ask_for_slot(call: Here, wish: SlotRequest, key: Again = None) -> Resp
     if wish.slot_id is None:
         call.door.slots.check(wish.service)
         job = await allowed_job(call.door, call.identity, wish, key, None)
-        slot_id = (await call.engine.submit(job, call.identity.caller)).job
+        slot_id = (await accepted(call.door, call.identity, job)).job
     else:
         slot_id = checked(wish.slot_id)
     held = await call.door.slots.wait(slot_id, call.tenant, wish.wait_seconds)
@@ -46,10 +44,7 @@ async def ask_for_slot(call: Here, wish: SlotRequest, key: Again = None) -> Resp
 )
 async def renew_slot(call: Here, job_id: JobId, lease: LeaseText) -> Response:
     """The slot stays the caller's for another `lease_seconds`."""
-    try:
-        await call.door.slots.renew(checked(job_id), call.tenant, lease)
-    except StaleLease as error:
-        raise stale(str(error), error.state) from None
+    await call.door.slots.renew(checked(job_id), call.tenant, lease)
     return show.answer({"slot_id": job_id, "lease_seconds": seconds(call.door.slots.lease)})
 
 
@@ -62,10 +57,7 @@ async def renew_slot(call: Here, job_id: JobId, lease: LeaseText) -> Response:
 )
 async def release_slot(call: Here, job_id: JobId, lease: LeaseText) -> Response:
     """The slot is somebody else's now."""
-    try:
-        await call.door.slots.release(checked(job_id), call.tenant, lease)
-    except StaleLease as error:
-        raise stale(str(error), error.state) from None
+    await call.door.slots.release(checked(job_id), call.tenant, lease)
     return show.answer({"slot_id": job_id, "lease_seconds": 0})
 
 

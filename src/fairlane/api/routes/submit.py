@@ -49,8 +49,7 @@ async def submit_job(scope: Scope, receive: Receive) -> Response:
     body = parse(await read(scope, receive, door.bounds))
     key, trace = marks(scope)
     job = await allowed_job(door, identity, validated(JobRequest, body), key, trace)
-    with door.crowd.inside():
-        outcome = await door.engine.submit(job, identity.caller)
+    outcome = await accepted(door, identity, job)
     if isinstance(outcome, Replayed):
         shown = await _known(door, identity, outcome)
         return show.answer(shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"})
@@ -126,6 +125,12 @@ async def _check_callback(door: Door, url: str) -> None:
         egress.check(url)
     except UrlNotAllowed as error:
         raise Problem(422, error.code, str(error), more={"field": "callback_url"}) from None
+
+
+async def accepted(door: Door, identity: Identity, job: NewJob) -> Accepted | Replayed:
+    """Durable, and counted among the submits under way until it is."""
+    with door.crowd.inside():
+        return await door.engine.submit(job, identity.caller)
 
 
 def not_allowed(field: str, right: str) -> Problem:

@@ -12,7 +12,7 @@ from fairlane.api.body import parse, read
 from fairlane.api.door import Call, Door, Here
 from fairlane.api.identity import Identity
 from fairlane.api.routes.jobs import Again, JobId, checked, operation
-from fairlane.api.routes.submit import allowed_job, marks, placement_of, validated
+from fairlane.api.routes.submit import accepted, allowed_job, marks, placement_of, validated
 from fairlane.api.routes.workers import status_of
 from fairlane.api.routing import Routes
 from fairlane.api.task_shapes import TaskRequest
@@ -48,8 +48,7 @@ async def submit_task(scope: Scope, receive: Receive) -> Response:
     request = validated(TaskRequest, parse(await read(scope, receive, door.bounds)))
     key, trace = marks(scope)
     job = await allowed_job(door, identity, request, key, trace)
-    with door.crowd.inside():
-        outcome = await door.engine.submit(job, identity.caller)
+    outcome = await accepted(door, identity, job)
     location = {"Location": f"/api/v1/tasks/{outcome.job}"}
     if isinstance(outcome, Replayed):
         shown = await _known(door, identity, outcome.job)

@@ -126,10 +126,7 @@ async def take_results(call: Here, worker_id: WorkerId, request: Request) -> Res
 async def take_progress(call: Here, worker_id: WorkerId, wish: ProgressRequest) -> Response:
     """How far a task is, for whoever watches it."""
     worker = await _own(call, worker_id)
-    try:
-        await call.door.desk.progress(worker, wish.ref(), wish.percent, wish.text)
-    except StaleLease as error:
-        raise stale(str(error), error.state) from None
+    await call.door.desk.progress(worker, wish.ref(), wish.percent, wish.text)
     return show.answer({"acknowledged": True})
 
 
@@ -174,15 +171,10 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _raise_for(verdict: Verdict) -> None:
-    if verdict.code == StaleLease.code:
-        raise stale(verdict.detail, verdict.state)
     if verdict.code:
-        more = {"current_state": task_word(verdict.state)} if verdict.state else {}
+        told = verdict.state or verdict.code == StaleLease.code
+        more = {"current_state": task_word(verdict.state)} if told else {}
         raise Problem(STATUSES.get(verdict.code, 422), verdict.code, verdict.detail, more=more)
-
-
-def stale(detail: str, state: str | None) -> Problem:
-    return Problem(409, StaleLease.code, detail, more={"current_state": task_word(state)})
 
 
 # --- looking at them -----------------------------------------------------------------------------

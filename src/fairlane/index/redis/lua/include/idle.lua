@@ -24,8 +24,9 @@ local function read_kind(text)
   return kind
 end
 
+-- Its kind, which is one line, and the model it has loaded, whose name may be several.
 local function read_worker(id, text)
-  local model, kind = match(text, '^([^\n]*)\n(.*)$')
+  local kind, model = match(text, '^([^\n]*)\n(.*)$')
   local worker = read_kind(kind)
   worker.id, worker.model = id, model
   return worker
@@ -60,7 +61,7 @@ end
 
 function idle.file(id, model, kind)
   call('ZADD', prefix .. 'idle', next_number(), id)
-  call('HSET', prefix .. 'idlers', id, model .. '\n' .. kind)
+  call('HSET', prefix .. 'idlers', id, kind .. '\n' .. model)
   call('SET', prefix .. 'alive:' .. cjson.decode(kind).process, '1', 'PX', ALIVE_FOR)
 end
 

@@ -2,12 +2,11 @@
 -- KEYS prefix
 -- ARGV epoch text: pages of another one are ignored
 -- ARGV entries rest: id, text in turn
---@include put
-if epoch ~= state.epoch then return end
-local ids, heard = {}, {}
-for i = 1, #entries, 2 do ids[#ids + 1] = entries[i] end
-local revs = news.known_revs(ids)
-for i, entry in ipairs(read_entries(entries)) do
-  if entry.rev > revs[i] then heard[#heard + 1] = entry end
+--@include news
+if epoch ~= state.epoch or not state.loading then return end
+local ids, revs = news.known(entries)
+for i, id in ipairs(ids) do
+  local text = entries[2 * i]
+  if rev_of(text) > revs[i] then news.add(id, text) end
 end
-news.load(heard)
+later.run()

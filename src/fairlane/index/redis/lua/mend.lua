@@ -11,5 +11,5 @@ if not known or known == seen then
   if tonumber(call('HGET', life .. 'held_revs', job) or -1) == rev_of(seen) then
     call('HDEL', life .. 'held_revs', job)
   end
-  put_entries(read_entries(truth), now)
+  put_entries(truth, now)
 end

@@ -24,12 +24,12 @@ if call('HGET', prefix .. 'meta', 'resumed') ~= '1' then
   call('HSET', prefix .. 'meta', 'resumed', '1')
 end
 
-local ids, entries = call('ZRANGE', life .. 'loading', 0, most - 1), {}
+local ids = call('ZRANGE', life .. 'loading', 0, most - 1)
 for i, text in ipairs(values_of(life .. 'jobs', ids)) do
-  if text then entries[#entries + 1] = read_entry(ids[i], text) end
+  if text then news.line_up(ids[i], text, now) end
 end
 call('ZREMRANGEBYRANK', life .. 'loading', 0, most - 1)
-news.line_up(entries, now)
+desk.enter()
 flows.save()
 local left_over = call('ZCARD', life .. 'loading')
 if left_over == 0 then

@@ -4,4 +4,4 @@
 -- ARGV now number
 -- ARGV entries rest: id, text in turn
 --@include put
-put_entries(read_entries(entries), now)
+put_entries(entries, now)

@@ -1,6 +1,6 @@
 --@include flows
 -- One service's desk: its queues, its users' accounts, its credits.
-local desk = {ensured = {}}
+local desk = {ensured = {}, coming = {}}
 
 function desk.ensure(service)
   if desk.ensured[service] then return end
@@ -38,32 +38,41 @@ local function lift(account, book)
   accounts.move_virtual(book, virtual + 1)
 end
 
-local function lined_up(flow, entries)
-  local nobody, account = flows.add(flow, entries), flows.account(flow)
+local function lined_up(flow, coming)
+  local n, nobody, account = #coming / 2, flows.add(flow, coming), flows.account(flow)
   if account then
     if nobody and account.waiting == 0 then lift(account, flow.place.book) end
-    account.waiting, account.changed = account.waiting + #entries, true
+    account.waiting, account.changed = account.waiting + n, true
   end
-  flows.count(flow.place, #entries)
+  flows.count(flow.place, n)
 end
 
--- These jobs are in their lines, as if they had come one by one.
-function desk.enter(entries)
-  local coming = {}
-  for _, entry in ipairs(entries) do
-    local flow = flows.of(entry)
-    if flow.coming then
-      flow.coming[#flow.coming + 1] = entry
-    else
-      flow.coming, coming[#coming + 1] = {entry}, flow
-      flows.want_account(flow)
-    end
+-- The next desk.enter() lines this job up.
+function desk.comes(id, score, owner)
+  local flow = owner.flow
+  if not flow then
+    desk.ensure(owner.spec.service)
+    flow = flows.of(owner)
+    owner.flow = flow
   end
+  local coming = flow.coming
+  if coming then
+    local n = #coming
+    coming[n + 1], coming[n + 2] = score, id
+  else
+    flow.coming, desk.coming[#desk.coming + 1] = {score, id}, flow
+    flows.want_account(flow)
+  end
+end
+
+-- Those who came are in their lines, as if one by one.
+function desk.enter()
   accounts.fetch()
-  for _, flow in ipairs(coming) do
+  for _, flow in ipairs(desk.coming) do
     lined_up(flow, flow.coming)
     flow.coming = nil
   end
+  desk.coming = {}
 end
 
 local function left(flow)

@@ -3,7 +3,7 @@
 -- A place is what the flows of several users have in common: lane, band, tier, cap and model.
 local TIER, FRONT, SKIP = 2, 1, 0
 local LAYOUT, ANNOUNCED_AT, PLACE_AT = '<I4dddBBBdHH', 29, 30
-local places = {specs = {}, named = {}}
+local places = {specs = {}, named = {}, owners = {}}
 
 local function split(text)
   local found = {}
@@ -46,7 +46,7 @@ end
 
 -- Other settings may have put everybody elsewhere.
 function places.forget()
-  places.specs, places.named = {}, {}
+  places.specs, places.named, places.owners = {}, {}, {}
 end
 
 -- The text that stands here: rev, score, ready_at, cost, spec and where the user begins. `spec` is
@@ -74,6 +74,20 @@ local function read_entry(id, text)
     id = id, text = text, rev = rev, score = score, ready_at = ready_at, cost = cost,
     user = sub(text, user_at), spec = spec,
   }
+end
+
+-- When it was put in line and when it is ready, and whose it is: texts of one user's jobs in one place
+-- end alike, so that only the first of them is read to the end.
+local function read_coming(text)
+  local _, score, ready_at = struct.unpack('<I4dd', text)
+  local ending = sub(text, PLACE_AT)
+  local owner = places.owners[ending]
+  if not owner then
+    local _, _, _, _, spec, user_at = read_text(text, 1)
+    owner = {spec = spec, user = sub(text, user_at)}
+    places.owners[ending] = owner
+  end
+  return score, ready_at, owner
 end
 
 local function announced_of(entry)

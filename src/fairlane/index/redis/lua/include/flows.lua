@@ -25,6 +25,7 @@ local function flow_of(place, user)
   return flow
 end
 
+-- The flow of who has a spec and a user.
 function flows.of(entry)
   local place = entry.spec.place
   return flow_of(place, place.by_user and entry.user or '')
@@ -91,38 +92,20 @@ function flows.since(flow)
 end
 
 -- --- coming and going -------------------------------------------------------------------------------
-local function goes_first(a, b)
-  if a.score ~= b.score then return a.score < b.score end
-  return before(a.id, b.id)
-end
-
-local function add_all(flow, entries)
-  local list, first = {}, entries[1]
-  for i, entry in ipairs(entries) do
-    list[2 * i - 1], list[2 * i] = entry.score, entry.id
-    if goes_first(entry, first) then first = entry end
-  end
-  flows.look(flow)
-  with_all('ZADD', flow.line, list)
-  return first
-end
-
--- These entries stand in line. Whether nobody did before.
-function flows.add(flow, entries)
-  local first = entries[1]
-  if #entries > 1 then
-    first = add_all(flow, entries)
+-- Those with these (score, id), in turn, stand in line. Whether nobody did before.
+function flows.add(flow, coming)
+  if #coming == 2 and flow.head == nil then
+    call('ZADD', flow.line, coming[1], coming[2])
+    if call('ZRANK', flow.line, coming[2]) > 0 then return false end
+    flow.head = first_of(call('ZRANGE', flow.line, 1, 1, 'WITHSCORES'))
+    flow.ranked = not flows.is_parked(flow) and flow.head
   else
-    call('ZADD', flow.line, first.score, first.id)
-    if flow.head == nil then
-      if call('ZRANK', flow.line, first.id) > 0 then return false end
-      flow.head = first_of(call('ZRANGE', flow.line, 1, 1, 'WITHSCORES'))
-      flow.ranked = not flows.is_parked(flow) and flow.head
-    end
+    flows.look(flow)
+    with_all('ZADD', flow.line, coming)
   end
-  local head = flow.head
-  if not head or goes_first(first, head) then
-    flow.head = spot(first.id, first.score)
+  local head, first = flow.head, first_of(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
+  if not head or first.id ~= head.id or first.score ~= head.score then
+    flow.head = first
     touch(flow)
   end
   return not head

@@ -3,56 +3,55 @@
 -- wait for the index to open.
 local news = {}
 
--- For each id the highest rev at which it is no news: of those that wait, are held, or have gone.
-function news.known_revs(ids)
+-- Ids and texts in turn: the ids, and for each the highest rev at which it is no news, of those that
+-- wait, are held, or have gone; and the texts of those that wait.
+function news.known(flat)
+  local ids, found = {}, {}
+  for i = 1, #flat, 2 do ids[#ids + 1] = flat[i] end
   local texts, revs = values_of(life .. 'jobs', ids), values_of(life .. 'held_revs', ids)
   local gone = state.loading and values_of(life .. 'gone', ids) or {}
-  local found = {}
   for i, text in ipairs(texts) do
-    local rev = tonumber(revs[i] or 0)
+    local rev = revs[i] and tonumber(revs[i]) or 0
     if gone[i] then rev = math.max(rev, tonumber(gone[i])) end
     if text then rev = math.max(rev, rev_of(text)) end
     found[i] = rev
   end
-  return found, texts
+  return ids, found, texts
 end
 
-local function delay(entry)
-  call('ZADD', life .. 'delays', entry.ready_at, entry.id)
-  waiting.count_delayed(entry, 1)
-end
-
--- To their places in line, or to those who wait for their time.
-function news.line_up(entries, now)
-  local ready = {}
-  for _, entry in ipairs(entries) do
-    desk.ensure(entry.spec.service)
-    if entry.ready_at > now then delay(entry) else ready[#ready + 1] = entry end
+-- The next desk.enter() puts it in its place in line, unless it waits for its time.
+function news.line_up(id, text, now)
+  local score, ready_at, owner = read_coming(text)
+  if ready_at > now then
+    desk.ensure(owner.spec.service)
+    call('ZADD', life .. 'delays', ready_at, id)
+    waiting.count_delayed(owner.spec, 1)
+  else
+    desk.comes(id, score, owner)
   end
-  desk.enter(ready)
 end
 
--- Known, and waiting for the index to open.
-function news.load(entries)
-  local jobs, order = later.list('HSET', life .. 'jobs'), later.list('ZADD', life .. 'loading')
-  for _, entry in ipairs(entries) do
-    jobs[#jobs + 1], jobs[#jobs + 2] = entry.id, entry.text
-    order[#order + 1], order[#order + 2] = entry.score, entry.id
+-- Known from the next later.run() on, and in line, or waiting for the index to open.
+function news.add(id, text, now)
+  local jobs = news.jobs
+  if not jobs then
+    jobs = later.list('HSET', life .. 'jobs')
+    news.jobs = jobs
   end
-  later.run()
-end
-
-function news.add(entries, now)
+  local n = #jobs
+  jobs[n + 1], jobs[n + 2] = id, text
   if state.loading then
-    for _, entry in ipairs(entries) do desk.ensure(entry.spec.service) end
-    news.load(entries)
-    return
+    local order, score, _, owner = later.list('ZADD', life .. 'loading'), read_coming(text)
+    desk.ensure(owner.spec.service)
+    order[#order + 1], order[#order + 2] = score, id
+  else
+    news.line_up(id, text, now)
   end
-  local jobs = later.list('HSET', life .. 'jobs')
-  for _, entry in ipairs(entries) do
-    jobs[#jobs + 1], jobs[#jobs + 2] = entry.id, entry.text
-  end
-  news.line_up(entries, now)
+end
+
+-- Those who were added stand in line.
+function news.enter()
+  desk.enter()
   later.run()
 end
 
@@ -62,7 +61,7 @@ function news.remove(id)
   call('HDEL', life .. 'jobs', id)
   if state.loading and call('ZREM', life .. 'loading', id) == 1 then return end
   if call('ZREM', life .. 'delays', id) == 1 then
-    waiting.count_delayed(entry, -1)
+    waiting.count_delayed(entry.spec, -1)
   else
     desk.remove(entry)
   end

@@ -38,9 +38,12 @@ local function reorder(old, new)
     if a[1] ~= b[1] then return a[1] < b[1] end
     return before(a[2], b[2])
   end)
-  local entries, names = {}, {}
+  local names = {}
   for i, each in ipairs(ids) do names[i] = each[2] end
-  for i, text in ipairs(values_of(life .. 'jobs', names)) do entries[i] = read_entry(names[i], text) end
-  desk.enter(entries)
+  for i, text in ipairs(values_of(life .. 'jobs', names)) do
+    local score, _, owner = read_coming(text)
+    desk.comes(names[i], score, owner)
+  end
+  desk.enter()
   flows.save()
 end

@@ -3,8 +3,8 @@
 local waiting = {}
 local DUE_A_CLAIM = 128
 
-function waiting.count_delayed(entry, by)
-  local key, field = life .. 'delayed', entry.spec.lane .. '|' .. entry.spec.rank
+function waiting.count_delayed(spec, by)
+  local key, field = life .. 'delayed', spec.lane .. '|' .. spec.rank
   if call('HINCRBY', key, field, by) <= 0 then call('HDEL', key, field) end
 end
 
@@ -14,15 +14,13 @@ function waiting.move_due(now)
   local due = call('ZRANGEBYSCORE', life .. 'delays', '-inf', now, 'LIMIT', 0, DUE_A_CLAIM)
   if #due == 0 then return end
   call('ZREM', life .. 'delays', unpack(due))
-  local entries = {}
   for i, text in ipairs(values_of(life .. 'jobs', due)) do
     if text then
-      local entry = read_entry(due[i], text)
-      waiting.count_delayed(entry, -1)
-      desk.ensure(entry.spec.service)
-      entries[#entries + 1] = entry
+      local score, _, owner = read_coming(text)
+      waiting.count_delayed(owner.spec, -1)
+      desk.comes(due[i], score, owner)
     end
   end
-  desk.enter(entries)
+  desk.enter()
   flows.save()
 end

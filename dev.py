@@ -230,9 +230,11 @@ def environment() -> dict[str, str]:
         "PIP_TARGET",
         "PIP_PREFIX",
         "UV_SYSTEM_PYTHON",
+        "PYTHONDONTWRITEBYTECODE",
     )
     kept = {name: value for name, value in os.environ.items() if name not in foreign}
     kept["VIRTUAL_ENV"] = str(VENV)
+    kept["PYTHONPYCACHEPREFIX"] = str(VENV / "bytecode")  # a process starts in half the time
     kept["PATH"] = os.pathsep.join([str(BIN), kept.get("PATH", os.defpath)])
     kept.setdefault("UV_SYSTEM_CERTS", "1")  # trust what this machine trusts, as pip does
     return kept

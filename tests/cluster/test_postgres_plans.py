@@ -17,7 +17,7 @@ from fairlane.clock import ManualClock
 from fairlane.compose import shared
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done
-from fairlane.ledger.postgres import PostgresLedger
+from fairlane.ledger.postgres import PostgresLedger, reads
 from fairlane.ledger.postgres.connect import SETTINGS, plain
 from fairlane.ledger.postgres.ledger import CONNECTIONS
 from fairlane.ledger.shapes import Filter
@@ -135,6 +135,20 @@ async def test_hot_statements_find_their_rows_by_an_index(url: str) -> None:
             for scan in whole_tables(await plan(connection, query, args), limited=False)
         ]
         assert not bad, "\n".join(bad)
+    finally:
+        await connection.close()
+
+
+async def test_a_rebuild_looks_every_job_up_by_its_id(url: str) -> None:
+    """The plan is made when a process starts, perhaps on empty tables, and kept."""
+    async with await shared(settings(), url, sweeping=False, unsafe=True):
+        pass
+    connection = await asyncpg.connect(plain(url), server_settings=SETTINGS)
+    try:
+        async with connection.transaction():
+            query = f"EXPLAIN (FORMAT JSON) DECLARE one CURSOR FOR {reads.LIVE}"
+            plan = plan_in(await connection.fetchval(query))
+        assert not list(whole_tables(plan, limited=False))
     finally:
         await connection.close()
 

@@ -28,7 +28,7 @@ LIVE = f"SELECT {JOB} FROM jobs WHERE {IS_LIVE} AND cells = 0"
 
 EXPIRED = f"""
 SELECT {JOB} FROM jobs
-WHERE id IN (SELECT unnest(rolls.jobs) FROM rolls WHERE kind = 'leased' AND at <= $1)
+WHERE id = ANY(ARRAY(SELECT unnest(rolls.jobs) FROM rolls WHERE kind = 'leased' AND at <= $1))
     AND token IS NOT NULL AND lease_until <= $1 AND lease <= $2
 ORDER BY lease_until LIMIT $3
 """
@@ -81,8 +81,8 @@ async def slots(connection: Connection, pool: str | None) -> list[LiveSlot]:
 
 
 HAS_ENDED = (
-    "id IN (SELECT unnest(rolls.jobs) FROM rolls "
-    f"WHERE kind IN ({', '.join(repr(str(state)) for state in sorted(ENDED))}) AND at > $1)"
+    "id = ANY(ARRAY(SELECT unnest(rolls.jobs) FROM rolls "
+    f"WHERE kind IN ({', '.join(repr(str(state)) for state in sorted(ENDED))}) AND at > $1))"
 )
 STARTED = "SELECT lane, tier, tenant, username, key, started_at, id FROM jobs WHERE cells = 0"
 STARTS = (

@@ -13,7 +13,11 @@ from fairlane.ledger.postgres.transaction import Transaction
 
 LIVE, LEASED = "live", "leased"
 
-IN_ROLL = "id IN (SELECT unnest(rolls.jobs) FROM rolls WHERE kind = '{}')"
+IN_ROLL = "id = ANY(ARRAY(SELECT unnest(rolls.jobs) FROM rolls WHERE kind = '{}'))"
+"""As an array, so that jobs are always looked up by their ids. A join may be planned the other way
+round, every job of the table against every roll: harmless while the tables are empty, but the plan
+is kept."""
+
 IS_LIVE = f"{IN_ROLL.format(LIVE)} AND finished_at IS NULL"
 IS_LEASED = f"{IN_ROLL.format(LEASED)} AND token IS NOT NULL"
 OLDEST_LIVE = f"SELECT coalesce(min(first), '~') FROM rolls WHERE kind = '{LIVE}'"
@@ -55,7 +59,7 @@ WITH due AS (
 """
 STILL_LEASED = f"""{DUE.format(kind=LEASED, until="$3")}, held AS (
     SELECT id, lease_until, (row_number() OVER (ORDER BY lease_until) - 1) / $2 AS part FROM jobs
-    WHERE id IN (SELECT unnest(due.jobs) FROM due) AND token IS NOT NULL
+    WHERE id = ANY(ARRAY(SELECT unnest(due.jobs) FROM due)) AND token IS NOT NULL
 )
 INSERT INTO rolls (kind, at, number, jobs)
 SELECT '{LEASED}', min(lease_until), count(*), array_agg(id) FROM held GROUP BY part
@@ -63,7 +67,7 @@ SELECT '{LEASED}', min(lease_until), count(*), array_agg(id) FROM held GROUP BY 
 A_MINUTE_AGO = "(extract(epoch FROM now()) * 1000000)::bigint - 60000000"
 STILL_LIVE = f"""{DUE.format(kind=LIVE, until=A_MINUTE_AGO)}, alive AS (
     SELECT id, (row_number() OVER (ORDER BY id) - 1) / $2 AS part FROM jobs
-    WHERE id IN (SELECT unnest(due.jobs) FROM due) AND finished_at IS NULL
+    WHERE id = ANY(ARRAY(SELECT unnest(due.jobs) FROM due)) AND finished_at IS NULL
 ), kept AS (
     INSERT INTO rolls (kind, first, number, jobs)
     SELECT '{LIVE}', min(id), count(*), array_agg(id) FROM alive GROUP BY part

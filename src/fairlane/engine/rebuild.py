@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from fairlane.engine import live
@@ -120,7 +121,7 @@ async def _load(core: Core, life: str) -> None:
     starts = await core.ledger.starts(core.now() - longest, ranks)
     await core.index.load_starts(life, starts)
     needs = Needs(core.catalog)
-    async for page in core.ledger.live(PAGE):
+    async for page in _with_the_next_one_read(core.ledger.live(PAGE)):
         needs.check(page)
         await core.index.load(
             life,
@@ -130,6 +131,18 @@ async def _load(core: Core, life: str) -> None:
     # Read last: whoever holds a slot now was running then, so somebody looks after it.
     slots = await core.ledger.slots()
     await core.index.load_slots(life, [(row.slot, row.token) for row in slots])
+
+
+async def _with_the_next_one_read(pages: AsyncIterator[list[Job]]) -> AsyncIterator[list[Job]]:
+    """Each page, while the next one is being read."""
+    coming: asyncio.Future[list[Job]] = asyncio.ensure_future(anext(pages, []))
+    try:
+        while page := await coming:
+            coming = asyncio.ensure_future(anext(pages, []))
+            yield page
+    finally:
+        coming.cancel()
+        await asyncio.wait([coming])
 
 
 def held(core: Core, job: Job) -> Held:

@@ -12,6 +12,7 @@ from fairlane.model.attempt import Attempt, Fault, Outcome
 from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Error, Job, Json, Progress, fair_user
 from fairlane.model.lease import Lease
+from fairlane.model.make import maker
 from fairlane.model.state import Code, State
 from fairlane.model.step import Plan, Step, attempts_name, context_name
 
@@ -24,21 +25,30 @@ JOB = (
 
 
 NAMES = JOB.split(", ")
+STATE, PLAN, BAND, CODE = map(NAMES.index, ("state", "plan", "band", "error_code"))
+PROGRESS, CELL, TAGS = (NAMES.index(name) - 1 for name in ("progress", "cell", "tags"))
+"""Where they stand; the last three when code and message have become one."""
+
+STATES, BANDS = {str(state): state for state in State}, tuple(Band)
+new_job = maker(Job)
 
 INLINE = 4096
 """Longer inputs and outputs stand in tables of their own."""
 
 
 def job(row: Sequence[Any]) -> Job:
-    values = dict(zip(NAMES, row, strict=True))
-    code, message = values.pop("error_code"), values.pop("error_message")
-    values["error"] = Error(Code(code), message or "") if code else None
-    values["state"], values["band"] = State(values["state"]), Band(values["band"])
-    values["plan"] = plan(values["plan"])
-    values["tags"] = tuple(loads(values["tags"])) if values["tags"] else ()
-    values["cell"] = loads(values["cell"]) if values["cell"] else None
-    values["progress"] = Progress(*loads(values["progress"])) if values["progress"] else None
-    return Job(**values)
+    values = list(row)
+    code, message = values[CODE : CODE + 2]
+    values[CODE : CODE + 2] = [Error(Code(code), message or "") if code else None]
+    values[STATE], values[BAND] = STATES[values[STATE]], BANDS[values[BAND]]
+    values[PLAN] = plan(values[PLAN])
+    tags, cell, progress = values[TAGS], values[CELL], values[PROGRESS]
+    values[TAGS] = tuple(loads(tags)) if tags else ()
+    if cell:
+        values[CELL] = loads(cell)
+    if progress:
+        values[PROGRESS] = Progress(*loads(progress))
+    return new_job(tuple(values))
 
 
 def lease(held: Job) -> Lease:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -59,8 +58,7 @@ class Progress(NamedTuple):
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """One row of the ledger, read. Times are microseconds."""
 
     id: str

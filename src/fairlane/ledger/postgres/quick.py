@@ -74,16 +74,16 @@ WITH fit AS MATERIALIZED (
         unnest({unpacked("ids")}, {unpacked("usernames")}, {unpacked("inputs")})
             one (id, username, input)
     WHERE (SELECT ok FROM fit)
-    RETURNING id
 ), counted AS (
-    UPDATE line SET queued = queued + $22 WHERE part = $23 AND (SELECT ok FROM fit)
+    UPDATE line SET queued = queued + $22 WHERE part = $25 AND (SELECT ok FROM fit)
 ), cleared AS (
-    DELETE FROM outbox WHERE seq = ANY($24::bigint[])
+    DELETE FROM outbox WHERE seq = ANY($26::bigint[])
+), named AS MATERIALIZED (
+    SELECT {unpacked("$23::text")} AS ids WHERE (SELECT ok FROM fit) -- of all, whatever their group
 ), listed AS (
-    INSERT INTO rolls (kind, first, number, jobs)
-    SELECT 'live', min(id), count(*), array_agg(id) FROM new HAVING count(*) > 0
+    INSERT INTO rolls (kind, first, number, jobs) SELECT 'live', $24, $22, ids FROM named
 )
-INSERT INTO outbox (jobs) SELECT array_agg(id) FROM new HAVING count(*) > 0 RETURNING seq
+INSERT INTO outbox (jobs) SELECT ids FROM named RETURNING seq
 """
 
 ALIKE = (
@@ -114,6 +114,7 @@ async def submit(
         if quota.waiting:
             most = min(most or quota.waiting, quota.waiting)
     users = {(item.tenant, item.user) for item in items if item.user is not None}
+    ids = [item.id for item in items]
     try:
         columns = zip(*(_group(*group) for group in groups.items()), strict=True)
         seq = await connection.fetchval(
@@ -123,6 +124,8 @@ async def submit(
             [user for _, user in users],
             most,
             len(items),
+            packed(ids),
+            min(ids),
             *beside,
         )
     except Unpackable:

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from fairlane import compose
+from fairlane.clock import SECOND
 from fairlane.errors import LedgerInUse, SetupError
 from fairlane.model.catalog import Catalog
 from fairlane.model.event import Event
 from fairlane.model.job import NewJob
-from fairlane.model.service import Service
+from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
+from fairlane.policy.eta import FEWEST
 from fairlane.servers import Databases, Keys
 from tests import stores
 from tests.world import World, catalog
@@ -206,3 +208,23 @@ async def test_a_process_with_an_index_of_its_own_is_alone_with_its_database(
             )
     async with await compose.shared(LIMITED, database, unsafe=True):
         pass
+
+
+async def test_what_others_start_corrects_what_is_told_here(tmp_path: Path) -> None:
+    """A process that only takes jobs in still tells when they will start."""
+    limited = catalog(Service("work", limit=1, fairness=Fairness.NONE))
+    async with worlds(tmp_path / "ledger.db", limited, limited) as (door, works):
+        await works.submit()
+        for _ in range(FEWEST):
+            lease = await works.claim_one()
+            job = await door.submit()
+            assert (await door.engine.view(job)).eta is not None
+            for world in (door, works):
+                world.clock.advance(30 * SECOND)
+            await works.engine.complete(lease)
+        await works.claim_one()
+        for _ in range(5):
+            await door.engine.sweep()
+        told = (await door.engine.view(await door.submit())).eta
+        assert told is not None
+        assert round(told.p50 / SECOND) == 30

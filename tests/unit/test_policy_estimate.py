@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.policy.estimate import FIRST_COST, FIRST_LOAD, Average
-from fairlane.policy.eta import FEWEST, REMEMBERED, Ahead, Calibration, Eta, predict, rounded
+from fairlane.policy.eta import FEWEST, REMEMBERED, Calibration, Eta, rounded
 from fairlane.policy.skip import BEYOND, price
 
 amounts = st.integers(0, 10**10)
@@ -53,26 +53,6 @@ def test_only_the_keys_used_last_are_remembered(models: list[int], most: int) ->
 
 
 # --- when a job will start -----------------------------------------------------------------------
-@given(amounts, st.integers(1, 100), st.integers(0, 949), amounts)
-def test_more_ahead_or_more_load_or_fewer_slots_never_start_a_job_sooner(
-    work: int, slots: int, busy: int, load: int
-) -> None:
-    base = predict(Ahead(work, slots, busy, load))
-    assert predict(Ahead(work + 1_000_000, slots, busy, load)) >= base
-    assert predict(Ahead(work, slots + 1, busy, load)) <= base
-    assert predict(Ahead(work, slots, busy + 1, load)) >= base
-    assert predict(Ahead(work, slots, busy, load + 1)) == base + 1
-
-
-@given(amounts)
-def test_a_line_behind_a_fully_busy_service_still_has_an_end(work: int) -> None:
-    assert predict(Ahead(work, 0, 1000)) == predict(Ahead(work, 1, 950)) == work * 1000 // 50
-
-
-def test_with_nobody_better_the_prediction_is_work_over_slots() -> None:
-    assert predict(Ahead(60, 3)) == 20
-
-
 @given(amounts, st.lists(st.tuples(st.integers(1, 10**9), amounts), max_size=FEWEST - 1))
 def test_until_enough_is_known_the_formula_stands(
     predicted: int, past: list[tuple[int, int]]
@@ -105,13 +85,20 @@ def test_a_steady_error_is_corrected_and_the_past_is_forgotten(factor: float) ->
     for _ in range(REMEMBERED):
         calibration.learn(1000, int(1000 * factor))
     assert calibration.eta(10_000) == Eta(int(10_000 * factor), int(10_000 * factor))
-    assert calibration.error() == 1000 * factor
 
 
-def test_nothing_learnt_is_no_error() -> None:
+def test_what_was_told_to_start_at_once_teaches_nothing() -> None:
     calibration = Calibration()
-    calibration.learn(0, 500)
-    assert calibration.error() is None
+    for _ in range(FEWEST):
+        calibration.learn(0, 500)
+    assert calibration.is_new()
+
+
+def test_a_start_before_the_clock_of_whoever_told_it_is_no_wait() -> None:
+    calibration = Calibration()
+    for _ in range(FEWEST):
+        calibration.learn(1000, -5)
+    assert calibration.eta(1000) == Eta(0, 0)
 
 
 @given(st.integers(0, 10**9))

@@ -115,7 +115,7 @@ async def _confirm(
     core.meter.started(leases)
     if core.forecasts:
         for lease in leases:
-            core.forecasts.started(lease.job, lease.service, lease.tier, lease.started_at)
+            core.forecasts.started(lease.job, lease.service, lease.model, lease.started_at)
     return leases
 
 

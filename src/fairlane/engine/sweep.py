@@ -27,6 +27,7 @@ BATCH = 500
 HELD_TOO_LONG = 5 * SECOND
 VERIFY_AGAIN = 30 * SECOND
 PROMOTIONS = 100
+FORETOLD = 200
 RETIRED_AT_ONCE = 200
 """Jobs a transaction; each has a few rows."""
 
@@ -206,6 +207,19 @@ async def look_for_news(core: Core) -> int:
     return core.watchers.compare(looks)
 
 
+async def notice_starts(core: Core) -> int:
+    """Jobs whose owners this process told when may be started by other processes, or never."""
+    told = core.forecasts.not_started(FORETOLD)
+    found = await core.ledger.jobs(list(told)) if told else {}
+    for job_id, at in told.items():
+        job = found.get(job_id)
+        if job is not None and job.started_at is not None and job.started_at >= at:
+            core.forecasts.started(job_id, job.current.service, job.model, job.started_at)
+        elif job is None or not job.live:
+            core.forecasts.forget(job_id)
+    return len(told)
+
+
 async def forget_tiers(core: Core) -> int:
     """Those of users may be changed by other processes."""
     if core.ledger.shared:
@@ -250,6 +264,7 @@ class Sweeper:
         self._rounds += 1
         if self._rounds % 5 == 0:
             await _guarded(forget_tiers, core)
+            await _guarded(notice_starts, core)
             await _guarded(announce_promotions, core)
             await _guarded(publish_left_behind, core)
         if self._rounds % 30 == 0:

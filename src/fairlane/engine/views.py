@@ -127,7 +127,7 @@ async def placement(core: Core, accepted: Accepted, request: NewJob) -> Placemen
     if found is None:
         return unplaced(tier)
     first = core.terms.of(request, tier).plan[0].service
-    waiting = Waiting(job_id, first, tier, max(now, request.run_at or 0))
+    waiting = Waiting(job_id, first, tier, request.model, max(now, request.run_at or 0))
     return _placed(core, waiting, found, now)
 
 
@@ -215,7 +215,7 @@ async def _alive(core: Core) -> list[Worker]:
 
 # --- when ----------------------------------------------------------------------------------------
 def _waiting(job: Job) -> Waiting:
-    return Waiting(job.id, job.current.service, job.tier, job.ready_at)
+    return Waiting(job.id, job.current.service, job.tier, job.model, job.ready_at)
 
 
 def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta:

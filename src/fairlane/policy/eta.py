@@ -1,8 +1,8 @@
-"""When a waiting job will start: work ahead over the capacity that better tiers leave, calibrated
-on its own past errors."""
+"""When a waiting job will start: a prediction, corrected by the errors of past ones."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from typing import NamedTuple
 
@@ -10,18 +10,13 @@ REMEMBERED = 400
 FEWEST = 20
 """Ratios needed before the calibration is trusted more than the formula."""
 
-BUSIEST = 950
-"""The most of the capacity, in thousandths, that better tiers are believed to take for good."""
+LATE = 93
+"""The part of the ratios, in hundredths, that the p90 covers: whoever still waits has not told
+theirs yet, and in a growing line those are the long ones."""
 
-
-class Ahead(NamedTuple):
-    """What stands before a job: work in microseconds, the slots that serve it, the part of them
-    that better tiers use (thousandths), and loads to come on the way."""
-
-    work: int
-    slots: int
-    better_load: int = 0
-    load: int = 0
+ONE = 1_000_000
+MOST = 1_000 * ONE
+"""Of a ratio. Nobody is that wrong twice."""
 
 
 class Eta(NamedTuple):
@@ -29,34 +24,35 @@ class Eta(NamedTuple):
     p90: int
 
 
-def predict(ahead: Ahead) -> int:
-    """Microseconds until the start, before calibration."""
-    left = 1000 - min(ahead.better_load, BUSIEST)
-    return ahead.work * 1000 // (max(1, ahead.slots) * left) + ahead.load
-
-
 class Calibration:
-    """The last ratios of actual to predicted wait, in thousandths."""
+    """The last ratios of actual to predicted wait, in millionths, in the order they came and by
+    size."""
 
     def __init__(self) -> None:
-        self._ratios: deque[int] = deque(maxlen=REMEMBERED)
+        self._ratios: deque[int] = deque()
+        self._ranked: list[int] = []
 
     def learn(self, predicted: int, actual: int) -> None:
-        if predicted > 0:
-            self._ratios.append(min(actual * 1000 // predicted, 1_000_000))
+        if predicted <= 0:
+            return
+        ratio = min(max(0, actual) * ONE // predicted, MOST)
+        self._ratios.append(ratio)
+        insort(self._ranked, ratio)
+        if len(self._ratios) > REMEMBERED:
+            del self._ranked[bisect_left(self._ranked, self._ratios.popleft())]
+
+    def is_new(self) -> bool:
+        """Whether it has seen too little to correct anything."""
+        return len(self._ranked) < FEWEST
 
     def eta(self, predicted: int) -> Eta:
-        if len(self._ratios) < FEWEST:
+        ranked = self._ranked
+        if self.is_new():
             return Eta(predicted, predicted * 2)
-        ranked = sorted(self._ratios)
         return Eta(
-            predicted * ranked[len(ranked) // 2] // 1000,
-            predicted * ranked[len(ranked) * 9 // 10] // 1000,
+            predicted * ranked[len(ranked) // 2] // ONE,
+            predicted * ranked[len(ranked) * LATE // 100] // ONE,
         )
-
-    def error(self) -> int | None:
-        """The median of actual over predicted, in thousandths."""
-        return sorted(self._ratios)[len(self._ratios) // 2] if self._ratios else None
 
 
 def rounded(position: int) -> int:

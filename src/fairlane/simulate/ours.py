@@ -77,6 +77,7 @@ class Ours:
 
     def take(self, step: Step) -> None:
         at_once(self.index.take([(step.id, step.number + 1)]))
+        self.forecasts.forget(step.id)
 
     def claim(self, place: Place, now: int) -> Step | Nothing:
         picks = at_once(self.index.claim(place.worker, place.loaded, 1, now, EPOCH))
@@ -85,7 +86,7 @@ class Ours:
             self._asleep.pop(place.id, None)
             self._running[entry.id] = (token, now)
             step = self._steps.pop(entry.id)
-            self.forecasts.started(step.id, step.service, self._tier(step), now)
+            self.forecasts.started(step.id, step.service, step.model, now)
             return step
         bell = self.index.idle.bell(place.id)
         if bell is not None:
@@ -107,17 +108,15 @@ class Ours:
         standing = at_once(self.index.standing(step.id, now))
         if standing is None:
             return None
-        waiting = Waiting(step.id, step.service, self._tier(step), step.ready_at)
+        tier = self.catalog.tiers.names[step.rank]
+        waiting = Waiting(step.id, step.service, tier, step.model, step.ready_at)
         limited = self.catalog.service(step.service).limit > 0
         serving = Serving(
             slots=max(1, slots),
             cost=self.costs.get(step.service),
-            free=not is_busy(standing) if limited else len(self.index.idle) > 0,
+            free=not is_busy(standing) if limited else len(self._asleep) > 0,
         )
         return self.forecasts.eta(waiting, standing, serving, now)
-
-    def _tier(self, step: Step) -> str:
-        return self.catalog.tiers.names[step.rank]
 
     def woken(self) -> Iterator[Place]:
         rung = len(self._asleep) - len(self.index.idle)

@@ -117,6 +117,18 @@ def test_each_rule_can_be_switched_off(config: Path, trace: Path) -> None:
     assert reports["no ageing"]["within"] is not None
 
 
+@pytest.mark.parametrize(("table", "rows"), [("league", 10), ("ablation", 7)])
+def test_the_tables_of_the_documentation_are_printed_as_it_shows_them(
+    table: str, rows: int
+) -> None:
+    done = fairlane("simulate", "figures", table, "--short")
+    assert done.exit_code == 0
+    head, rule, *others = done.stdout.splitlines()
+    assert "| C 1.1 | D 0.9 |" in head
+    assert set(rule) == set("| -")
+    assert len(others) == rows
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.simulate.measure import WINDOWS, fairness, longest_gap, quantile
+from fairlane.policy.eta import Eta
+from fairlane.simulate.jobs_ahead import JobsAhead
+from fairlane.simulate.measure import (
+    SECOND,
+    WINDOWS,
+    fairness,
+    longest_gap,
+    quantile,
+    within_two,
+)
 from fairlane.simulate.run import Served
 from tests.simulate.small import PAID, asking, draw, job, plain, settings
 
@@ -66,6 +75,23 @@ def test_estimates_are_judged_by_what_came() -> None:
     assert eta.told == 60
     assert eta.covered > 0.8
     assert eta.within_two > 0.8
+
+
+def test_less_than_a_second_is_told_and_counted_as_one() -> None:
+    run = asking(settings(plain()), job(0)).run()
+    told = [(0.1, 0.9), (0, 1.5), (0, 2.5), (3, 6), (3, 7), (10, 4)]
+    run.told = {
+        n: (Eta(round(p50 * SECOND), 0), round(wait * SECOND)) for n, (p50, wait) in enumerate(told)
+    }
+    assert within_two(run, SECOND) == pytest.approx(3 / 6)
+    assert within_two(run, 0) == pytest.approx(1 / 6)
+    assert within_two(run, 5 * SECOND) == 1
+
+
+def test_the_rule_of_document_001_counts_those_who_wait_for_the_model() -> None:
+    jobs = [job(0, 10, model="a"), *[job(0, 10, model=each) for each in ("a", "b", "a")]]
+    run = asking(settings(plain()), *jobs).run_with(lambda catalog, _: JobsAhead(catalog))
+    assert [eta.p50 // SECOND for eta, _ in run.told.values()] == [0, 0, 0, 1]
 
 
 def test_waits_over_time_are_told_for_each_tier() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlane.simulate.ablation import RULES, WithoutHold
 from fairlane.simulate.bound import violations
 from fairlane.simulate.crossed import crossed
-from fairlane.simulate.figures import figures
+from fairlane.simulate.figures import FEW, figures
 from fairlane.simulate.ours import Ours
 from fairlane.simulate.question import Question
 from fairlane.simulate.workload import Arrival
@@ -113,5 +113,5 @@ def test_the_hold_bounds_the_wait_for_two_pools() -> None:
 
 
 def test_every_figure_can_be_taken_without_traces() -> None:
-    names = [each.name for each in figures(None, seed=1, short=True)]
+    names = [each.name for each in figures(None, 1, FEW)]
     assert len(names) == len(set(names)) > 10

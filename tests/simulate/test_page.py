@@ -68,4 +68,4 @@ def test_every_point_lies_inside_the_picture() -> None:
     points = re.findall(r'points="([^"]+)"', written())
     numbers = [tuple(map(float, each.split(","))) for line in points for each in line.split()]
     assert numbers
-    assert all(64 <= x <= 720 and 0 <= y <= 180 for x, y in numbers)
+    assert all(72 <= x <= 720 and 0 <= y <= 180 for x, y in numbers)

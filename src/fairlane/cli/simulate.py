@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -147,21 +148,34 @@ def ablate(  # noqa: PLR0913 - each has a default that fits
     _print_league(asked, seed, _answers(several), as_json)
 
 
+class What(StrEnum):
+    FLOORS = "floors"
+    LEAGUE = "league"
+    ABLATION = "ablation"
+
+
 @app.command()
 def figures(
+    what: Annotated[What, typer.Argument(help="Which table.")] = What.FLOORS,
     traces: Annotated[
         Path, typer.Option(help="A folder of recorded traces; look-alikes without it.")
     ] = Path("../shared/traces"),
     seed: Seed = 1,
     short: Annotated[bool, typer.Option("--short", help="A smoke test.")] = False,
 ) -> None:
-    """The figures of the documentation, each with the least it must be."""
+    """The figures of the documentation: each with the least it must be, or one of its tables."""
     from rich.console import Console
 
+    from fairlane.simulate.figures import FEW, table
     from fairlane.simulate.figures import figures as measured
-    from fairlane.simulate.figures import table
+    from fairlane.simulate.tables import ablation, league
 
-    Console(width=120).print(table(measured(traces if traces.is_dir() else None, seed, short)))
+    folder, few = traces if traces.is_dir() else None, FEW if short else None
+    if what is What.FLOORS:
+        Console(width=120).print(table(measured(folder, seed, few)))
+        return
+    for line in (league if what is What.LEAGUE else ablation)(folder, seed, few):
+        typer.echo(line)
 
 
 # --- asking and telling --------------------------------------------------------------------------
@@ -207,7 +221,7 @@ def _advance(progress: Progress, bar: TaskID, done: int) -> None:
 def _origin(asked: Question, seed: int) -> str:
     given = asked.workload
     hours = given.span / 3_600_000_000
-    return f"{len(given.arrivals):,} jobs in {hours:.1f} h from {given.source}, seed {seed}"
+    return f"{len(given.arrivals):,} jobs in {hours:.1f} h, {given.source}, seed {seed}"
 
 
 def _print_league(

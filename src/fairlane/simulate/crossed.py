@@ -41,7 +41,7 @@ def crossed(load: float, jobs: int, seed: int) -> Question:
         user = f"u{chance.randrange(50)}"
         times = (max(1, round(seconds * SECOND)),)
         found.append(Arrival(round(at * SECOND), user, 0, name, "", times))
-    given = workload(f"generated (seed {seed})", found)
+    given = workload("generated", found)
     slots = LEFT.limit + RIGHT.limit
     used = sum(len(NEEDS[each.name]) * each.seconds[0] for each in given.arrivals)
     given = faster(given, load * slots * given.span / used)

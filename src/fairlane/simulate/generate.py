@@ -62,7 +62,7 @@ def generate(kind: Kind, tiers: int, seed: int) -> Workload:
                 )
             )
             at += chance.expovariate(1.0)
-    return workload(f"generated (seed {seed})", found)
+    return workload("generated", found)
 
 
 def _burst(mean: float, chance: random.Random) -> int:

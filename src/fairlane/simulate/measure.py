@@ -35,8 +35,9 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Etas:
-    """Of what users were told when they submitted: how many waited no longer than the p90, for how
-    many the p50 was within a factor of two or within a second, and without that second."""
+    """Of what users were told when they submitted: how many waited no longer than the p90, and for
+    how many the p50 was within a factor of two: counted in seconds as people are told them, so that
+    less than one is one, and to the microsecond."""
 
     told: int
     covered: float
@@ -108,7 +109,7 @@ def measure(run: Run, names: Sequence[str], targets: Sequence[float]) -> Report:
         within=_share(wait <= target * SECOND for wait, target in aimed) if aimed else None,
         loads=run.loads,
         load_share=run.load_time / (places * max(span, _end(run))) if places else None,
-        eta=_etas(run),
+        eta=etas(run),
         tiers=tiers,
         services=services,
         over_time=_over_time(jobs.values(), names, span),
@@ -192,18 +193,25 @@ def _over_time(
     }
 
 
-def _etas(run: Run) -> Etas | None:
+def etas(run: Run) -> Etas | None:
     told = [(eta, wait) for eta, wait in run.told.values() if wait >= 0]
     if not told:
         return None
     return Etas(
         told=len(told),
         covered=_share(wait <= eta.p90 for eta, wait in told),
-        within_two=_share(
-            _within_two(eta.p50, wait) or abs(eta.p50 - wait) <= SECOND for eta, wait in told
-        ),
-        strictly=_share(_within_two(eta.p50, wait) for eta, wait in told),
+        within_two=within_two(run, SECOND),
+        strictly=within_two(run, 0),
     )
+
+
+def within_two(run: Run, least: int) -> float:
+    """The share of p50s that were right to a factor of two, where less than `least` counts as
+    that: told and waited."""
+    pairs = [
+        (max(eta.p50, least), max(wait, least)) for eta, wait in run.told.values() if wait >= 0
+    ]
+    return _share(told <= 2 * wait and wait <= 2 * told for told, wait in pairs)
 
 
 # --- users ---------------------------------------------------------------------------------------
@@ -265,7 +273,3 @@ def _waiting_times(served: list[Served]) -> Iterator[tuple[int, int]]:
             end = max(end, each.started)
     if end > start:
         yield start, end
-
-
-def _within_two(predicted: int, actual: int) -> bool:
-    return predicted <= 2 * actual and actual <= 2 * predicted

@@ -7,9 +7,13 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from fairlane.simulate.measure import Report, Waits
-from fairlane.simulate.show import seconds, share
+from fairlane.simulate.show import COLUMNS, by_service, cells, seconds, share
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 720, 180, 64, 24
+WIDTH, HEIGHT, LEFT, BOTTOM = 720, 180, 72, 24
+CLOSE = 20
+"""Too near to the line of 0 for another one."""
+
+LONG = 7200.0
 COLOURS = ("#7a8699", "#2563eb", "#d97706", "#059669", "#c026d3", "#dc2626")
 """The first is what is now; those after it, what could be."""
 
@@ -23,14 +27,18 @@ h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.05rem; margin: 2rem 0 .3r
 p { color: var(--soft); margin: .3rem 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .5rem 0; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line);
+  white-space: nowrap; }
+:is(th, td):nth-child(-n + 2) { text-align: left; }
 th { font-weight: 600; color: var(--soft); }
 svg { width: 100%; height: auto; display: block; }
+polyline { fill: none; stroke-width: 2; }
 svg text { fill: var(--soft); font-size: 11px; }
 .grid { stroke: var(--line); } .target { stroke: var(--soft); stroke-dasharray: 3 4; }
+.name { display: inline-block; margin-right: 1rem; }
 .key { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px;
-  margin: 0 .35rem 0 1rem; vertical-align: -1px; }
+  margin-right: .35rem; vertical-align: -1px; }
+@media (max-width: 40rem) { svg text { font-size: 18px; } polyline { stroke-width: 3; } }
 """
 
 
@@ -43,7 +51,7 @@ def page(title: str, subtitle: str, reports: Sequence[tuple[str, Report]]) -> st
         f"<h1>{escape(title)}</h1><p>{escape(subtitle)}</p>",
         _legend([name for name, _ in reports]),
         "<h2>Waits over time</h2>",
-        "<p>95 of 100 jobs that came then waited no longer. The dashed line is the target.</p>",
+        "<p>95 of 100 jobs that came then waited no longer. A dashed line is the target.</p>",
     ]
     for tier in _tiers(reports):
         parts.append(f"<h2>{escape(tier)}</h2>")
@@ -51,7 +59,7 @@ def page(title: str, subtitle: str, reports: Sequence[tuple[str, Report]]) -> st
     for name, report in reports:
         parts.append(f"<h2>{escape(name)}</h2>")
         parts.append(f"<p>{escape(_sentence(report))}</p>")
-        parts.append(_table([*report.tiers, *_several(report.services)]))
+        parts.append(_table([*report.tiers, *by_service(report)]))
     parts.append("</body></html>")
     return "\n".join(parts)
 
@@ -60,13 +68,10 @@ def _tiers(reports: Sequence[tuple[str, Report]]) -> list[str]:
     return list(dict.fromkeys(tier for _, report in reports for tier in report.over_time))
 
 
-def _several(services: list[Waits]) -> list[Waits]:
-    return services if len({each.service for each in services}) > 1 else []
-
-
 def _legend(names: Sequence[str]) -> str:
     keys = [
-        f'<span class="key" style="background:{_colour(n)}"></span>{escape(name)}'
+        f'<span class="name"><span class="key" style="background:{_colour(n)}"></span>'
+        f"{escape(name)}</span>"
         for n, name in enumerate(names)
     ]
     return f"<p>{''.join(keys)}</p>"
@@ -106,8 +111,8 @@ def _chart(tier: str, reports: Sequence[tuple[str, Report]]) -> str:
 
 def _grid(top: float, span: float) -> Iterator[str]:
     for value in (0.0, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 360_000.0):
-        if value <= top:
-            y = _y(value, top)
+        y = _y(value, top)
+        if value <= top and (not value or _y(0, top) - y > CLOSE):
             yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
             yield (
                 f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">'
@@ -118,8 +123,13 @@ def _grid(top: float, span: float) -> Iterator[str]:
         anchor = ("start", "middle", "middle", "middle", "end")[quarter]
         yield (
             f'<text x="{x:.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
-            f"{seconds(span * quarter / 4) if quarter else '0'}</text>"
+            f"{_hours(span * quarter / 4, span) if quarter else '0'}</text>"
         )
+
+
+def _hours(at: float, span: float) -> str:
+    """All times of a long span in hours."""
+    return seconds(at) if span < LONG else f"{at / 3600:.1f} h"
 
 
 def _rule(target: float, top: float) -> str:
@@ -138,7 +148,7 @@ def _line(name: str, report: Report, tier: str, top: float, colour: str) -> str:
         x = LEFT + (WIDTH - LEFT) * (n + 0.5) / len(values)
         pieces[-1].append(f"{x:.1f},{_y(value, top):.1f}")
     drawn = "".join(
-        f'<polyline fill="none" stroke="{colour}" stroke-width="2" stroke-linecap="round" '
+        f'<polyline stroke="{colour}" stroke-linecap="round" '
         f'points="{" ".join(piece if len(piece) > 1 else piece * 2)}"/>'
         for piece in pieces
         if piece
@@ -164,44 +174,18 @@ def _sentence(report: Report) -> str:
     if report.loads:
         said.append(f"{report.loads:,} model loads, {share(report.load_share)} of the time")
     if report.eta is not None:
-        said.append(f"{share(report.eta.covered)} started by their p90 estimate")
+        said.append(
+            f"{share(report.eta.covered)} started by the p90 they were told, "
+            f"{share(report.eta.within_two)} within twice or half the p50"
+        )
     return " · ".join(said)
 
 
 def _table(waits: Sequence[Waits]) -> str:
-    head = (
-        "tier",
-        "service",
-        "jobs",
-        "p50",
-        "p95",
-        "p99",
-        "longest",
-        "target",
-        "within",
-        "gap",
-        "Jain",
-    )
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f"<td>{escape(value)}</td>"
-            for value in (
-                each.tier,
-                each.service or "all",
-                f"{each.jobs:,}",
-                seconds(each.p50),
-                seconds(each.p95),
-                seconds(each.p99),
-                seconds(each.longest),
-                seconds(each.target) if each.target else "–",
-                share(each.within),
-                seconds(each.gap),
-                "–" if each.jain is None else f"{each.jain:.2f}",
-            )
-        )
-        + "</tr>"
-        for each in waits
-    )
-    columns = "".join(f"<th>{name}</th>" for name in head)
-    return f'<div class="wide"><table><tr>{columns}</tr>{rows}</table></div>'
+    rows = "".join(_row("td", [each.tier, each.service or "all", *cells(each)]) for each in waits)
+    head = _row("th", ["tier", "service", *COLUMNS])
+    return f'<div class="wide"><table>{head}{rows}</table></div>'
+
+
+def _row(tag: str, values: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(value)}</{tag}>' for value in values)}</tr>"

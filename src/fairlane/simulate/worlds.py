@@ -44,8 +44,12 @@ WORLDS = {world.name: world for world in (B, C, D)}
 LOAD_TIMES = "gentd26_switch_times.json"
 
 
-def question(world: World, load: float, traces: Path | None, seed: int = 1) -> Question:
-    """The world at this load."""
+def question(
+    world: World, load: float, traces: Path | None, seed: int = 1, few: int | None = None
+) -> Question:
+    """The world at this load; with `few` as many generated jobs, to try something out."""
+    if few is not None:
+        world, traces = replace(world, kind=replace(world.kind, jobs=few)), None
     catalog = Catalog(tiers(world.scale), task_defaults=_service(world))
     given, loads = _workload(world, catalog, traces, seed)
     if loads:

@@ -46,6 +46,10 @@ COMMANDS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
     "lint": ("style, types, import rules, dead code", LINT),
     "bench": ("measure Fairlane on this machine", (("python", "-m", "fairlane", "bench"),)),
     "chaos": ("kill, stop and flush a cluster of processes", (("python", "-m", "tests.cluster"),)),
+    "browser": (
+        "open the pages in a real Chromium, if there is one",
+        (("python", "-m", "pytest", "-q", "tests/browser"),),
+    ),
     "mutants": ("plant faults; a test must notice each", (("python", "-m", "tests.mutants"),)),
     "check": ("lint, then test", (*LINT, TEST)),
     "setup": ("only make .venv ready", ()),

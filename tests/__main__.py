@@ -2,7 +2,8 @@
 beside them the same promises on the stores of a cluster, which mostly waits for answers. `stores`
 runs what is left of the promises on a cluster, all of them on PostgreSQL alone, and the longer
 searches on one file. Processes that are killed, and HTTP over a cluster, are chaos
-(`tests/cluster`). Any other arguments go to one pytest instead."""
+(`tests/cluster`); pages in a browser are `tests/browser`. Any other arguments go to one pytest
+instead."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def main(further: list[str]) -> int:
         )
     if further:
         return subprocess.call([*PYTEST, *further])
-    elsewhere = ("tests/cluster", "tests/index", *HTTP)
+    elsewhere = ("tests/browser", "tests/cluster", "tests/index", *HTTP)
     return _run(
         (*EMBEDDED, "tests", *(f"--ignore={folder}" for folder in elsewhere)),
         (*EMBEDDED, "-p", "no:cacheprovider", *HTTP),

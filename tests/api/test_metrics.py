@@ -7,6 +7,7 @@ import re
 import pytest
 
 from fairlane.engine.settle import Done
+from fairlane.engine.sweep import reconcile
 from fairlane.telemetry.declared import METRICS
 from fairlane.telemetry.metrics import MOST_SERIES, Metric, Registry
 from tests.api.server import Gateway
@@ -17,17 +18,8 @@ pytestmark = pytest.mark.every_store
 SAMPLE = re.compile(r'^(\w+)(\{(?:\w+="[^"\n]*",?)*\})? (\S+)$')
 
 
-async def test_every_declared_metric_is_told_and_no_other(world: World, served: Gateway) -> None:
-    for tier in ("low", "low", "high"):
-        await world.submit("scarce", tier=tier)
-    lost = await world.claim_one()
-    await world.pass_time(16)
-    late = await world.claim_one()
-    await world.engine.complete(late)
-    retried = await world.submit("work")
-    await world.engine.fail(await world.claim_one(), message="again")
-    await world.pass_time(601, sweeps=6)
-    await world.engine.settle([Done(lost)])
+async def scraped(served: Gateway) -> tuple[str, dict[str, float]]:
+    """The text, and every sample in it."""
     async with served.client() as client:
         answer = await client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -37,16 +29,90 @@ async def test_every_declared_metric_is_told_and_no_other(world: World, served: 
             match = SAMPLE.match(line)
             assert match, line
             samples[match[1] + (match[2] or "")] = float(match[3])
-    assert retried
+    return answer.text, samples
+
+
+async def test_every_declared_metric_is_told_and_no_other(world: World, served: Gateway) -> None:
+    for tier in ("low", "low", "high"):
+        await world.submit("scarce", tier=tier)
+    lost = await world.claim_one()
+    await world.pass_time(16)
+    late = await world.claim_one()
+    await world.engine.complete(late)
+    retried = await world.submit("work")
+    await world.engine.view(retried)
+    await world.engine.fail(await world.claim_one(), message="again")
+    await world.pass_time(601, sweeps=6)
+    await world.engine.settle([Done(lost)])
+    await world.engine.set_quota("ada", pending=1)
+    await world.submit("work", user="ada")
+    async with served.client() as client:
+        refused = await client.post("/api/v1/jobs", json={"service": "work", "user_id": "ada"})
+        assert refused.status_code == 429
+        assert (await client.get("/no/such/path")).status_code == 404
+    text, samples = await scraped(served)
     names = {re.sub(r"_(bucket|sum|count)$", "", name.partition("{")[0]) for name in samples}
-    assert names == {metric.name for metric in METRICS}
+    declared = {metric.name for metric in METRICS}
+    if (await world.engine.core.ledger.vitals.signs()).dead is None:
+        declared = {name for name in declared if not name.startswith("fairlane_pg_")}
+    assert names == declared
     assert samples['fairlane_jobs_submitted_total{tier="low"}'] == 2
     assert samples["fairlane_worker_heartbeat_failures_total"] == 1
+    assert samples["fairlane_lease_expired_total"] == 1
     assert samples["fairlane_stale_writes_rejected_total"] == 1
     assert samples["fairlane_tasks_dlq_total"] == 1
     assert samples['fairlane_slots_limit{pool="svc:scarce"}'] == 1
+    assert samples['fairlane_shed_total{reason="too_many_pending"}'] == 1
+    assert samples['fairlane_eta_error_seconds_count{service="work",tier="medium"}'] == 1
+    assert samples["fairlane_claim_seconds_count"] == 3
+    assert samples["fairlane_db_pool_wait_seconds_count"] > 3
+    assert samples["fairlane_ledger_imbalance"] == 0
+    assert samples["fairlane_ready"] == 1
+    labels = 'route="/api/v1/jobs",method="POST",status="4xx"'
+    assert samples[f"fairlane_http_request_seconds_count{{{labels}}}"] == 1
+    labels = 'route="unknown",method="GET",status="4xx"'
+    assert samples[f"fairlane_http_request_seconds_count{{{labels}}}"] == 1
     for metric in METRICS:
-        assert f"# TYPE {metric.name} {metric.kind}\n" in answer.text
+        assert f"# TYPE {metric.name} {metric.kind}\n" in text
+
+
+async def test_paths_and_methods_that_callers_invent_are_not_remembered(served: Gateway) -> None:
+    async with served.client() as client:
+        await client.get("/api/v1/jobs/one")
+        await client.get("/api/v1/jobs/two")
+        await client.request("PROPFIND", "/coffee")
+    _, samples = await scraped(served)
+    shown = {name for name in samples if name.startswith("fairlane_http_request_seconds_count")}
+    assert {name.partition("{")[2] for name in shown} == {
+        'route="/api/v1/jobs/{job_id}",method="GET",status="4xx"}',
+        'route="unknown",method="other",status="4xx"}',
+    }
+
+
+async def test_what_the_index_is_not_told_of_is_late(world: World, served: Gateway) -> None:
+    _, samples = await scraped(served)
+    assert samples["fairlane_outbox_lag_seconds"] == 0
+    await world.submit()
+    await scraped(served)
+    world.clock.advance(90_000_000)
+    _, samples = await scraped(served)
+    assert samples["fairlane_outbox_lag_seconds"] == 90
+    await world.engine.sweep()
+
+
+async def test_a_forged_place_is_drift_and_a_moving_job_is_not(
+    world: World, served: Gateway
+) -> None:
+    core = world.engine.core
+    jobs = [await world.submit() for _ in range(3)]
+    await world.claim_one()
+    await reconcile(core)
+    _, samples = await scraped(served)
+    assert samples["fairlane_index_drift_total"] == 0
+    await core.index.take([(jobs[2], 1 << 62)])
+    await reconcile(core)
+    _, samples = await scraped(served)
+    assert samples["fairlane_index_drift_total"] == 1
 
 
 async def test_histograms_add_up_and_labels_are_bounded() -> None:

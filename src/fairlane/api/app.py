@@ -89,8 +89,10 @@ async def _answer(request: Request, error: Exception) -> Response:
     """As the guard answers what goes wrong before and beside the routes."""
     if isinstance(error, RequestValidationError):
         error = invalid(error.errors())
-    now = request.scope["door"].engine.core.now()
-    return respond(problem_of(error, now), request.scope["path"], request.scope["request_id"])
+    door: Door = request.scope["door"]
+    problem = problem_of(error, door.engine.core.now())
+    door.meter.refused(problem.status_code, problem.code)
+    return respond(problem, request.scope["path"], request.scope["request_id"])
 
 
 # --- the description -----------------------------------------------------------------------------

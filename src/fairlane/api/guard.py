@@ -31,6 +31,9 @@ IDS = Tokens()
 REQUEST_ID = re.compile(rb"^[A-Za-z0-9_\-]{1,64}$")
 MOST_HEADERS = 16 << 10
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+UNKNOWN = "unknown"
+"""The pattern of a path that has none: what is tried is not remembered."""
+
 HOSTS_HERE = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WANTED = frozenset(
     {
@@ -78,8 +81,12 @@ class Guard:
             await self._admit(scope, receive, reply, seen)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends here
             await self._failed(scope, receive, reply, error)
+        took = time.perf_counter() - began
+        if scope["type"] == "http":  # a WebSocket lasts as long as somebody listens
+            route = scope["path"] if reply.hot else getattr(scope.get("route"), "path", UNKNOWN)
+            self._door.meter.answered(route, scope["method"], reply.status, took)
         if self._door.settings.server.access_log:
-            _note(reply, began)
+            _note(reply, took)
 
     async def _admit(self, scope: Scope, receive: Receive, reply: Reply, seen: Seen) -> None:
         scope["door"], scope["bounds"] = self._door, self._door.bounds_of(scope["path"])
@@ -96,6 +103,7 @@ class Guard:
         if found is None or found.hot is None:
             await self._app(scope, receive, reply.send)
             return
+        reply.hot = True
         permit(scope, found.access)
         response = await found.hot(scope, receive)
         await response(scope, receive, reply.send)
@@ -117,6 +125,7 @@ class Guard:
             log.error("a request failed", exc_info=error, extra=extra)
         if reply.started:
             return
+        self._door.meter.refused(problem.status_code, problem.code)
         response = respond(problem, scope["path"], reply.request_id)
         if scope["type"] == "websocket":
             await _refuse_socket(response, reply)
@@ -216,11 +225,11 @@ class Guard:
 class Reply:
     """What goes out carries the request's id, and is taken for what it says it is."""
 
-    __slots__ = ("_send", "request_id", "scope", "started", "status")
+    __slots__ = ("_send", "hot", "request_id", "scope", "started", "status")
 
     def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
         self.scope, self._send, self.request_id = scope, send, request_id
-        self.started, self.status = False, 0
+        self.started, self.status, self.hot = False, 0, False
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
@@ -255,7 +264,7 @@ def _request_id(seen: Seen) -> str:
     return given.decode() if REQUEST_ID.match(given) else IDS.new()
 
 
-def _note(reply: Reply, began: float) -> None:
+def _note(reply: Reply, took: float) -> None:
     """Never the query: it may hold a ticket."""
     identity = reply.scope.get("identity")
     extra = {
@@ -263,7 +272,7 @@ def _note(reply: Reply, began: float) -> None:
         "method": reply.scope.get("method", "WS"),
         "path": reply.scope["path"],
         "status": reply.status,
-        "milliseconds": round((time.perf_counter() - began) * 1000, 1),
+        "milliseconds": round(took * 1000, 1),
         "key": identity.key if identity is not None else None,
     }
     log.info("request", extra=extra)

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from time import perf_counter
 
+from fairlane.clock import SECOND
 from fairlane.engine.core import Core, sync_pool
 from fairlane.engine.live import tell_index
 from fairlane.engine.rebuild import keep_up
@@ -74,6 +76,7 @@ async def _try(
     look_again_at = 0
     for _ in range(TRIES):
         loaded = core.loaded.get(worker.id, Loaded())
+        began = perf_counter()
         try:
             picks = await core.index.claim(waiter, loaded, n, core.now(), core.epoch)
         except NotReady:
@@ -84,6 +87,7 @@ async def _try(
             break
         leases = await _confirm(core, worker, picks.proposals, call)
         if leases:
+            core.meter.started(leases, perf_counter() - began)
             for lease in leases:
                 loaded = loaded.after(lease.model, lease.started_at)
             core.loaded[worker.id] = loaded
@@ -112,11 +116,17 @@ async def _confirm(
         with suppress(NotReady):  # what was confirmed is handed out, whatever the index does
             await heal(core, refused)
     core.watchers.tell(lease.job for lease in leases)
-    core.meter.started(leases)
     if core.forecasts:
-        for lease in leases:
-            core.forecasts.started(lease.job, lease.service, lease.model, lease.started_at)
+        _learn(core, leases)
     return leases
+
+
+def _learn(core: Core, leases: Sequence[Lease]) -> None:
+    """How wrong was what their owners were told?"""
+    for lease in leases:
+        error = core.forecasts.started(lease.job, lease.service, lease.model, lease.started_at)
+        if error is not None:
+            core.meter.foretold(lease, error / SECOND)
 
 
 def _without(

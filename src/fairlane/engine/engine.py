@@ -12,6 +12,7 @@ from fairlane.engine import live, moves, views
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core
 from fairlane.engine.rebuild import join, publish_left_behind, rebuild
+from fairlane.engine.renew import renew
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
 from fairlane.engine.submit import Caller, likely_tier, submit
 from fairlane.engine.sweep import Sweeper
@@ -193,10 +194,7 @@ class Engine:
         return await claim(self.core, worker, n, wait=round(wait * SECOND), call=call, stop=stop)
 
     async def renew(self, leases: Sequence[Lease], until: int) -> Renewal:
-        if not leases:
-            return Renewal([], [])
-        pairs = [(lease.job, lease.token) for lease in leases]
-        return await self.core.ledger.renew(pairs, until, self.core.now())
+        return await renew(self.core, [(lease.job, lease.token) for lease in leases], until)
 
     async def holding(self, leases: Sequence[Lease]) -> frozenset[str]:
         """The tokens of those that still hold. Reads only: cheap enough to ask twice a second."""

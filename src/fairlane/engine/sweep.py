@@ -12,6 +12,7 @@ from fairlane.engine.rebuild import keep_up, publish_left_behind
 from fairlane.engine.settle import Failed, settle
 from fairlane.errors import NotReady
 from fairlane.index.index import Freed
+from fairlane.ledger.shapes import Settled
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.entry import Entry
 from fairlane.model.lease import Lease
@@ -51,7 +52,8 @@ async def reap(core: Core) -> int:
         if _was_away(core):
             return total
         if expired:
-            await settle(core, [_gone(lease, now) for lease in expired])
+            settled = await settle(core, [_gone(lease, now) for lease in expired])
+            core.meter.expired(sum(isinstance(each, Settled) for each in settled))
         total += len(expired)
         if len(expired) < BATCH:
             return total
@@ -158,6 +160,7 @@ async def reconcile(core: Core) -> int:
     async for shown in core.index.walk(PAGE):
         suspects = [entry for entry in shown if entry.id not in in_line]
         corrected += await _drop_ghosts(core, suspects)
+    core.meter.corrected(corrected)
     for pool in [*core.catalog.all_pools(), *await _miscounted(core)]:
         corrected += await sync_pool(core, pool)
     return corrected
@@ -171,7 +174,10 @@ async def _miscounted(core: Core) -> list[str]:
 
 
 async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:
+    """How many were wrong. What has just moved looks like it, until the second look."""
     found = await core.ledger.jobs([job for job, _ in wrong])
+    queued = [core.entry(job) for job in found.values() if job.state is State.QUEUED]
+    still = await core.index.differing(queued)
     missing: list[Entry] = []
     for job_id, shown in wrong:
         job = found.get(job_id)
@@ -181,20 +187,23 @@ async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:
         elif truth is not None:
             missing.append(truth)
     await core.index.put(missing, core.now())
-    return len(wrong)
+    return len(still)
 
 
 async def _drop_ghosts(core: Core, shown: list[Entry]) -> int:
-    """What the index shows as waiting and the ledger does not have in line."""
+    """What the index shows as waiting and the ledger does not have in line. What was claimed since
+    it was shown is no ghost."""
     found = await core.ledger.jobs([entry.id for entry in shown]) if shown else {}
     ghosts = [
         entry
         for entry in shown
         if entry.id not in found or found[entry.id].state is not State.QUEUED
     ]
+    moved = {job for job, _ in await core.index.differing(ghosts)}
+    moved |= {job.id for job in found.values() if job.state is State.RUNNING}
     for ghost in ghosts:
         await core.index.mend(ghost, None, core.now())
-    return len(ghosts)
+    return sum(ghost.id not in moved for ghost in ghosts)
 
 
 async def look_for_news(core: Core) -> int:

@@ -38,6 +38,7 @@ from fairlane.ledger.shapes import (
     Unwritten,
     Written,
 )
+from fairlane.ledger.vitals import Vitals
 from fairlane.model.attempt import Attempt
 from fairlane.model.entry import Start
 from fairlane.model.event import Event
@@ -59,6 +60,9 @@ class Ledger(Protocol):
 
     @property
     def webhooks(self) -> Webhooks: ...
+
+    @property
+    def vitals(self) -> Vitals: ...
 
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fairlane.engine import Engine
+from fairlane.engine.renew import renew
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.errors import BadRequest, InvalidInput, NotFound, NotReady, NotYours, StaleLease
 from fairlane.ledger.shapes import Settled, Stale
@@ -217,11 +218,8 @@ class Desk:
             leases = list(dict.fromkeys([*held, *self._handed.of(worker.id)]))
         else:
             await self._check_own(worker, leases)
-        now = core.now()
         pairs = [(ref.task, ref.lease) for ref in leases]
-        lost, cancelled = (
-            await core.ledger.renew(pairs, now + worker.lease, now) if pairs else ([], [])
-        )
+        lost, cancelled = await renew(core, pairs, core.now() + worker.lease)
         gone = {*lost, *cancelled}
         self._handed.ended(worker.id, [ref.lease for ref in leases if ref.task in gone])
         drain = worker.state is not WorkerState.ACTIVE

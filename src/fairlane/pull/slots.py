@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fairlane.engine import Engine
+from fairlane.engine.renew import renew
 from fairlane.engine.settle import Done
 from fairlane.errors import InvalidInput, NotFound, StaleLease
 from fairlane.ids import token
@@ -83,10 +84,8 @@ class Slots:
                     self._any.clear()
 
     async def renew(self, job_id: str, tenant: str, lease: str) -> None:
-        job, now = await self._own(job_id, tenant), self._engine.core.now()
-        lost, gone = await self._engine.core.ledger.renew(
-            [(job_id, lease)], now + self._worker.lease, now
-        )
+        job, core = await self._own(job_id, tenant), self._engine.core
+        lost, gone = await renew(core, [(job_id, lease)], core.now() + self._worker.lease)
         if lost or gone:
             raise StaleLease(job_id, job.state)
 

@@ -1,4 +1,4 @@
-"""From what happens in an engine to numbers."""
+"""From what happens in a process to numbers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,39 @@ from fairlane.engine import Engine
 from fairlane.ledger.shapes import Accepted, Settled, Settlement, Stale, Submission, SubmitOutcome
 from fairlane.model.attempt import Outcome
 from fairlane.model.lease import Lease
-from fairlane.model.service import is_user_pool
 from fairlane.model.state import ENDED, Move, State
-from fairlane.model.worker import WorkerState
 from fairlane.telemetry.declared import METRICS
-from fairlane.telemetry.metrics import Labels, Registry
+from fairlane.telemetry.gauges import Gauges
+from fairlane.telemetry.metrics import Registry
 
 SECOND = 1_000_000
 
+PUT_OFF = frozenset({429, 503})
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+
 
 class EngineMeter:
-    """Counts what this process does; gauges are read from the stores, so they are the same in every
-    process."""
+    """Counts what this process does; gauges are read when somebody asks."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._numbers = Registry(METRICS)
+        self._gauges = Gauges(engine)
+        numbers = self._numbers = Registry(METRICS)
         engine.core.meter = self
+        waits = engine.core.ledger.vitals.waits
+        waits.told = lambda took: numbers.observe("fairlane_db_pool_wait_seconds", took)
 
-    # --- as it happens -----------------------------------------------------------------------
+    async def text(self, *, leaving: bool = False) -> str:
+        return self._numbers.text(await self._gauges.read(leaving=leaving))
+
+    # --- the engine --------------------------------------------------------------------------
     def submitted(self, outcomes: Iterable[tuple[Submission, SubmitOutcome]]) -> None:
         for submission, outcome in outcomes:
             if isinstance(outcome, Accepted):
                 self._numbers.add("fairlane_jobs_submitted_total", submission.tier)
 
-    def started(self, leases: Iterable[Lease]) -> None:
+    def started(self, leases: Iterable[Lease], took: float) -> None:
+        self._numbers.observe("fairlane_claim_seconds", took)
         for lease in leases:
             self._numbers.add("fairlane_jobs_claimed_total", lease.service)
             if lease.fence == 1:
@@ -40,6 +48,12 @@ class EngineMeter:
                 self._numbers.observe(
                     "fairlane_queue_wait_seconds", waited, lease.service, lease.tier
                 )
+
+    def foretold(self, lease: Lease, error: float) -> None:
+        self._numbers.observe("fairlane_eta_error_seconds", abs(error), lease.service, lease.tier)
+
+    def renewed(self, took: float) -> None:
+        self._numbers.observe("fairlane_heartbeat_seconds", took)
 
     def settled(self, outcomes: Iterable[tuple[Settlement, Settled | Stale]]) -> None:
         for settlement, outcome in outcomes:
@@ -69,48 +83,27 @@ class EngineMeter:
         if state is State.DEAD:
             self._numbers.add("fairlane_tasks_dlq_total")
 
+    def expired(self, leases: int) -> None:
+        self._numbers.add("fairlane_lease_expired_total", by=leases)
+
     def promoted(self, levels: Iterable[tuple[str | None, str]]) -> None:
         for before, now in levels:
             if before is not None:
                 self._numbers.add("fairlane_jobs_promoted_total", before, now)
 
-    # --- as it is ----------------------------------------------------------------------------
-    async def text(self) -> str:
-        return self._numbers.text(await self._gauges())
+    def corrected(self, jobs: int) -> None:
+        self._numbers.add("fairlane_index_drift_total", by=jobs)
 
-    async def _gauges(self) -> dict[str, dict[Labels, float]]:
-        core = self._engine.core
-        overview = await self._engine.overview()
-        now = core.now()
-        depth: dict[Labels, float] = {}
-        oldest: dict[Labels, float] = {}
-        for rank, tier in enumerate(core.catalog.tiers.names):
-            own = [each for each in overview.stats.depths if each.rank == rank]
-            since = [each.oldest for each in own if each.oldest is not None]
-            depth[(tier,)] = sum(each.waiting + each.delayed for each in own)
-            oldest[(tier,)] = max(0, now - min(since)) / SECOND if since else 0
-        states: dict[Labels, float] = {(str(state),): 0 for state in WorkerState}
-        capacity = 0
-        for worker, at in await core.ledger.workers():
-            state = WorkerState.DEAD if now - at > worker.lease else worker.state
-            states[(str(state),)] += 1
-            capacity += worker.capacity if state is not WorkerState.DEAD else 0
-        pools = [each for each in overview.stats.pools if not is_user_pool(each.pool)]
-        dead = await core.ledger.count(State.DEAD)
-        jobs: dict[Labels, float] = {
-            ("queued",): overview.queued,
-            ("running",): overview.running,
-            ("dead",): dead,
-        }
-        return {
-            "fairlane_queue_depth": depth,
-            "fairlane_oldest_age_seconds": oldest,
-            "fairlane_unrunnable": {(): sum(overview.unrunnable.values())},
-            "fairlane_jobs": jobs,
-            "fairlane_workers": states,
-            "fairlane_worker_capacity_used_ratio": {
-                (): overview.running / capacity if capacity else 0
-            },
-            "fairlane_slots_held": {(each.pool,): each.held for each in pools},
-            "fairlane_slots_limit": {(each.pool,): each.limit for each in pools},
-        }
+    # --- the door ----------------------------------------------------------------------------
+    def answered(self, route: str, method: str, status: int, took: float) -> None:
+        """A request, by the pattern that its path has."""
+        known = method if method in METHODS else "other"
+        kind = CLASSES[min(status // 100, 5)]
+        self._numbers.observe("fairlane_http_request_seconds", took, route, known, kind)
+
+    def refused(self, status: int, code: str) -> None:
+        """Of a problem that was answered, or stands for one job of many."""
+        if status in PUT_OFF:
+            self._numbers.add("fairlane_shed_total", code)
+        elif status == 401:
+            self._numbers.add("fairlane_auth_failures_total")

@@ -9,7 +9,12 @@ from typing import Literal, NamedTuple
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 
-SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 1800, 3600)
+Bounds = tuple[float, ...]
+
+WAITING: Bounds = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 1800, 3600)
+ANSWERING: Bounds = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Seconds: for what people wait for, and for what a process should be quick at."""
+
 MOST_SERIES = 1_000
 """Of one metric; what would be more is counted under `other`, so that no caller can make a process
 remember without end."""
@@ -20,21 +25,20 @@ class Metric(NamedTuple):
     kind: Kind
     help: str
     labels: Labels = ()
+    bounds: Bounds = WAITING
 
 
 class Counted:
     """A histogram's own numbers."""
 
-    __slots__ = ("buckets", "count", "total")
+    __slots__ = ("bounds", "buckets", "count", "total")
 
-    def __init__(self) -> None:
-        self.buckets = [0] * len(SECONDS)
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds, self.buckets = bounds, [0] * (len(bounds) + 1)
         self.count, self.total = 0, 0.0
 
     def add(self, value: float) -> None:
-        place = bisect_left(SECONDS, value)
-        if place < len(SECONDS):
-            self.buckets[place] += 1
+        self.buckets[bisect_left(self.bounds, value)] += 1
         self.count += 1
         self.total += value
 
@@ -46,15 +50,26 @@ class Registry:
         self._declared = {metric.name: metric for metric in declared}
         self._values: dict[str, dict[Labels, float]] = {name: {} for name in self._declared}
         self._counted: dict[str, dict[Labels, Counted]] = {name: {} for name in self._declared}
+        for name, metric in self._declared.items():
+            if metric.kind == "counter" and not metric.labels:
+                self._values[name][()] = 0
+            if metric.kind == "histogram" and not metric.labels:
+                self._counted[name][()] = Counted(metric.bounds)
 
     def add(self, name: str, *labels: str, by: float = 1) -> None:
         values = self._values[name]
-        key = _bounded(values, labels)
-        values[key] = values.get(key, 0) + by
+        if labels not in values:
+            labels = _bounded(values, labels)
+            values.setdefault(labels, 0)
+        values[labels] += by
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        counted = self._counted[name]
-        counted.setdefault(_bounded(counted, labels), Counted()).add(value)
+        known = self._counted[name]
+        counted = known.get(labels)
+        if counted is None:
+            counted = Counted(self._declared[name].bounds)
+            counted = known.setdefault(_bounded(known, labels), counted)
+        counted.add(value)
 
     def text(self, gauges: Mapping[str, Mapping[Labels, float]]) -> str:
         """Everything declared, in the text format; gauges are as of now."""
@@ -66,8 +81,6 @@ class Registry:
                     lines += _histogram(metric, labels, counted)
                 continue
             values = gauges.get(name, {}) if metric.kind == "gauge" else self._values[name]
-            if metric.kind == "counter" and not metric.labels:
-                values = values or {(): 0}
             lines += [
                 f"{name}{_shown(metric.labels, labels)} {value:g}"
                 for labels, value in values.items()
@@ -76,15 +89,13 @@ class Registry:
 
 
 def _bounded(known: Mapping[Labels, object], labels: Labels) -> Labels:
-    if labels in known or len(known) < MOST_SERIES:
-        return labels
-    return ("other",) * len(labels)
+    return labels if len(known) < MOST_SERIES else ("other",) * len(labels)
 
 
 def _histogram(metric: Metric, labels: Labels, counted: Counted) -> list[str]:
     lines, below = [], 0
     names = (*metric.labels, "le")
-    for bound, count in zip(SECONDS, counted.buckets, strict=True):
+    for bound, count in zip(metric.bounds, counted.buckets, strict=False):
         below += count
         lines.append(f"{metric.name}_bucket{_shown(names, (*labels, f'{bound:g}'))} {below}")
     lines.append(f"{metric.name}_bucket{_shown(names, (*labels, '+Inf'))} {counted.count}")

@@ -40,7 +40,7 @@ async def region_status(call: Here, region: str) -> Response:
 @routes.add("GET", "/metrics", "read", also={200: {"content": {"text/plain": {}}}})
 async def metrics(call: Here) -> Response:
     """For Prometheus: what this process has counted, and how the queue is now."""
-    text = await call.door.meter.text()
+    text = await call.door.meter.text(leaving=call.door.draining)
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -83,7 +83,7 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
             own = None if key is None else f"{key} {i}"  # as no key of a single submit can be
             jobs.append((i, await allowed_job(door, identity, request, own, trace)))
         except Problem as problem:
-            results[i] = _error(problem)
+            results[i] = _error(door, problem)
     with door.crowd.inside(len(jobs)):
         outcomes = await door.engine.submit_many([job for _, job in jobs], identity.caller)
     for (i, _), outcome in zip(jobs, outcomes, strict=True):
@@ -181,10 +181,11 @@ async def _result(door: Door, identity: Identity, outcome: SubmitOutcome) -> dic
         case Replayed():
             return {"status": 200, "job": await _known(door, identity, outcome)}
         case FairlaneError():
-            return _error(problem_of(outcome, door.engine.core.now()))
+            return _error(door, problem_of(outcome, door.engine.core.now()))
 
 
-def _error(problem: Problem) -> dict[str, Any]:
+def _error(door: Door, problem: Problem) -> dict[str, Any]:
+    door.meter.refused(problem.status_code, problem.code)
     error = {"code": problem.code, "detail": problem.detail, **problem.more}
     return {"status": problem.status_code, "error": error}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from time import perf_counter
 from typing import Any, TypeVar
 
 import asyncpg
@@ -38,6 +39,7 @@ from fairlane.ledger.postgres.reading import snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import submit
 from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.vitals import PostgresVitals
 from fairlane.ledger.postgres.writer import Writer
 from fairlane.ledger.requests import (
     CancelRequest,
@@ -106,6 +108,7 @@ class PostgresLedger(PostgresReads):
         self.keys: KeyBook = PostgresKeys(self._one, self._read)
         self.known_tiers = PostgresKnownTiers(self._writer, self._read)
         self.webhooks = PostgresWebhooks(self._writer, self._read)
+        self.vitals = PostgresVitals(self._writer.waits, self._read)
         self.clock = SharedClock(self._read_clock, self._set_clock)
 
     @classmethod
@@ -338,5 +341,7 @@ class PostgresLedger(PostgresReads):
     async def _read(self, query: Callable[..., Awaitable[T]], *args: object) -> T:
         if self._closed:
             raise SetupError("the ledger is closed")
+        began = perf_counter()
         async with self._pool.acquire() as connection:
+            self._writer.waits.told(perf_counter() - began)
             return await query(connection, *args)

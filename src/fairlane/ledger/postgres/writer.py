@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
@@ -24,6 +25,7 @@ from fairlane.ledger.postgres.transaction import (
     Verb,
 )
 from fairlane.ledger.shapes import Written, joined
+from fairlane.ledger.vitals import Waits
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -50,11 +52,13 @@ CLASHES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 class Call(NamedTuple):
     items: Sequence[Any]
     future: asyncio.Future[Written[Any]]
+    at: float
 
 
 class Writer:
     def __init__(self, pool: asyncpg.Pool, longest: float = LONGEST) -> None:
         self._pool, self._longest = pool, longest
+        self.waits = Waits()
         self._waiting: dict[Verb, list[Call]] = {}
         self._open: dict[Verb, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,7 +76,7 @@ class Writer:
         if self._closed:
             future.set_exception(SetupError("the ledger is closed"))
         else:
-            self._waiting.setdefault(verb, []).append(Call(items, future))
+            self._waiting.setdefault(verb, []).append(Call(items, future, perf_counter()))
             self._start()
         return future
 
@@ -191,6 +195,7 @@ class Writer:
         longest = self._longest if verb in QUICK else None
         try:
             async with asyncio.timeout(longest), self._pool.acquire() as connection:
+                self.waits.told(perf_counter() - calls[0].at)
                 outcomes, receipts = await _write(connection, verb, items, cleared)
         except BaseException:
             self._published += cleared

@@ -62,6 +62,7 @@ from fairlane.ledger.sqlite.keys import SqliteKeys
 from fairlane.ledger.sqlite.looking import SqliteReads
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
+from fairlane.ledger.sqlite.vitals import SqliteVitals
 from fairlane.ledger.sqlite.writer import Transaction, Writer
 from fairlane.model.entry import Start
 from fairlane.model.job import Job, Progress
@@ -87,6 +88,7 @@ class SqliteLedger(SqliteReads):
         self.keys: KeyBook = SqliteKeys(self._one, self._read)
         self.known_tiers = SqliteKnownTiers(self._writer, self._read)
         self.webhooks = SqliteWebhooks(self._writer, self._read)
+        self.vitals = SqliteVitals(self._writer.waits, self._read)
 
     @classmethod
     async def open(

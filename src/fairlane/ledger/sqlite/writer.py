@@ -9,6 +9,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -16,6 +17,7 @@ import orjson
 from fairlane.errors import InvalidInput, SetupError
 from fairlane.ledger.shapes import Written, joined
 from fairlane.ledger.sqlite.tally import Draft, Tally
+from fairlane.ledger.vitals import Waits
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -46,6 +48,7 @@ class Call(NamedTuple):
     verb: Verb
     items: Sequence[Any]
     future: asyncio.Future[Written[Any]]
+    at: float
 
 
 class Answer(NamedTuple):
@@ -58,6 +61,7 @@ class Writer:
         self._connection, self._wrote = connection, wrote
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self.waits = Waits()
         self._closed = False
         self._unpublished: dict[int, int] = {}
         self._published: list[int] = []
@@ -75,7 +79,7 @@ class Writer:
         if self._closed:
             future.set_exception(SetupError("the ledger is closed"))
         else:
-            self._calls.put(Call(verb, items, future))
+            self._calls.put(Call(verb, items, future, perf_counter()))
         return future
 
     def forget(self, receipts: Iterable[int]) -> None:
@@ -104,6 +108,7 @@ class Writer:
     def _run(self) -> None:
         while (first := self._calls.get()) is not None:
             calls, last = self._gather(first)
+            self.waits.told(perf_counter() - first.at)
             answers = self._commit(calls)
             try:
                 self._loop.call_soon_threadsafe(_deliver, answers)

@@ -1,0 +1,52 @@
+"""How the database is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fairlane.ledger.postgres.reading import Connection, brief
+from fairlane.ledger.postgres.reads import CHECKS
+from fairlane.ledger.vitals import Signs, Waits
+
+
+class PostgresVitals:
+    def __init__(self, waits: Waits, read: Callable[..., Awaitable[Any]]) -> None:
+        self.waits, self._read = waits, read
+
+    async def signs(self) -> Signs:
+        found: Signs = await self._read(_signs)
+        return found
+
+    async def imbalance(self) -> int:
+        found: int = await self._read(_imbalance)
+        return found
+
+
+async def _signs(connection: Connection) -> Signs:
+    ((oldest, lasts),) = await connection.fetch(SIGNS)
+    dead = {row["relname"]: row["n_dead_tup"] for row in await connection.fetch(DEAD)}
+    return Signs(oldest, dead, lasts)
+
+
+async def _imbalance(connection: Connection) -> int:
+    async with brief(connection):
+        return sum(
+            [
+                await connection.fetchval(CHECKS[name])
+                for name in ("unbalanced_operations", "wrong_balances")
+            ]
+        )
+
+
+SIGNS = """
+SELECT (SELECT min(seq) FROM outbox),
+    (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)) * 1000000, 0)::bigint
+     FROM pg_stat_activity
+     WHERE datname = current_database() AND backend_xmin IS NOT NULL AND pid <> pg_backend_pid())
+"""
+"""Transactions of other roles are seen only by a role that may read all statistics."""
+
+DEAD = """
+SELECT relname, n_dead_tup FROM pg_stat_user_tables WHERE schemaname = 'fairlane' ORDER BY relname
+"""

@@ -1,0 +1,36 @@
+"""How a store itself is, for whoever watches over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+
+class Signs(NamedTuple):
+    """The oldest outbox row; rows that wait to be cleaned up, by table; microseconds that the
+    oldest transaction lasts which keeps them. Without the last two where the store has no such
+    thing."""
+
+    outbox: int | None = None
+    dead: Mapping[str, int] | None = None
+    oldest_transaction: int | None = None
+
+
+class Waits:
+    """Tells how many seconds each transaction, or read, waited for its turn. From one thread."""
+
+    def __init__(self) -> None:
+        self.told: Callable[[float], None] = _nobody
+
+
+def _nobody(_: float) -> None: ...
+
+
+class Vitals(Protocol):
+    waits: Waits
+
+    async def signs(self) -> Signs: ...
+
+    async def imbalance(self) -> int:
+        """Operations that do not add up, and balances that are not their entries' sum. Reads all
+        entries there are. Raises TookTooLong."""

@@ -1,0 +1,108 @@
+"""How the queue and its stores are, read when somebody asks."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from fairlane.engine import Engine
+from fairlane.engine.views import Overview
+from fairlane.errors import TookTooLong
+from fairlane.model.service import is_user_pool
+from fairlane.model.state import State
+from fairlane.model.worker import WorkerState
+from fairlane.telemetry.metrics import Labels
+
+SECOND = 1_000_000
+ADD_UP_AGAIN = 300 * SECOND
+"""The books are added up no more often: that reads every entry there is."""
+
+Values = dict[Labels, float]
+
+
+class Gauges:
+    """Read from the stores, so they are the same in every process, except those of the process
+    itself: its clock, whether it is ready, and how long it has seen the same outbox row."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._oldest: tuple[int | None, int] = (None, 0)
+        self._imbalance, self._added_up = 0, -ADD_UP_AGAIN
+
+    async def read(self, *, leaving: bool = False) -> dict[str, Values]:
+        overview = await self._engine.overview()
+        return {
+            **self._line(overview),
+            **await self._jobs(overview),
+            **await self._stores(),
+            "fairlane_ready": {(): self._engine.core.ready.is_set() and not leaving},
+        }
+
+    def _line(self, overview: Overview) -> dict[str, Values]:
+        core = self._engine.core
+        depth: Values = {}
+        oldest: Values = {}
+        for rank, tier in enumerate(core.catalog.tiers.names):
+            own = [each for each in overview.stats.depths if each.rank == rank]
+            since = [each.oldest for each in own if each.oldest is not None]
+            depth[(tier,)] = sum(each.waiting + each.delayed for each in own)
+            oldest[(tier,)] = max(0, core.now() - min(since)) / SECOND if since else 0
+        pools = [each for each in overview.stats.pools if not is_user_pool(each.pool)]
+        return {
+            "fairlane_queue_depth": depth,
+            "fairlane_oldest_age_seconds": oldest,
+            "fairlane_unrunnable": {(): sum(overview.unrunnable.values())},
+            "fairlane_slots_held": {(each.pool,): each.held for each in pools},
+            "fairlane_slots_limit": {(each.pool,): each.limit for each in pools},
+        }
+
+    async def _jobs(self, overview: Overview) -> dict[str, Values]:
+        core = self._engine.core
+        states: Values = {(str(state),): 0 for state in WorkerState}
+        capacity, now = 0, core.now()
+        for worker, at in await core.ledger.workers():
+            state = WorkerState.DEAD if now - at > worker.lease else worker.state
+            states[(str(state),)] += 1
+            capacity += worker.capacity if state is not WorkerState.DEAD else 0
+        jobs: Values = {
+            ("queued",): overview.queued,
+            ("running",): overview.running,
+            ("dead",): await core.ledger.count(State.DEAD),
+        }
+        used = overview.running / capacity if capacity else 0
+        return {
+            "fairlane_jobs": jobs,
+            "fairlane_workers": states,
+            "fairlane_worker_capacity_used_ratio": {(): used},
+        }
+
+    async def _stores(self) -> dict[str, Values]:
+        core = self._engine.core
+        signs, now = await core.ledger.vitals.signs(), core.now()
+        here = time.time()  # noqa: TID251 - what the queue's clock is compared with
+        found: dict[str, Values] = {
+            "fairlane_outbox_lag_seconds": {(): self._lag(signs.outbox, now) / SECOND},
+            "fairlane_ledger_imbalance": {(): await self._added(now)},
+            "fairlane_clock_offset_seconds": {(): here - now / SECOND},
+        }
+        if signs.dead is not None:
+            found["fairlane_pg_dead_tuples"] = {(name,): n for name, n in signs.dead.items()}
+        if signs.oldest_transaction is not None:
+            age = signs.oldest_transaction / SECOND
+            found["fairlane_pg_xmin_age_seconds"] = {(): age}
+        return found
+
+    def _lag(self, oldest: int | None, now: int) -> int:
+        """A row says nothing of its age: it is as old as this process has known it."""
+        if oldest is None:
+            self._oldest = (None, now)
+        elif self._oldest[0] != oldest:
+            self._oldest = (oldest, now)
+        return now - self._oldest[1] if oldest is not None else 0
+
+    async def _added(self, now: int) -> int:
+        if now - self._added_up >= ADD_UP_AGAIN:
+            with suppress(TookTooLong):  # what was found last still says more than nothing
+                self._imbalance = await self._engine.core.ledger.vitals.imbalance()
+            self._added_up = now
+        return self._imbalance

@@ -54,7 +54,7 @@ class Site:
     stands, nothing for an embedded one."""
 
     def __init__(self, folder: Path, stores: Mapping[str, str], stack: AsyncExitStack) -> None:
-        self._folder, self._stack, self.clustered = folder, stack, bool(stores)
+        self.folder, self._stack, self.clustered = folder, stack, bool(stores)
         self.variables = {"FAIRLANE_ADMIN_KEY": ADMIN, **stores}
         self.set("server", lease=LEASE)
         self.services: dict[str, SimulatedService] = {}
@@ -110,7 +110,7 @@ class Site:
 
     def log(self) -> str:
         """What its processes said on standard error."""
-        return (self._folder / "log").read_text()
+        return (self.folder / "log").read_text()
 
     async def _started(self, *arguments: str, files: int = 0) -> Running:
         process = await self._process(*arguments, "--preset", "gateway", files=files)
@@ -127,9 +127,9 @@ class Site:
         command = [sys.executable, "-m", "fairlane", *arguments]
         if files:
             command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
-        with (self._folder / "log").open("ab") as log:
+        with (self.folder / "log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *command, cwd=self._folder, env={**kept, **self.variables}, stdout=PIPE, stderr=log
+                *command, cwd=self.folder, env={**kept, **self.variables}, stdout=PIPE, stderr=log
             )
         self._stack.push_async_callback(_gone, process)
         return process

@@ -6,8 +6,10 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import IO
 
 from tests.repo.checkout import ROOT
 
@@ -64,18 +66,25 @@ class WorkerProcess:
 
 @asynccontextmanager
 async def working(*arguments: str, **environment: object) -> AsyncIterator[WorkerProcess]:
-    """`fairlane worker` with these arguments."""
-    process = await asyncio.create_subprocess_exec(
-        *command(arguments),
-        cwd=ROOT,
-        env={**os.environ, **{name: str(value) for name, value in environment.items()}},
-        stdout=PIPE,
-    )
+    """`fairlane worker` with these arguments. What it logs goes to the file `LOG`, if that is
+    named."""
+    with _log(environment) as log:
+        process = await asyncio.create_subprocess_exec(
+            *command(arguments),
+            cwd=ROOT,
+            env={**os.environ, **{name: str(value) for name, value in environment.items()}},
+            stdout=PIPE,
+            stderr=log,
+        )
     worker = WorkerProcess(process)
     try:
         yield worker
     finally:
         await worker.close()
+
+
+def _log(environment: Mapping[str, object]) -> AbstractContextManager[IO[bytes] | None]:
+    return Path(str(environment["LOG"])).open("ab") if "LOG" in environment else nullcontext()
 
 
 def command(arguments: Sequence[str]) -> list[str]:

@@ -77,8 +77,14 @@ def _problem(error: ErrorDetails, sources: Sources) -> Problem:
     elif error["type"] == "model_type":
         text = "a table is needed here"
     elif not error["type"].startswith("value_error"):
-        text = f"{text[:1].lower()}{text[1:]}, not {_shown(error['input'])}"
+        text = f"{text[:1].lower()}{text[1:]}"
+        if not _may_hold_a_secret(path):
+            text += f", not {_shown(error['input'])}"
     return Problem(".".join(path), text, sources.of(path))
+
+
+def _may_hold_a_secret(path: Path) -> bool:
+    return "headers" in path or path[-1].endswith("url")
 
 
 def _shown(value: Any) -> str:

@@ -150,6 +150,21 @@ async def test_a_job_wakes_a_worker_of_another_process(new_fleet: NewFleet) -> N
     assert lease.job == later, "a slot that is free wakes somebody too"
 
 
+async def test_a_killed_process_is_woken_for_nothing(new_fleet: NewFleet) -> None:
+    """I4: it was idle for longest; with clocks that stand still only a bell can wake the other."""
+    fleet = await new_fleet()
+    world = await fleet.world()
+    victim, other = await fleet.many(2)
+    victim.tell("claim", worker="v", n=1, wait=60)
+    await idle(world, 1)
+    waiting = other.tell("claim", worker="w", n=1, wait=60)
+    await idle(world, 2)
+    await victim.kill()
+    job = await world.submit()
+    (lease,) = map(from_json, await asyncio.wait_for(waiting, 30))
+    assert lease.job == job
+
+
 async def test_a_pause_in_one_process_holds_in_another_at_once(new_fleet: NewFleet) -> None:
     """I11: from the answer on, also for a claim that is on its way; and its end wakes who waits."""
     fleet = await new_fleet()

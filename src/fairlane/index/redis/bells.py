@@ -1,10 +1,11 @@
-"""Wake-ups across processes: one list per process, and a task that waits at its end."""
+"""Wake-ups across processes: one channel per process, and a task that listens to it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 
+from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from fairlane.ids import token
@@ -12,13 +13,18 @@ from fairlane.index.redis.server import Server
 from fairlane.index.redis.texts import plain
 
 LISTEN_FOR = 4.0
-"""Seconds until a listener says again that its process is alive."""
+"""Seconds until a listener says again that its process is alive, and asks the server whether it is
+still there."""
 
 ALIVE_FOR = 15_000
-"""Milliseconds after which a silent process counts as gone, and its idle workers with it."""
+"""Milliseconds after which a silent process counts as gone, and its idle workers with it. One whose
+connection is closed counts as gone at once."""
 
 REST = 0.2
 """Seconds between two tries to reach a server that is away."""
+
+FIRST = 2.0
+"""Seconds that the first worker waits until somebody listens for it."""
 
 
 class Bells:
@@ -27,12 +33,17 @@ class Bells:
         self._server = server
         self._bells: dict[str, asyncio.Event] = {}
         self._listener: asyncio.Task[None] | None = None
+        self._listened = asyncio.Event()
 
-    def hang(self, worker_id: str) -> None:
+    async def hang(self, worker_id: str) -> None:
         """Listen for this worker from now on, before it is filed as idle."""
         self._bells[worker_id] = asyncio.Event()
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen())
+        if not self._listened.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIRST):
+                    await self._listened.wait()
 
     def take_down(self, worker_id: str) -> bool:
         """Whether one was hanging."""
@@ -49,20 +60,38 @@ class Bells:
         with contextlib.suppress(asyncio.CancelledError):
             await listener
         with contextlib.suppress(RedisError, OSError):
-            await self._server.blocking.delete(self._key("alive"), self._key("bell"))
+            await self._server.plain.delete(self._key("alive"))
 
     async def _listen(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(2 * LISTEN_FOR):
-                    await self._server.blocking.set(self._key("alive"), "1", px=ALIVE_FOR)
-                    rung = await self._server.blocking.blpop([self._key("bell")], LISTEN_FOR)
+                async with self._server.listening.pubsub() as ears:
+                    await ears.subscribe(self._key("bell"))
+                    await self._hear(ears)
             except (RedisError, OSError, TimeoutError):
                 await self._server.listen_anew()
                 await asyncio.sleep(REST)
+
+    async def _hear(self, ears: PubSub) -> None:
+        """Until the server is away. What was rung before it listened, nobody has heard."""
+        while True:
+            async with asyncio.timeout(2 * LISTEN_FOR):
+                said = await ears.get_message(timeout=LISTEN_FOR)
+                if said is None:
+                    await self._server.plain.set(self._key("alive"), "1", px=ALIVE_FOR)
+                    await ears.ping()
+                    said = await ears.get_message(timeout=2 * LISTEN_FOR)
+            if said is None:
                 continue
-            if rung is not None:
-                self._ring(plain(rung[1]))
+            if said["type"] == "subscribe":
+                self._begin()
+            elif said["type"] == "message":
+                self._ring(plain(said["data"]))
+
+    def _begin(self) -> None:
+        for bell in self._bells.values() if self._listened.is_set() else ():
+            bell.set()
+        self._listened.set()
 
     def _ring(self, worker_id: str) -> None:
         bell = self._bells.get(worker_id)

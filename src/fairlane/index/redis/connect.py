@@ -39,9 +39,10 @@ class Client:
             )
             self.redis = Redis.from_pool(pool)
 
-    async def leave(self) -> None:
-        """The server is not the one to talk to any more: look for it again."""
-        await self.redis.connection_pool.disconnect(inuse_connections=False)
+    async def leave(self, *, at_once: bool = False) -> None:
+        """The server is not the one to talk to any more: look for it again. `at_once` = also who
+        talks or listens to it just now."""
+        await self.redis.connection_pool.disconnect(inuse_connections=at_once)
 
     async def close(self) -> None:
         await self.redis.aclose()

@@ -99,7 +99,7 @@ class RedisIndex:
     # --- handing out -------------------------------------------------------------------------
     async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
         tokens = [self.new_token() for _ in range(n)]
-        self._bells.hang(worker.id)
+        await self._bells.hang(worker.id)
         kind = texts.kind(worker, self._bells.process)
         asking = Asking(kind, worker.id, loaded, epoch, tokens)
         (look_again_at, *answers), place = await self._claim.call(now, [asking], n)

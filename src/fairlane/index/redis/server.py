@@ -49,14 +49,14 @@ class Server:
         self._pages = Client(url, connections=CONNECTIONS, timeout=ANSWER_WITHIN)
         self._waits = Client(url, connections=1, timeout=None)
         self._calls = Client(url, connections=1, timeout=None)
-        self._client, self.blocking = self._pages.redis, self._waits.redis
+        self.plain, self.listening = self._pages.redis, self._waits.redis
         self._line = Line(self._calls.redis.connection_pool, ANSWER_WITHIN)
         self._scripts = {name: scripts.load(name) for name in scripts.names()}
         self._running, self._closed, self._quiet = 0, False, asyncio.Event()
 
     async def check(self) -> None:
         """Refuse a server that may throw away what it was given, and teach it the verbs."""
-        policy = (await self._client.info("memory")).get("maxmemory_policy")
+        policy = (await self.plain.info("memory")).get("maxmemory_policy")
         if policy not in (None, "noeviction"):
             raise SetupError(
                 f'the Redis server may evict keys: its maxmemory-policy is "{policy}"; '
@@ -77,7 +77,7 @@ class Server:
             if isinstance(error, exceptions.ReadOnlyError):
                 await self._line.leave()
                 await self._pages.leave()
-                await self._waits.leave()
+                await self._waits.leave(at_once=True)  # a replica's listeners are not counted
             raise NotReady("the index cannot be reached") from error
         except exceptions.ResponseError as error:
             if SCRIPT not in str(error):
@@ -115,7 +115,7 @@ class Server:
         cursor = 0
         while True:
             try:
-                cursor, keys = await self._client.scan(cursor, match=pattern, count=A_PAGE)
+                cursor, keys = await self.plain.scan(cursor, match=pattern, count=A_PAGE)
             except AWAY as error:
                 raise NotReady("the index cannot be reached") from error
             if keys:

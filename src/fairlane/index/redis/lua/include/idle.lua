@@ -1,9 +1,9 @@
 --@include desk
 --@include pools
--- Idle workers, the longest idle first: who is woken for which. A bell is a list per process; the
--- process waits at its end. Workers of a process that is gone are forgotten.
+-- Idle workers, the longest idle first: who is woken for which. A bell is a channel per process. One
+-- that nobody hears belongs to a process that is gone; one that stands still hears, and says nothing
+-- of itself. Workers of either are forgotten.
 local idle = {known = {}, processes = {}, lanes = {}, last = '-inf', page = 4}
-local BELL_KEPT = 60000 -- milliseconds that a bell rings for a process that does not listen
 local ALIVE_FOR = 15000 -- milliseconds after which a silent process counts as gone
 local MOST_READ = 1000 -- at once
 local LOOK_AGAIN = 5000000 -- microseconds after which an idle worker looks by itself
@@ -96,13 +96,11 @@ function idle.at(i)
   return idle.known[i]
 end
 
--- Wake the i-th.
+-- Wake the i-th. Whether somebody heard it: a process that was killed does not, from that moment on.
 function idle.ring(i)
   local worker = table.remove(idle.known, i)
   idle.leave(worker.id)
-  local bell = prefix .. 'bell:' .. worker.process
-  call('RPUSH', bell, worker.id)
-  call('PEXPIRE', bell, BELL_KEPT)
+  return call('PUBLISH', prefix .. 'bell:' .. worker.process, worker.id) > 0
 end
 
 -- Who is woken for a job: a warm one first, else the longest idle.
@@ -129,7 +127,7 @@ function idle.wake_for(entries, now)
     if entry.ready_at < now + LOOK_AGAIN then
       lanes[entry.spec.lane] = lanes[entry.spec.lane] or read_lane(entry.spec.lane)
       local i = best_for(entry, lanes[entry.spec.lane])
-      if i then idle.ring(i) end
+      while i and not idle.ring(i) do i = best_for(entry, lanes[entry.spec.lane]) end
     end
   end
 end
@@ -175,8 +173,7 @@ function idle.wake(n)
     local worker = idle.at(i)
     if not worker then return end
     if has_work_for(worker, desks) then
-      idle.ring(i)
-      n = n and n - 1
+      if idle.ring(i) and n then n = n - 1 end
     else
       i = i + 1
     end

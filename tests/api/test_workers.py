@@ -298,7 +298,8 @@ async def test_a_drained_worker_gets_no_more_and_hears_of_it(served: Gateway) ->
         assert (answer.status_code, answer.json()["status"]) == (200, "draining")
         assert (await waiting)["drain"] is True
         await submit(worker.client)
-        assert await worker.poll() == {"tasks": [], "cancel": [], "lost": [], "drain": True}
+        nothing = {"tasks": [], "cancel": [], "lost": [], "drain": True, "confirm": False}
+        assert await worker.poll() == nothing
         heard = (await worker.post("heartbeat", status="active")).json()
         assert heard["drain"] is True, "a state goes only onward"
         assert (await worker.post("heartbeat", status="dead")).status_code == 200

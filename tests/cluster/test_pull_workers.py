@@ -20,6 +20,7 @@ from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.servers import Postgres, Redis
 from tests.api.server import gateway
+from tests.cluster.fleet import comes_true
 from tests.worker.process import WorkerProcess, working
 from tests.worker.scene import WAYS, Way
 from tests.world import catalog
@@ -139,6 +140,58 @@ async def test_sixty_jobs_survive_three_killed_workers(
             outcomes = [each.outcome for each in await at.engine.attempts(job)]
             assert outcomes.count(Outcome.COMPLETED) == 1
         assert not any(await at.engine.check())
+
+
+async def test_work_under_a_short_lease_goes_on_as_soon(
+    durable_server: Postgres, own_redis: Redis, way: Way
+) -> None:
+    """I4: nobody waits until a killed process is missed, though its idle poll is the longest."""
+    async with scene(durable_server, own_redis) as at:
+        victim = await at.worker(way, HEARTBEAT=1)
+        job = await at.submit("sleep", seconds=3600)
+        await victim.until(lambda: job in victim.heard("began"))
+        await are_idle(at.engine, 1)
+        await at.worker(way, HEARTBEAT=1)
+        await are_idle(at.engine, 2)
+        again = asyncio.create_task(started_again(at.engine, job))
+        victim.signal(signal.SIGKILL)
+        died = time.monotonic()
+        took = await again - died
+        print(f"{way}: running again after {took:.1f} s, with a lease of 3 s")
+        assert took <= 3 + 3
+
+
+async def test_what_a_stopped_worker_swallows_goes_on_elsewhere_and_costs_no_attempt(
+    durable_server: Postgres, own_redis: Redis, way: Way
+) -> None:
+    """I18, I32: it has the longest open poll, so the task is handed to it."""
+    async with scene(durable_server, own_redis) as at:
+        stopped = await at.worker(way, HEARTBEAT=1)
+        first = await at.submit("sleep", seconds=0)
+        await stopped.until(lambda: first in stopped.heard("ended"))
+        await are_idle(at.engine, 1)
+        stopped.signal(signal.SIGSTOP)
+        second = await at.worker(way, HEARTBEAT=1)
+        await are_idle(at.engine, 2)
+        job = await at.submit("sleep", seconds=0)
+        ended = await at.engine.wait(job)
+        assert (ended.state, ended.attempt) == (State.COMPLETED, 1)
+        assert job in second.heard("ended")
+        outcomes = {each.outcome for each in await at.engine.attempts(job)}
+        assert outcomes <= {Outcome.RELEASED, Outcome.COMPLETED}
+        stopped.signal(signal.SIGCONT)
+        later = await at.submit("sleep", seconds=0)
+        assert (await at.engine.wait(later)).state is State.COMPLETED
+        assert not any(await at.engine.check())
+
+
+async def are_idle(engine: Engine, n: int) -> None:
+    """Returns when so many polls wait."""
+
+    async def waiting() -> bool:
+        return (await engine.core.index.stats()).idle >= n
+
+    await comes_true(waiting)
 
 
 async def started_again(engine: Engine, job: str) -> float:

@@ -202,3 +202,52 @@ async def test_a_poll_waits_no_longer_than_two_heartbeats(tmp_path: Path) -> Non
             await asyncio.sleep(0)
         world.clock.advance(10_000_000)
         assert await polling == News()
+
+
+async def stale(world: World, desk: Desk, worker: Worker) -> tuple[str, News]:
+    """A task for a poll that has waited for a while."""
+    polling = asyncio.create_task(desk.poll(worker, Ask(1, wait=20, confirms=True)))
+    while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+        await asyncio.sleep(0)
+    world.clock.advance(1_500_000)
+    job = await world.submit()
+    return job, await polling
+
+
+async def test_what_a_silent_worker_does_not_confirm_goes_back_and_costs_nothing(
+    tmp_path: Path,
+) -> None:
+    """I18: it stood still while its poll was answered."""
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        worker = await desk.register(Offer(heartbeat=5_000_000), "k")
+        job, news = await stale(world, desk, worker)
+        assert news.confirm
+        while (found := await world.job(job)).state is State.RUNNING:
+            world.clock.advance(500_000)
+        assert (found.state, found.attempt) == (State.QUEUED, 0)
+        worker = await desk.worker(worker.id, "k")
+        heard = await desk.heartbeat(worker, WorkerState.ACTIVE, [news.tasks[0].ref])
+        assert heard.lost == (job,), "continued, it does not start"
+
+
+@pytest.mark.parametrize("elsewhere", [0, 1])
+async def test_what_a_worker_confirms_is_its_own(tmp_path: Path, elsewhere: int) -> None:
+    """Also if it says so to another process."""
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world, 2) as found:
+        worker = await found[0].register(Offer(heartbeat=5_000_000), "k")
+        job, news = await stale(world, found[0], worker)
+        world.clock.advance(1_000)
+        other = found[elsewhere]
+        worker = await other.worker(worker.id, "k")
+        heard = await other.heartbeat(worker, WorkerState.ACTIVE, [news.tasks[0].ref])
+        assert heard.lost == ()
+        for _ in range(10):
+            world.clock.advance(500_000)
+            assert (await world.job(job)).state is State.RUNNING
+
+
+async def test_a_poll_that_is_answered_at_once_needs_no_confirmation(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        await world.submit()
+        worker = await desk.register(Offer(), "k")
+        assert not (await desk.poll(worker, Ask(1, wait=20, confirms=True))).confirm

@@ -79,7 +79,8 @@ class ModelState(Sent):
 
 class PollRequest(Sent):
     """`leases` are those it wants to hear of while it waits. `again` false says that this
-    `poll_id` was never sent before."""
+    `poll_id` was never sent before. `confirms`: if the answer says `confirm`, the worker
+    sends a heartbeat with the new leases, and starts what still holds, within two seconds."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"available_capacity": 3, "poll_id": "p-1"}]}
@@ -89,6 +90,7 @@ class PollRequest(Sent):
     wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_POLL, allow_inf_nan=False)] = 20
     poll_id: Id | None = None
     again: bool = True
+    confirms: bool = False
     leases: Leases | None = None
     model: ModelState | None = None
     capabilities: Names | None = None
@@ -104,6 +106,7 @@ class PollRequest(Sent):
             not self.again,
             None if self.leases is None else tuple(each.ref() for each in self.leases),
             model,
+            self.confirms,
         )
 
 
@@ -142,6 +145,7 @@ class Polled(BaseModel):
                     "cancel": [],
                     "lost": [],
                     "drain": False,
+                    "confirm": False,
                 }
             ]
         }
@@ -151,6 +155,7 @@ class Polled(BaseModel):
     cancel: list[str] = Field(description="Tasks to stop: they were cancelled.")
     lost: list[str] = Field(description="Tasks to stop: their leases are gone.")
     drain: bool = Field(description="Take no more; finish what runs.")
+    confirm: bool = Field(description="Start nothing before a heartbeat with its lease.")
 
 
 class HeartbeatRequest(Sent):

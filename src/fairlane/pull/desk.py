@@ -19,7 +19,9 @@ from fairlane.model.service import Executor
 from fairlane.model.state import State
 from fairlane.model.worker import Loaded, Worker, WorkerState, worker_of
 from fairlane.pull.handed import Handed
+from fairlane.pull.roll import Roll
 from fairlane.pull.shapes import Ask, LoadedModel, News, Offer, Ref, Result, Task, Verdict, task_of
+from fairlane.pull.unheard import Unheard
 from fairlane.pull.visits import Visit, Visits
 
 TOO_LARGE = "result_too_large"
@@ -28,6 +30,9 @@ SECOND = 1_000_000
 SIGN_OF_LIFE = 2
 """Heartbeats for which a poll proves that its worker lives. One that stands still must not be
 given the very task that it has just lost."""
+
+FRESH = SECOND
+"""A worker that asked no longer ago certainly hears the answer."""
 
 HungUp = Callable[[], Awaitable[None]]
 """Returns when nobody waits for the answer any more."""
@@ -41,10 +46,13 @@ class Desk:
         self._engine = engine
         self._handed = Handed(engine)
         self._visits = Visits(engine)
+        self._unheard = Unheard(engine)
+        self._roll = Roll(engine)
         self._leftovers: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._visits.start()
+        self._unheard.start()
 
     def dismiss(self) -> None:
         """Open polls come back; new ones are refused."""
@@ -52,6 +60,7 @@ class Desk:
 
     async def stop(self) -> None:
         await self._visits.stop()
+        await self._unheard.stop()
         await asyncio.gather(*self._leftovers, return_exceptions=True)
 
     # --- who ---------------------------------------------------------------------------------
@@ -72,11 +81,12 @@ class Desk:
 
     async def worker(self, name: str, key: str) -> Worker:
         """The worker of that name, if this key registered it."""
-        found = await self._engine.core.ledger.worker(name)
+        found = await self._roll.get(name)
         if found is None:
             raise NotFound("worker", name)
         if found.key != key:
             raise NotYours(name)
+        self._unheard.spoke(name)
         return found
 
     async def drain(self, name: str) -> Worker:
@@ -88,6 +98,7 @@ class Desk:
         worker = await core.ledger.hear(name, state, core.now())
         if worker is None:
             raise NotFound("worker", name)
+        self._roll.note(worker)
         if worker.state is not WorkerState.ACTIVE:
             core.draining.add(name)
             self._visits.end_of(name)
@@ -109,8 +120,10 @@ class Desk:
         if ask.model is not None:
             await self._learn(worker, ask.model)
         refs = self._handed.of(worker.id) if ask.leases is None else ask.leases
+        began = self._engine.core.now()
         with self._visits.open(worker.id, ask.name, refs) as visit:
-            cancel, lost = await self._ended(worker, visit)
+            known = not self._roll.may_look(worker.id)  # somebody looks twice a second
+            cancel, lost = ((), ()) if known else await self._ended(worker, visit)
             wait = 0 if cancel or lost else min(ask.wait, SIGN_OF_LIFE * worker.heartbeat / SECOND)
             leases = await self._claim(worker, ask, visit, wait, hung_up)
             if visit.left:
@@ -121,7 +134,11 @@ class Desk:
                 cancel, lost = await self._ended(worker, visit)
         if worker.id in self._engine.core.draining:
             worker = replace(worker, state=WorkerState.DRAINING)
-        return self._news(worker, leases, cancel, lost)
+        news = self._news(worker, leases, cancel, lost)
+        if ask.confirms and leases and self._engine.core.now() - began > FRESH:
+            self._unheard.handed(worker.id, leases)
+            return news._replace(confirm=True)
+        return news
 
     def _news(
         self,

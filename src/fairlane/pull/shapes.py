@@ -41,7 +41,7 @@ class LoadedModel(NamedTuple):
 class Ask(NamedTuple):
     """A poll: up to `n` tasks, waiting so many seconds. The same `name` again gets the same leases;
     `first` = it is certainly not sent again. `leases` are those to hear of; none = those that this
-    process knows."""
+    process knows. `confirms` = who asks can say that it lives before it starts."""
 
     n: int
     wait: float = 20
@@ -49,6 +49,7 @@ class Ask(NamedTuple):
     first: bool = False
     leases: tuple[Ref, ...] | None = None
     model: LoadedModel | None = None
+    confirms: bool = False
 
 
 class Task(NamedTuple):
@@ -87,12 +88,14 @@ def task_of(lease: Lease) -> Task:
 
 class News(NamedTuple):
     """What a worker hears: new tasks, tasks to stop because they were cancelled or are somebody
-    else's by now, and whether to take no more."""
+    else's by now, and whether to take no more. `confirm` = no task may start before a heartbeat
+    with its lease was answered."""
 
     tasks: tuple[Task, ...] = ()
     cancel: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     drain: bool = False
+    confirm: bool = False
 
 
 class Trouble(NamedTuple):

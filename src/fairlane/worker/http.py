@@ -43,6 +43,7 @@ class HttpLine:
             "available_capacity": ask.n,
             "wait_seconds": ask.wait,
             "again": not ask.first,
+            "confirms": ask.confirms,
             "leases": _named(ask.leases or ()),
         }
         if ask.name:
@@ -129,7 +130,8 @@ def _result(result: Result) -> dict[str, Any]:
 
 def _news(answer: dict[str, Any]) -> News:
     tasks = tuple(_task(each) for each in answer.get("tasks", ()))
-    return News(tasks, tuple(answer["cancel"]), tuple(answer["lost"]), answer["drain"])
+    cancel, lost = tuple(answer["cancel"]), tuple(answer["lost"])
+    return News(tasks, cancel, lost, answer["drain"], answer.get("confirm", False))
 
 
 def _task(sent: dict[str, Any]) -> Task:

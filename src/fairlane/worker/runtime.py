@@ -125,7 +125,7 @@ class Runtime:
                 await asyncio.sleep(LONGEST_PAUSE)
             else:
                 if news is not None:
-                    self._hear(news)
+                    self._hear(await self._confirmed(news) if news.confirm else news)
             ask = self._asked = None
 
     async def _next_ask(self) -> Ask:
@@ -140,7 +140,13 @@ class Runtime:
             free = self._free()
         name = token() if free > 0 else ""
         return Ask(
-            max(0, free), WAIT, name, first=True, leases=self._leases(), model=self._models.told()
+            max(0, free),
+            WAIT,
+            name,
+            first=True,
+            leases=self._leases(),
+            model=self._models.told(),
+            confirms=True,
         )
 
     async def _ask(self, ask: Ask) -> News | None:
@@ -156,6 +162,24 @@ class Runtime:
             for task in (polling, room):
                 task.cancel()
             await asyncio.gather(polling, room, return_exceptions=True)
+
+    async def _confirmed(self, news: News) -> News:
+        """Nothing starts that the queue has given to somebody else meanwhile: this process may have
+        stood still."""
+        leases = (*self._leases(), *(task.ref for task in news.tasks))
+        while True:
+            try:
+                heard = await self._line.heartbeat(WorkerState.ACTIVE, leases)
+            except Away as error:
+                log.warning("tasks are not confirmed, trying again: %s", error)
+                await asyncio.sleep(PAUSE)
+                continue
+            except FairlaneError:
+                log.exception("tasks cannot be confirmed")
+                return News()
+            gone = {*heard.cancel, *heard.lost}
+            tasks = tuple(task for task in news.tasks if task.id not in gone)
+            return heard._replace(tasks=tasks, drain=heard.drain or news.drain)
 
     def _free(self) -> int:
         return self._offer.capacity - len(self._running)

@@ -76,7 +76,8 @@ async def poll_tasks(
             pass
 
     news = await call.door.desk.poll(worker, wish.ask(), hung_up)
-    return show.answer({"tasks": [_task(each) for each in news.tasks], **_heard(news)})
+    tasks = [_task(each) for each in news.tasks]
+    return show.answer({"tasks": tasks, **_heard(news), "confirm": news.confirm})
 
 
 @routes.add(

@@ -49,7 +49,7 @@ async def test_a_name_that_leads_nowhere_is_explained() -> None:
     )
     _, wrong = await process.communicate()
     assert process.returncode == 78
-    assert b"it is module:variable" in wrong
+    assert b"write module:variable" in wrong
 
 
 async def test_dead_letters_are_listed_shown_replayed_and_purged(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -51,15 +51,17 @@ class Served(NamedTuple):
 
 
 @asynccontextmanager
-async def server(settings: str = "") -> AsyncIterator[Served]:
-    """`fairlane serve` with an empty ledger, as anybody would start it; with these settings, if
-    there are any."""
+async def server(
+    settings: str = "", environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Served]:
+    """`fairlane serve` with an empty ledger, as anybody would start it; with these settings and
+    variables, if there are any."""
     with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
         if settings:
             (Path(folder) / FILE).write_text(settings)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fairlane", "serve", "--port", "0",
-            cwd=folder, env=without_settings(os.environ), stdout=PIPE,
+            cwd=folder, env={**without_settings(os.environ), **(environment or {})}, stdout=PIPE,
         )  # fmt: skip
         try:
             yield Served(await _port(process), process.pid)

@@ -55,7 +55,7 @@ def demo(
 
 
 @app.command()
-def bench(
+def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     short: Annotated[
         bool, typer.Option("--short", help="Small sizes, one run: a smoke test.")
     ] = False,
@@ -75,13 +75,17 @@ def bench(
         bool,
         typer.Option("--overload", help="With --http: offer ten times as much, for a minute."),
     ] = False,
+    tasks: Annotated[
+        bool,
+        typer.Option("--tasks", help="Measure tasks through the SDK: in place and over HTTP."),
+    ] = False,
 ) -> None:
     """Measure this machine: submits, drain, latency, claim cost, memory. Durable commits on."""
     from fairlane.cli.bench import run
 
     if overload and not http:
         raise typer.BadParameter("--overload measures the API: --http --overload")
-    run(short, runs, jobs, as_json, cluster, beside, http, overload)
+    run(short, runs, jobs, as_json, cluster, beside, http, overload, tasks)
 
 
 @app.command()
@@ -172,7 +176,9 @@ def dispatch(
 
 def _demand_cluster(settings: Settings, what: str) -> None:
     if settings.server.mode != "cluster":
-        raise typer.BadParameter(f"{what} needs a cluster: --database-url, --redis-url")
+        raise typer.BadParameter(
+            f"{what} needs a cluster: --database-url and --redis-url, or DATABASE_URL and REDIS_URL"
+        )
 
 
 @app.command()
@@ -188,13 +194,27 @@ def worker(
         str | None, typer.Option(help="Inside a cluster: its PostgreSQL, instead of HTTP.")
     ] = None,
     redis_url: Annotated[str | None, typer.Option(help="Inside a cluster: its Redis.")] = None,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="Inside the cluster of DATABASE_URL and REDIS_URL."),
+    ] = False,
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Also on a database that does not keep what it says.")
     ] = False,
 ) -> None:
     """Run the tasks of a worker in Python, over HTTP or straight on a cluster."""
+    from fairlane.cli import configure
     from fairlane.cli.worker import run
 
+    if cluster:
+        flags: dict[tuple[str, ...], str | int | None] = {
+            ("server", "database_url"): database_url,
+            ("server", "redis_url"): redis_url,
+        }
+        settings = configure.settings(None, flags=flags)
+        _demand_cluster(settings, "--cluster")
+        database_url, redis_url = settings.server.database_url, settings.server.redis_url
+        unsafe = unsafe or settings.server.unsafe
     if (database_url is None) != (redis_url is None):
         raise typer.BadParameter("a cluster has both: --database-url and --redis-url")
     run(name, url, key, database_url, redis_url, unsafe)

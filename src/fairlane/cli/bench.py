@@ -22,7 +22,7 @@ EMBEDDED = "embedded: SQLite in WAL mode, synchronous = FULL"
 CLUSTER = "cluster: PostgreSQL with fsync and synchronous_commit on, and Redis, over TCP"
 
 
-def run(
+def run(  # noqa: PLR0913, PLR0917 - as the command has them
     short: bool,
     runs: int,
     jobs: int,
@@ -31,6 +31,7 @@ def run(
     beside: bool = False,
     http: bool = False,
     overload: bool = False,
+    tasks: bool = False,
 ) -> None:
     if short:
         runs, jobs = 1, 3_000
@@ -38,6 +39,8 @@ def run(
     figures = []
     if overload:
         runs, found = 1, _overload(short)
+    elif tasks:
+        found = _tasks(runs, jobs, short, cluster)
     elif http:
         found = _http(runs, jobs, short)
     else:
@@ -57,6 +60,12 @@ def _http(runs: int, jobs: int, short: bool) -> Iterator[Figure]:
     from fairlane.bench.http import figures
 
     return figures(runs, jobs, short=short)
+
+
+def _tasks(runs: int, jobs: int, short: bool, cluster: bool) -> Iterator[Figure]:
+    from fairlane.bench.tasks import figures
+
+    return figures(runs, jobs, short=short, on_cluster=cluster)
 
 
 def _overload(short: bool) -> Iterator[Figure]:

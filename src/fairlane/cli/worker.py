@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import typer
+import uvloop
 
 from fairlane.api.logs import log_to
 from fairlane.cli.configure import BAD_SETTINGS
@@ -24,7 +25,7 @@ def load(name: str) -> Worker:
     try:
         found = getattr(importlib.import_module(module), attribute or "worker")
     except (ImportError, AttributeError) as error:
-        typer.echo(f'cannot load "{name}": {error}; it is module:variable', err=True)
+        typer.echo(f'cannot load "{name}": {error}; write module:variable', err=True)
         raise typer.Exit(BAD_SETTINGS) from None
     if not isinstance(found, Worker):
         typer.echo(f'"{name}" is not a fairlane.Worker', err=True)
@@ -45,9 +46,9 @@ def run(
     log_to()
     try:
         if database is not None and redis is not None:
-            asyncio.run(_run_on(worker, database, redis, unsafe))
+            uvloop.run(_run_on(worker, database, redis, unsafe))
         else:
-            asyncio.run(_run(worker, url, key))
+            uvloop.run(_run(worker, url, key))
     except (FairlaneError, OSError) as error:
         typer.echo(f"fairlane: {error}", err=True)
         raise typer.Exit(1) from None

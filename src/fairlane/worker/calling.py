@@ -7,7 +7,6 @@ import contextvars
 import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any
 
 from fairlane.pull.shapes import Task
@@ -16,14 +15,22 @@ from fairlane.worker.context import Context, TaskFailed
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
 class Handler:
-    """A function that runs tasks of one type. `timeout` in seconds shortens the task's own."""
+    """A function that runs tasks of one type. `timeout` in seconds shortens the task's own. What it
+    takes is looked up once, not with every task."""
 
-    task_type: str
-    function: Function
-    capabilities: frozenset[str] = frozenset()
-    timeout: float = 0
+    def __init__(
+        self,
+        task_type: str,
+        function: Function,
+        capabilities: frozenset[str] = frozenset(),
+        timeout: float = 0,
+    ) -> None:
+        self.task_type, self.function = task_type, function
+        self.capabilities, self.timeout = capabilities, timeout
+        self.signature = inspect.signature(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.wants_context = "ctx" in self.signature.parameters
 
     def seconds(self, task: Task) -> float:
         own = task.timeout / 1_000_000
@@ -34,7 +41,7 @@ async def call(handler: Handler, task: Task, ctx: Context, threads: Executor) ->
     """An object of parameters comes as keywords, anything else as the one argument; `ctx` if the
     function asks for it."""
     bound = _bound(handler, task, ctx)
-    if inspect.iscoroutinefunction(handler.function):
+    if handler.is_async:
         return await handler.function(*bound.args, **bound.kwargs)
     here = contextvars.copy_context()
     running = asyncio.get_running_loop().run_in_executor(
@@ -48,8 +55,8 @@ async def call(handler: Handler, task: Task, ctx: Context, threads: Executor) ->
 
 
 def _bound(handler: Handler, task: Task, ctx: Context) -> inspect.BoundArguments:
-    signature = inspect.signature(handler.function)
-    own = {"ctx": ctx} if "ctx" in signature.parameters else {}
+    signature = handler.signature
+    own = {"ctx": ctx} if handler.wants_context else {}
     given = task.parameters
     try:
         if isinstance(given, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -30,13 +29,13 @@ class Context:
         self.attempt, self.trace_id = task.attempt, task.trace
         self.context, self.model_name, self.model = task.context, task.model, model
         self._tell = tell
-        self._cancelled = threading.Event()
+        self._cancelled = False
 
     @property
     def cancelled(self) -> bool:
         """Whether nobody wants the result any more: cancelled, lost, or out of time. An async
         function is cancelled then; one in a thread should look here now and then, and return."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     @property
     def traceparent(self) -> str | None:
@@ -49,4 +48,4 @@ class Context:
         self._tell(percent, text)
 
     def cancel(self) -> None:
-        self._cancelled.set()
+        self._cancelled = True

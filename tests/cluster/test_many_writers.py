@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -56,10 +57,14 @@ async def beside(world: World) -> AsyncIterator[asyncpg.Connection]:
         await connection.close()
 
 
-async def until_waiting(connection: asyncpg.Connection, number: int) -> None:
-    """Returns when so many transactions wait for a lock."""
+async def until_waiting(
+    connection: asyncpg.Connection, number: int, unless: asyncio.Task[Any] | None = None
+) -> None:
+    """Returns when so many transactions wait for a lock, or this one waits for none. A connection
+    with a transaction of its own sees only what was so when it first looked."""
     while (await connection.fetchval(WAITING)) < number:
-        pass
+        if unless is not None and unless.done():
+            return
 
 
 WAITING = """
@@ -165,6 +170,41 @@ async def test_the_last_places_of_the_queue_are_counted_exactly(tmp_path: Path) 
         assert await worlds[0].engine.count(State.QUEUED) == 25
 
 
+async def test_the_last_place_of_the_queue_waits_for_a_submit_under_way(tmp_path: Path) -> None:
+    """I13: whoever counts the queue near its limit counts alone until the commit."""
+    settings = catalog(limits=Limits(waiting=1))
+    async with World(settings, tmp_path / "ledger.db") as world, beside(world) as looking:
+        first = NewJob("work", idempotency_key="key")
+        async with beside(world) as other, other.transaction():
+            await other.execute(HOLD_KEYS)
+            slow = asyncio.create_task(world.engine.submit(first))
+            await until_waiting(looking, 1)  # it has counted
+            late = asyncio.create_task(world.engine.submit_many([NewJob("work")]))
+            await until_waiting(looking, 2, unless=late)
+        assert isinstance(await slow, Accepted)
+        assert isinstance((await late)[0], Refused)
+
+
+HOLD_KEYS = "LOCK TABLE idempotency IN SHARE ROW EXCLUSIVE MODE"
+"""Keys can be looked up, and none can be taken."""
+
+
+async def test_the_database_itself_keeps_the_limits(tmp_path: Path) -> None:
+    """I7, I11: whoever writes a slot, and whatever they have checked before."""
+    settings = catalog(Service("work", limit=3))
+    async with World(settings, tmp_path / "ledger.db") as world, beside(world) as other:
+        await world.submit_all([NewJob("work")] * 3)
+        leases = {lease.token: lease for lease in await world.claim(3)}
+        slots = sorted((row.slot.n, row.token) for row in await world.engine.core.ledger.slots())
+        await world.engine.change("services", "work", "limit", 2)
+        await world.engine.complete(leases[slots[0][1]])
+        for n in (1, 4):  # two are held, one of them above the limit
+            with pytest.raises(asyncpg.CheckViolationError):
+                await other.execute("INSERT INTO slots VALUES ('svc:work', $1, 't', 'j')", n)
+        await world.engine.complete(leases[slots[2][1]])
+        await other.execute("INSERT INTO slots VALUES ('svc:work', 1, 't', 'j')")
+
+
 async def test_a_job_that_two_indexes_propose_is_granted_once(tmp_path: Path) -> None:
     """I3, I27: the row decides."""
     async with two_worlds(catalog(), tmp_path / "ledger.db") as (one, two):
@@ -174,6 +214,36 @@ async def test_a_job_that_two_indexes_propose_is_granted_once(tmp_path: Path) ->
         leases += await claims(one, two)
         assert sorted(lease.job for lease in leases) == sorted(jobs)
         await one.healthy()
+
+
+async def test_a_rebuild_waits_for_the_claims_under_way(tmp_path: Path) -> None:
+    """I5, I26: what was confirmed under the old life is running before the new one is loaded."""
+    async with World(catalog(), tmp_path / "ledger.db") as world, beside(world) as looking:
+        ledger, job = world.engine.core.ledger, await world.submit()
+        _, turn = await ledger.turn()
+        async with beside(world) as other, other.transaction():
+            await other.execute("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", job)
+            claim = asyncio.create_task(ledger.confirm([confirmation(world, await world.job(job))]))
+            await until_waiting(looking, 1)
+            rebuild = asyncio.create_task(ledger.begin_rebuild("a new life", turn.number))
+            await until_waiting(looking, 2, unless=rebuild)
+            assert not rebuild.done()
+        (granted,) = (await claim).outcomes
+        assert isinstance(granted, Lease)
+        assert await rebuild
+
+
+async def test_of_two_that_want_to_rebuild_one_begins(tmp_path: Path) -> None:
+    """I26: both have seen that nobody was at it; the second looks again. The first one, asked again
+    after a lost answer, hears the same."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        ledger = world.engine.core.ledger
+        _, turn = await ledger.turn()
+        assert await ledger.begin_rebuild("one", turn.number)
+        assert not await ledger.begin_rebuild("two", turn.number)
+        assert await ledger.begin_rebuild("one", turn.number)
+        stamp, turn = await ledger.turn()
+        assert (stamp.life, turn.busy) == ("one", True)
 
 
 async def test_two_indexes_never_exceed_a_limit(tmp_path: Path) -> None:

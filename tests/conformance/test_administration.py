@@ -43,6 +43,15 @@ async def test_a_users_own_quota_goes_before_the_tiers(tmp_path: Path) -> None:
         assert caught.value.limit == 2
 
 
+async def test_a_users_own_quota_holds_where_the_tier_has_none(tmp_path: Path) -> None:
+    """I13: users who are not counted otherwise."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        await world.engine.set_quota("ada", pending=1)
+        jobs = [NewJob("work", user=user) for user in ("ada", "bob", "ada", "bob")]
+        found = await world.engine.submit_many(jobs)
+        assert [isinstance(each, Refused) for each in found] == [False, False, True, False]
+
+
 async def test_a_users_own_quota_holds_for_resumed_jobs_too(tmp_path: Path) -> None:
     """I13: tighter or wider than the tier's."""
     tiers = type(TIERS)([replace(tier, pending=2) for tier in TIERS.all])

@@ -189,6 +189,7 @@ async def test_progress_is_taken_from_the_lease_that_holds_and_no_other(tmp_path
         with pytest.raises(StaleLease) as refused:
             await world.engine.progress(lease, 50)
         assert refused.value.state == "cancelled"
+        assert (await world.job(job)).progress == found
 
 
 async def test_cancel_of_what_is_over_names_how_it_ended(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
 from fairlane.model.job import Band
 from fairlane.model.lease import Slot
-from fairlane.model.service import Affinity, Fairness
+from fairlane.model.service import Affinity, Fairness, Provider
 from fairlane.model.step import service_of
+from fairlane.model.worker import Worker
 from tests.index.pair import Pair
-from tests.unit.driver import SECOND
+from tests.unit.driver import COLD, LOW, SECOND, job, plain, world
 from tests.unit.fuzz import Fuzz
 
 THOROUGH = os.environ.get("FAIRLANE_THOROUGH") == "1"
@@ -63,7 +64,7 @@ class Life:
                 (35, self.claim), (2, self.retry), (1, self.mend), (1, self.announce),
                 (1.5, self.fail_service), (3, self.answer), (1, self.learn), (1, self.leave),
                 (1, self.verify), (1, self.sync), (0.5, self.settings), (0.5, self.rebuild),
-                (0.5, self.tidy), (0.5, self.dismiss),
+                (0.5, self.tidy), (0.5, self.dismiss), (1, self.hear_late),
             ]  # fmt: skip
             for step in range(steps):
                 (act,) = self.dice.choices([act for _, act in acts], [weight for weight, _ in acts])
@@ -93,6 +94,15 @@ class Life:
         waiting = [*self.pair.memory.waiting.values()]
         if waiting:
             await self.pair.do("put", [self.changed(self.dice.choice(waiting))], self.now)
+
+    async def hear_late(self) -> None:
+        """Messages that were on their way for long: of jobs that have started, or changed since."""
+        memory = self.pair.memory
+        known = [*memory.waiting.values(), *[held.entry for held in memory.held.values()]]
+        for entry in self.dice.sample(known, min(len(known), 3)):
+            other = self.entry()
+            late = other._replace(id=entry.id, rev=entry.rev - self.dice.choice([0, 0, 1]))
+            await self.pair.do("put", [late], self.now)
 
     async def mend(self) -> None:
         waiting = [*self.pair.memory.waiting.values()]
@@ -288,6 +298,31 @@ async def test_both_hand_out_the_same_jobs(seed: int, redis_url: str) -> None:
 @pytest.mark.parametrize("seed", range(2000, 2000 + SEEDS // 3))
 async def test_both_hand_out_the_same_jobs_to_a_crowd(seed: int, redis_url: str) -> None:
     await Crowd(seed, redis_url).live(STEPS // 4)
+
+
+async def test_both_keep_the_last_slot_for_whom_it_is_reserved(redis_url: str) -> None:
+    """Random lives are rarely patient enough."""
+    wide, thin = plain("wide", limit=1, provider="p"), plain("thin", provider="p")
+    memory = world(wide, thin, providers=[Provider("p", limit=2)]).index
+    old = job("old", service="wide", rank=LOW, user="w")
+    others = [job(f"t{n}", service="thin", at=239, user=f"t{n}") for n in range(9)]
+    only = {name: Worker(name, services=frozenset({name})) for name in ("wide", "thin")}
+    now = 240 * SECOND  # four times its patience
+
+    async with Pair(memory, redis_url, "{reserved}:") as pair:
+
+        async def names(service: str, n: int) -> list[str]:
+            (picks,) = await pair.claim([(only[service], COLD, n)], now, "e")
+            return [each.entry.id for each in picks.proposals]
+
+        await pair.other.begin("e")
+        assert await pair.other.open("e", now)
+        await pair.do("put", [old, *others], now)
+        assert len(await names("thin", 2)) == 2
+        assert await names("wide", 1) == []  # it reserves
+        await pair.do("free", [Freed(next(iter(memory.held)), 1)], now)
+        assert await names("thin", 1) == []
+        assert await names("wide", 1) == ["old"]
 
 
 async def test_the_lives_hand_out_enough_to_mean_something(redis_url: str) -> None:

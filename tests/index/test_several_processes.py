@@ -13,9 +13,10 @@ from redis.exceptions import NoPermissionError
 
 from fairlane.clock import SystemClock
 from fairlane.errors import NotReady, SetupError, UnknownName
-from fairlane.index.index import Freed
+from fairlane.index.index import Freed, Held
 from fairlane.index.redis import RedisIndex
 from fairlane.model.catalog import Catalog
+from fairlane.model.lease import Slot
 from fairlane.model.service import Service
 from fairlane.model.worker import Loaded, Worker
 from tests.index.server import running_server
@@ -199,6 +200,64 @@ async def test_only_the_latest_rebuild_opens(here: RedisIndex, there: RedisIndex
     await there.begin("g")
     assert not await here.open("f", NOW)
     assert await there.open("g", NOW)
+
+
+async def test_a_claim_under_another_life_is_served_nothing(here: RedisIndex) -> None:
+    """I5: its process has missed a rebuild. Nothing leaves the line for it."""
+    await here.put([job("one")], NOW)
+    with pytest.raises(NotReady):
+        await here.claim(WORKER, COLD, 1, NOW, "an earlier life")
+    assert await names(here) == ["one"]
+
+
+async def test_pages_of_another_rebuild_are_ignored(here: RedisIndex, there: RedisIndex) -> None:
+    """I26: whoever stood still in the middle of a rebuild does not spoil the next one."""
+    await here.begin("f")
+    await there.begin("g")
+    await here.load("f", [job("old")], [Held("t", job("older"), (), 0)])
+    await here.load_slots("f", [(Slot("svc:s", 1), "t")])
+    assert await there.open("g", NOW)
+    stats = await there.stats()
+    assert (stats.lanes, stats.held, sum(pool.held for pool in stats.pools)) == ({}, 0, 0)
+
+
+async def test_clearing_up_after_a_rebuild_spares_the_present_life(here: RedisIndex) -> None:
+    """I27: what an old life has left is found by looking through all keys."""
+    await here.begin("f")
+    assert await here.open("f", NOW)
+    assert await here.serves("f") is not None
+
+
+async def test_an_index_that_was_built_on_another_server_is_not_believed(
+    here: RedisIndex, redis_url: str, prefix: str
+) -> None:
+    """I26: a replica has the same keys, perhaps old ones."""
+    async with Redis.from_url(redis_url) as server:
+        await server.hset(f"{prefix}meta", "server", "0" * 40)
+    assert await here.serves("e") is None
+
+
+async def test_only_the_life_that_was_found_damaged_is_ended(
+    here: RedisIndex, there: RedisIndex, redis_url: str, prefix: str
+) -> None:
+    """I27: whoever has missed a rebuild says nothing about the life after it."""
+    await there.begin("f")
+    assert await there.open("f", NOW)
+    async with Redis.from_url(redis_url, decode_responses=True) as server:
+        life = await server.hget(f"{prefix}meta", "life")
+        await server.set(f"{prefix}{life}:jobs", "garbage")
+    with pytest.raises(NotReady):
+        await here.put([job("one")], NOW)
+    assert await there.serves("f") is not None
+
+
+async def test_a_correction_that_comes_late_changes_nothing(here: RedisIndex) -> None:
+    """I27: the index has heard of the job since somebody looked."""
+    seen = job("one")
+    await here.put([seen], NOW)
+    await here.put([seen._replace(rev=seen.rev + 1)], NOW)
+    await here.mend(seen, None, NOW)
+    assert await names(here) == ["one"]
 
 
 async def test_a_delayed_job_is_served_though_its_service_was_tidied_away(here: RedisIndex) -> None:

@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     mutants, broken = readable(chosen(options.only))
     if options.short:
-        mutants = one_of_each_file(mutants)
+        mutants = one_of_each_kind(mutants)
     if not mutants and not broken:
         print("no such mutant; --list shows them all", file=sys.stderr)
         return 2
@@ -89,7 +89,9 @@ def parser() -> argparse.ArgumentParser:
         f"fails without any fault. A test hangs when it runs for more than {TIME_LIMIT} s.\n"
         "With make: make mutants ARGS='--only i07'",
     )
-    made.add_argument("--short", action="store_true", help="one mutant of each file of tests")
+    made.add_argument(
+        "--short", action="store_true", help="one of each file of tests, or of other stores"
+    )
     made.add_argument("--only", default="", metavar="NAME", help="those whose name begins so: i07")
     made.add_argument("--list", action="store_true", help="say what there is, run nothing")
     return made
@@ -110,10 +112,12 @@ def readable(paths: Sequence[Path]) -> tuple[list[Mutant], list[Result]]:
     return mutants, broken
 
 
-def one_of_each_file(mutants: Sequence[Mutant]) -> list[Mutant]:
+def one_of_each_kind(mutants: Sequence[Mutant]) -> list[Mutant]:
+    """One of each file of tests; of those that stand on servers one of each kind."""
     first: dict[str, Mutant] = {}
     for mutant in mutants:
-        first.setdefault(mutant.test.partition("::")[0], mutant)
+        file = mutant.test.partition("::")[0]
+        first.setdefault(file if mutant.stores == "embedded" else mutant.stores, mutant)
     return list(first.values())
 
 
@@ -122,15 +126,18 @@ def one_of_each_file(mutants: Sequence[Mutant]) -> list[Mutant]:
 
 def healthy(mutants: Sequence[Mutant], folder: Path) -> bool:
     """Whether the tests pass without any fault. One that fails anyway would kill every mutant."""
-    began = time.monotonic()
-    tests = sorted({mutant.test for mutant in mutants})
+    began, total = time.monotonic(), 0
     (folder / "healthy").mkdir()
-    run = pytest(tests, ROOT / "src", folder / "healthy", TIME_LIMIT * len(tests))
-    if run.code == PASSED:
-        print(f"{len(tests)} tests pass without a fault, {time.monotonic() - began:.0f} s")
-        return True
-    print(f"{run.output}\nThese must pass before a fault is planted.", file=sys.stderr)
-    return False
+    for stores in sorted({mutant.stores for mutant in mutants}):
+        tests = sorted({mutant.test for mutant in mutants if mutant.stores == stores})
+        limit = TIME_LIMIT * len(tests)
+        run = pytest(tests, stores, ROOT / "src", folder / "healthy", limit)
+        if run.code != PASSED:
+            print(f"{run.output}\nThese must pass before a fault is planted.", file=sys.stderr)
+            return False
+        total += len(tests)
+    print(f"{total} tests pass without a fault, {time.monotonic() - began:.0f} s")
+    return True
 
 
 def hunt(mutants: Sequence[Mutant], folder: Path) -> Iterator[Result]:
@@ -149,7 +156,7 @@ def judged(mutant: Mutant, folder: Path) -> Result:
     shutil.copytree(ROOT / "src", copy / "src")
     try:
         mutant.apply(copy)
-        verdict, remark = meaning(mutant, pytest([mutant.test], copy / "src", copy))
+        verdict, remark = meaning(mutant, pytest([mutant.test], mutant.stores, copy / "src", copy))
     except BrokenMutant as error:
         verdict, remark = Verdict.BROKEN, str(error)
     shutil.rmtree(copy)
@@ -166,7 +173,9 @@ def meaning(mutant: Mutant, run: Run) -> tuple[Verdict, str]:
     return Verdict.BROKEN, f"pytest exited with {run.code}:\n{run.output}"
 
 
-def pytest(tests: Sequence[str], source: Path, scratch: Path, limit: float = TIME_LIMIT) -> Run:
+def pytest(
+    tests: Sequence[str], stores: str, source: Path, scratch: Path, limit: float = TIME_LIMIT
+) -> Run:
     """Run these tests against this source; what they leave behind goes to `scratch`."""
     environment = {
         **os.environ,
@@ -177,7 +186,7 @@ def pytest(tests: Sequence[str], source: Path, scratch: Path, limit: float = TIM
         witness.SOURCE: str(source),
     }
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", witness.__name__, "--hypothesis-seed=0"]
-    options.append("--stores=embedded")
+    options.append(f"--stores={stores}")
     said = scratch / "said"
     with said.open("wb") as out:
         try:

@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parent
 
 PROMISE = re.compile(r"# ([IS]\d+|policy): (\S.*)")
 TEST = re.compile(r"# test: (\S+\.py::\S.*)")
+STORES = re.compile(r"# stores: (postgres|cluster)")
 
 
 class BrokenMutant(Exception):
@@ -44,6 +45,8 @@ class Mutant(NamedTuple):
     fault: str
     test: str
     hunks: tuple[Hunk, ...]
+    stores: str = "embedded"
+    """What its test stands on."""
 
     def apply(self, root: Path) -> None:
         """Plant the fault in the copy of the source below `root`."""
@@ -60,7 +63,7 @@ def patches() -> list[Path]:
 
 
 def read(path: Path) -> Mutant:
-    """The mutant in this file: two lines that say what it is, then a unified diff."""
+    """The mutant in this file: lines that say what it is, then a unified diff."""
     head, _, diff = path.read_text("utf-8").partition("--- a/")
     promise = PROMISE.search(head)
     test = TEST.search(head)
@@ -71,7 +74,9 @@ def read(path: Path) -> Mutant:
     hunks = tuple(_hunks(f"--- a/{diff}")) if diff else ()
     if not hunks:
         raise BrokenMutant("it changes nothing: no hunk found")
-    return Mutant(path.stem, promise[1], promise[2], test[1], hunks)
+    stores = STORES.search(head)
+    name, stands_on = path.stem, stores[1] if stores else "embedded"
+    return Mutant(name, promise[1], promise[2], test[1], hunks, stands_on)
 
 
 def _hunks(diff: str) -> Iterator[Hunk]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,6 +14,8 @@ from fairlane.clock import SECOND, SystemClock
 from fairlane.compose import embedded
 from fairlane.engine.settle import Done, Failed
 from fairlane.errors import InvalidInput, SetupError
+from fairlane.ledger.ledger import Ledger
+from fairlane.ledger.shapes import Confirmation
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob
@@ -139,6 +143,47 @@ async def test_a_cancelled_long_poll_swallows_no_wake_up(tmp_path: Path) -> None
         await asyncio.gather(*polls[:-1], return_exceptions=True)
         await world.submit()
         assert len(await polls[-1]) == 1
+
+
+class Deserted:
+    """A ledger whose callers go away while it confirms what they have claimed."""
+
+    def __init__(self, ledger: Ledger, moment: str) -> None:
+        self._ledger, self._moment = ledger, moment
+
+    def __getattr__(self, verb: str) -> object:
+        return getattr(self._ledger, verb)
+
+    async def confirm(self, items: Sequence[Confirmation]) -> object:
+        caller = asyncio.current_task()
+        assert caller is not None
+        if self._moment == "before":
+            caller.cancel()
+        written = await self._ledger.confirm(items)
+        caller.cancel()
+        await asyncio.sleep(0)
+        return written
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_what_is_confirmed_for_a_caller_that_has_gone_is_given_back(
+    tmp_path: Path, moment: str
+) -> None:
+    """I18: at once, not when the lease ends, and no attempt is used up."""
+    async with World(catalog(Service("work", limit=1)), tmp_path / "ledger.db") as world:
+        core, ledger = world.engine.core, world.engine.core.ledger
+        job = await world.submit()
+        for _ in range(3):
+            core.ledger = cast("Ledger", Deserted(ledger, moment))
+            claim = asyncio.create_task(world.claim(1, Worker("gone")))
+            await asyncio.wait([claim])
+            core.ledger = ledger
+            assert claim.cancelled()
+            await asyncio.gather(*core.leftovers)
+            lease = await world.claim_one()
+            assert (lease.job, lease.attempt) == (job, 1)
+            await world.engine.give_back(lease)
+        await world.healthy()
 
 
 async def test_a_draining_worker_gets_nothing_more(tmp_path: Path) -> None:

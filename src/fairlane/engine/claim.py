@@ -10,6 +10,7 @@ from time import perf_counter
 
 from fairlane.clock import SECOND
 from fairlane.engine.core import Core, sync_pool
+from fairlane.engine.held import give_back
 from fairlane.engine.live import tell_index
 from fairlane.engine.rebuild import keep_up
 from fairlane.errors import NotReady
@@ -85,7 +86,11 @@ async def _try(
         if not picks.proposals:
             look_again_at = picks.look_again_at
             break
-        leases = await _confirm(core, worker, picks.proposals, call)
+        try:
+            leases = await _confirm(core, worker, picks.proposals, call)
+        except asyncio.CancelledError:
+            core.finish(give_back(core, picks.proposals))
+            raise
         if leases:
             core.meter.started(leases, perf_counter() - began)
             for lease in leases:

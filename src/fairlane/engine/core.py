@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +26,8 @@ from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_COST, Average
+
+log = logging.getLogger("fairlane")
 
 SLOT_READS = 3
 
@@ -60,6 +63,8 @@ class Core:
     forecasts: Forecasts = field(default_factory=Forecasts)
     asleep: int = 0
     """Claims of this process that wait for work."""
+    leftovers: set[asyncio.Task[None]] = field(default_factory=set)
+    """What is done for callers that have gone."""
     reached_since: int = 0
     touched: int = 0
     draining: set[str] = field(default_factory=set)
@@ -100,6 +105,17 @@ class Core:
 
     def now(self) -> int:
         return self.clock.now()
+
+    def finish(self, work: Coroutine[None, None, None]) -> None:
+        """Do this although whoever asked for it has gone. What fails is found by a sweep."""
+        task = asyncio.create_task(work)
+        self.leftovers.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self.leftovers.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("what a caller left was not finished: %s", task.exception())
 
     def entry(self, job: Job) -> Entry:
         """The place in line that the ledger gives a queued job."""

@@ -97,7 +97,7 @@ class Engine:
     async def stop(self) -> None:
         for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(*self._background, *self.core.leftovers, return_exceptions=True)
         await self.core.ledger.close()
         await self.core.index.close()
 

@@ -7,7 +7,8 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from fairlane.engine.core import Core, publish, sync_pool
+from fairlane.engine.core import Core, sync_pool
+from fairlane.engine.held import check_held
 from fairlane.engine.rebuild import keep_up, publish_left_behind
 from fairlane.engine.settle import Failed, settle
 from fairlane.errors import NotReady
@@ -25,8 +26,6 @@ log = logging.getLogger("fairlane")
 
 SECOND = 1_000_000
 BATCH = 500
-HELD_TOO_LONG = 5 * SECOND
-VERIFY_AGAIN = 30 * SECOND
 PROMOTIONS = 100
 FORETOLD = 200
 RETIRED_AT_ONCE = 200
@@ -109,27 +108,6 @@ async def give_up(core: Core) -> int:
         total += len(jobs)
         if len(jobs) < BATCH:
             return total
-
-
-async def check_held(core: Core) -> int:
-    """Proposals that were never confirmed, or leases whose end the index has missed."""
-    now = core.now()
-    old = await core.index.unverified(now - HELD_TOO_LONG, BATCH)
-    if not old:
-        return 0
-    written = await core.ledger.revoke(
-        [(held.entry.id, held.entry.rev, held.token) for held in old]
-    )
-    runs = [held.token for held, here in zip(old, written.outcomes, strict=True) if here]
-    gone = [held for held, here in zip(old, written.outcomes, strict=True) if not here]
-    await core.index.verified(runs, now + VERIFY_AGAIN)
-    if gone:
-        kept = {row.token for row in await core.ledger.slots()}
-        await core.index.free([Freed(held.token) for held in gone if held.token not in kept], now)
-        await core.index.verified([held.token for held in gone if held.token in kept], now)
-        await publish(core, [held.entry.id for held in gone])
-    core.ledger.published(written.receipts)
-    return len(gone)
 
 
 async def announce_promotions(core: Core) -> int:

@@ -11,9 +11,10 @@ import pytest
 from fairlane.clock import ManualClock
 from fairlane.compose import shared
 from fairlane.engine import Engine
-from fairlane.errors import LedgerTooNew, SetupError
+from fairlane.errors import LedgerInUse, LedgerTooNew, SetupError
 from fairlane.ledger.postgres import PostgresLedger
 from fairlane.ledger.postgres.connect import connect
+from fairlane.ledger.postgres.presence import PRESENT
 from fairlane.ledger.postgres.quick import SETTLE
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.writer import Writer
@@ -23,6 +24,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.service import Service
 from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Postgres
+from tests.cluster.fleet import LONG_ENOUGH
 from tests.ledger_items import completion
 from tests.proxy import Proxy
 from tests.world import catalog
@@ -139,6 +141,59 @@ async def test_what_was_accepted_survives_the_servers_death(durable_server: Post
         assert (await engine.submit(NewJob("work"))).job
         found = await engine.core.ledger.jobs(accepted)
         assert set(accepted) == set(found)
+
+
+HOLDERS = """
+SELECT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database
+WHERE locktype = 'advisory' AND objid = $1 AND granted AND datname = current_database()
+"""
+
+
+async def test_a_process_that_must_be_alone_still_is_when_its_server_was_restarted(
+    durable_server: Postgres,
+) -> None:
+    """I28: the lock that says so is gone with the server, and taken again."""
+    url = await durable_server.new_database()
+    async with await shared(catalog(), url, sweeping=False):
+        durable_server.restart(mode="immediate")
+        connection = await asyncpg.connect(url)
+        async with asyncio.timeout(LONG_ENOUGH):
+            while not await connection.fetch(HOLDERS, PRESENT):
+                pass
+        await connection.close()
+        with pytest.raises(LedgerInUse, match="alone"):
+            await shared(catalog(), url)
+
+
+async def accepted(engine: Engine) -> bool:
+    try:
+        await engine.submit(NewJob("work"))
+    except LedgerInUse:
+        await asyncio.sleep(0)
+        return False
+    return True
+
+
+async def test_whoever_finds_another_in_its_place_does_nothing_until_it_has_gone(
+    postgres_server: Databases,
+) -> None:
+    """I28: one that came while the connection was lost. Two indexes undo each other's work."""
+    url = await postgres_server.new_database()
+    async with await shared(catalog(), url, sweeping=False, unsafe=True) as engine:
+        killer, other = await asyncpg.connect(url), await asyncpg.connect(url)
+        (holder,) = await killer.fetch(HOLDERS, PRESENT)
+        coming = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", PRESENT))
+        await killer.execute("SELECT pg_terminate_backend($1)", holder["pid"])
+        await coming
+        async with asyncio.timeout(LONG_ENOUGH):
+            while await accepted(engine):
+                pass
+            with pytest.raises(LedgerInUse):
+                await engine.overview()
+            await other.close()
+            while not await accepted(engine):
+                pass
+        await killer.close()
 
 
 async def test_a_write_that_takes_too_long_is_not_tried_again(postgres_server: Databases) -> None:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from importlib import resources
 from importlib.resources.abc import Traversable
 
 import asyncpg
 
-from fairlane.errors import LedgerInUse, LedgerTooNew, SetupError
+from fairlane.errors import LedgerTooNew, SetupError
 
 SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
-PRESENT = 4216
-"""Advisory lock: processes with an index of their own hold it alone, others share it."""
-
 MIGRATING = 4215
 """Advisory lock: one process migrates, the others wait and find it done."""
-
-TRIES, REST = 20, 0.1
 
 SETTINGS = {
     "search_path": "fairlane",
@@ -56,23 +50,6 @@ async def connect(url: str, *, most: int) -> asyncpg.Pool:
         )
     except (OSError, asyncpg.PostgresError, ValueError) as error:
         raise SetupError(f"cannot reach PostgreSQL: {error}") from error
-
-
-async def be_present(url: str, *, alone: bool) -> asyncpg.Connection:
-    """A connection that tells others that this process is there, as long as it is open. Raises
-    LedgerInUse if one of them has to be alone with the ledger."""
-    connection = await asyncpg.connect(plain(url), server_settings=SETTINGS)
-    lock = "pg_try_advisory_lock" if alone else "pg_try_advisory_lock_shared"
-    for _ in range(TRIES):  # a process that just went may not be gone yet
-        if await connection.fetchval(f"SELECT {lock}($1)", PRESENT):
-            return connection
-        await asyncio.sleep(REST)
-    await connection.close()
-    raise LedgerInUse(
-        "other processes work on this database, and without Redis one must be alone with it"
-        if alone
-        else "a process without Redis works on this database: it must be alone with it"
-    )
 
 
 async def _leave(_: asyncpg.Connection) -> None:

@@ -25,16 +25,11 @@ from fairlane.ledger.postgres import (
 )
 from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
-from fairlane.ledger.postgres.connect import (
-    be_present,
-    connect,
-    demand_durable,
-    demand_schema,
-    migrate,
-)
+from fairlane.ledger.postgres.connect import connect, demand_durable, demand_schema, migrate
 from fairlane.ledger.postgres.gateway import PostgresKnownTiers, PostgresWebhooks
 from fairlane.ledger.postgres.keys import PostgresKeys
 from fairlane.ledger.postgres.looking import PostgresReads
+from fairlane.ledger.postgres.presence import Presence
 from fairlane.ledger.postgres.reading import snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import submit
@@ -102,9 +97,9 @@ LOOKS = 100
 class PostgresLedger(PostgresReads):
     shared = True
 
-    def __init__(self, pool: asyncpg.Pool, presence: asyncpg.Connection) -> None:
+    def __init__(self, pool: asyncpg.Pool, presence: Presence) -> None:
         self._pool, self._presence, self._closed = pool, presence, False
-        self._writer = Writer(pool)
+        self._writer = Writer(pool, refusal=lambda: presence.refusal)
         self.keys: KeyBook = PostgresKeys(self._one, self._read)
         self.known_tiers = PostgresKnownTiers(self._writer, self._read)
         self.webhooks = PostgresWebhooks(self._writer, self._read)
@@ -122,7 +117,7 @@ class PostgresLedger(PostgresReads):
             if not unsafe:
                 await demand_durable(pool)
             await (migrate(pool) if migrating else demand_schema(pool))
-            return cls(pool, await be_present(url, alone=alone))
+            return cls(pool, await Presence.taken(url, alone=alone))
         except BaseException:
             pool.terminate()
             raise
@@ -341,6 +336,8 @@ class PostgresLedger(PostgresReads):
     async def _read(self, query: Callable[..., Awaitable[T]], *args: object) -> T:
         if self._closed:
             raise SetupError("the ledger is closed")
+        if self._presence.refusal is not None:
+            raise self._presence.refusal
         began = perf_counter()
         async with self._pool.acquire() as connection:
             self._writer.waits.told(perf_counter() - began)

@@ -56,8 +56,15 @@ class Call(NamedTuple):
 
 
 class Writer:
-    def __init__(self, pool: asyncpg.Pool, longest: float = LONGEST) -> None:
-        self._pool, self._longest = pool, longest
+    """`refusal` says what is to be heard instead, if nothing may be written now."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        longest: float = LONGEST,
+        refusal: Callable[[], Exception | None] = lambda: None,
+    ) -> None:
+        self._pool, self._longest, self._refusal = pool, longest, refusal
         self.waits = Waits()
         self._waiting: dict[Verb, list[Call]] = {}
         self._open: dict[Verb, int] = {}
@@ -73,8 +80,9 @@ class Writer:
     ) -> asyncio.Future[Written[Out]]:
         """Durable when it resolves."""
         future: asyncio.Future[Written[Any]] = asyncio.get_running_loop().create_future()
-        if self._closed:
-            future.set_exception(SetupError("the ledger is closed"))
+        refusal = SetupError("the ledger is closed") if self._closed else self._refusal()
+        if refusal is not None:
+            future.set_exception(refusal)
         else:
             self._waiting.setdefault(verb, []).append(Call(items, future, perf_counter()))
             self._start()

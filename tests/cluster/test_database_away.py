@@ -119,7 +119,7 @@ async def test_an_unheard_payment_is_charged_once_and_paid_back_once(deaf: Deaf)
 
 
 async def test_an_unheard_move_or_change_is_made_once(deaf: Deaf) -> None:
-    """I6, I21, I23: failures, replays, cancels of what runs, limits, lives of the index."""
+    """I6, I21, I23: failures, replays, cancels of what runs, limits, users, lives of the index."""
     engine = deaf.engine
     job = (await engine.submit(NewJob("work"))).job
     lease = await deaf.claimed(job)
@@ -136,6 +136,9 @@ async def test_an_unheard_move_or_change_is_made_once(deaf: Deaf) -> None:
     changes = len(await engine.audit())
     await deaf.unheard(engine.change("services", "work", "limit", 3))
     assert len(await engine.audit()) == changes + 1
+    await deaf.unheard(engine.set_tier("ann", "high"))
+    await deaf.unheard(engine.set_quota("ann", pending=3))
+    assert len(await engine.audit()) == changes + 3
     await deaf.unheard(engine.rebuild())
     events = [event.seq for event in await engine.core.ledger.events(job, 0)]
     assert events == list(range(1, len(events) + 1))

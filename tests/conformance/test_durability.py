@@ -675,6 +675,23 @@ async def test_a_cancel_run_again_is_one_cancel(tmp_path: Path, twice: Twice) ->
 
 
 @in_every_way
+async def test_a_change_of_a_user_run_again_is_kept_once(tmp_path: Path, twice: Twice) -> None:
+    """I6: in the audit too, and nothing that was changed meanwhile is undone."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        now = world.clock.now()
+
+        async def change() -> None:
+            ledger = world.engine.core.ledger
+            await ledger.set_tier("default", "ada", "high", now, "root")
+            await ledger.set_quota("default", "ada", 3, None, now, "root")
+            await ledger.set_tier("default", "ada", "low", now + 1, "root")
+
+        await twice(world, change)
+        assert [each.after for each in await world.engine.audit()] == ["low", "[3,null]", "high"]
+        assert await world.engine.core.ledger.tier_of("default", "ada") == "low"
+
+
+@in_every_way
 async def test_credits_given_again_are_given_once(tmp_path: Path, twice: Twice) -> None:
     """I6: the same operation again changes nothing and answers the balance."""
     async with World(catalog(), tmp_path / "ledger.db") as world:

@@ -34,6 +34,9 @@ async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
 async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
     await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:
+        target = f"{item.tenant}/{item.user}"
+        if await _is_made(tx, item.now, item.actor, "set tier", target, item.tier):
+            continue
         before = await tx.fetchval(
             "SELECT tier FROM users WHERE tenant = $1 AND id = $2", item.tenant, item.user
         )
@@ -45,7 +48,6 @@ async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
             item.tier,
             item.now,
         )
-        target = f"{item.tenant}/{item.user}"
         await audited(tx, Change(item.now, item.actor, "set tier", target, before, item.tier))
     return [None] * len(items)
 
@@ -53,6 +55,10 @@ async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
 async def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]:
     await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:
+        target = f"{item.tenant}/{item.user}"
+        after = rows.dumps([item.pending, item.per_hour])
+        if await _is_made(tx, item.now, item.actor, "set quota", target, after):
+            continue
         row = await tx.fetchrow(
             "DELETE FROM quotas WHERE tenant = $1 AND username = $2 RETURNING pending, per_hour",
             item.tenant,
@@ -66,11 +72,23 @@ async def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]
                 item.pending,
                 item.per_hour,
             )
-        target = f"{item.tenant}/{item.user}"
         before = rows.dumps(list(row)) if row is not None else None
-        after = rows.dumps([item.pending, item.per_hour])
         await audited(tx, Change(item.now, item.actor, "set quota", target, before, after))
     return [None] * len(items)
+
+
+IS_MADE = """
+SELECT true FROM (SELECT at, actor, action, target, after FROM audit ORDER BY seq DESC LIMIT 1000) a
+WHERE at = $1 AND actor = $2 AND action = $3 AND target = $4 AND after = $5 LIMIT 1
+"""
+
+
+async def _is_made(
+    tx: Transaction, at: int, actor: str, action: str, target: str, after: str
+) -> bool:
+    """Whether this very change was committed before, and its answer lost. Also if it was changed
+    again since: the audit knows."""
+    return await tx.fetchval(IS_MADE, at, actor, action, target, after) is not None
 
 
 async def audited(tx: Transaction, change: Change) -> None:
@@ -114,7 +132,7 @@ async def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | Superseded 
     """Exactly these pools are limited from now on, and the change that made it so is kept. A change
     that was committed without an answer is not made again."""
     was = await stamps.stamp(tx)
-    if item.change is not None and await _is_made(tx, item.change):
+    if item.change is not None and await _is_set(tx, item.change):
         return was if await stamps.meta(tx, "catalog") == item.catalog else Superseded(was)
     if was.settings != item.over:
         return None
@@ -130,17 +148,9 @@ async def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | Superseded 
     return now
 
 
-IS_MADE = """
-SELECT true FROM (SELECT at, actor, action, target, after FROM audit ORDER BY seq DESC LIMIT 1000) a
-WHERE action = 'set' AND at = $1 AND actor = $2 AND target = $3 AND after = $4 LIMIT 1
-"""
-
-
-async def _is_made(tx: Transaction, change: SettingChange) -> bool:
-    """Also if it was changed again since: the audit knows."""
+async def _is_set(tx: Transaction, change: SettingChange) -> bool:
     value = rows.dumps(change.value)
-    found = await tx.fetchval(IS_MADE, change.now, change.actor, change.name, value)
-    return found is not None
+    return await _is_made(tx, change.now, change.actor, "set", change.name, value)
 
 
 async def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:

@@ -34,6 +34,9 @@ def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | Non
 
 def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
     for item in items:
+        target = f"{item.tenant}/{item.user}"
+        if _is_made(tx, item.now, item.actor, "set tier", target, item.tier):
+            continue
         row = tx.execute(
             "SELECT tier FROM users WHERE tenant = ? AND id = ?", (item.tenant, item.user)
         ).fetchone()
@@ -42,15 +45,16 @@ def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
             (item.tenant, item.user, item.tier, item.now),
         )
         before = row[0] if row else None
-        _audit(
-            tx, item.now, item.actor, "set tier", f"{item.tenant}/{item.user}", before, item.tier
-        )
+        _audit(tx, item.now, item.actor, "set tier", target, before, item.tier)
     return [None] * len(items)
 
 
 def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]:
     for item in items:
         who = (item.tenant, item.user)
+        after = rows.dumps([item.pending, item.per_hour])
+        if _is_made(tx, item.now, item.actor, "set quota", "/".join(who), after):
+            continue
         row = tx.execute(
             "SELECT pending, per_hour FROM quotas WHERE tenant = ? AND user = ?", who
         ).fetchone()
@@ -60,9 +64,19 @@ def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]:
                 "INSERT INTO quotas VALUES (?, ?, ?, ?)", (*who, item.pending, item.per_hour)
             )
         before = rows.dumps(list(row)) if row else None
-        after = rows.dumps([item.pending, item.per_hour])
         _audit(tx, item.now, item.actor, "set quota", "/".join(who), before, after)
     return [None] * len(items)
+
+
+IS_MADE = """
+SELECT 1 FROM (SELECT at, actor, action, target, after FROM audit ORDER BY seq DESC LIMIT 1000)
+WHERE at = ? AND actor = ? AND action = ? AND target = ? AND after = ?
+"""
+
+
+def _is_made(tx: Transaction, at: int, actor: str, action: str, target: str, after: str) -> bool:
+    """Whether this very change was made before: run again, it is no other one."""
+    return tx.execute(IS_MADE, (at, actor, action, target, after)).fetchone() is not None
 
 
 def audit(connection: sqlite3.Connection, limit: int) -> list[Change]:

@@ -16,7 +16,7 @@ from fairlane.model.service import Affinity, Fairness, Provider
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
 from tests.index.pair import Pair
-from tests.unit.driver import COLD, LOW, SECOND, job, plain, world
+from tests.unit.driver import COLD, HIGH, LOW, SECOND, WORKER, job, plain, world
 from tests.unit.fuzz import Fuzz
 
 THOROUGH = os.environ.get("FAIRLANE_THOROUGH") == "1"
@@ -323,6 +323,27 @@ async def test_both_keep_the_last_slot_for_whom_it_is_reserved(redis_url: str) -
         await pair.do("free", [Freed(next(iter(memory.held)), 1)], now)
         assert await names("thin", 1) == []
         assert await names("wide", 1) == ["old"]
+
+
+async def test_both_save_up_no_more_than_four_jumps(redis_url: str) -> None:
+    """Aged work that has gone before others once, and then was not there for long."""
+    memory, now = world(plain()).index, 100 * SECOND
+    async with Pair(memory, redis_url, "{saved}:") as pair:
+        await pair.other.begin("e")
+        assert await pair.other.open("e", now)
+
+        async def serve(aged: int, fresh: int) -> list[int]:
+            old = [job(f"a{n}", rank=LOW, user=f"a{n}", rev=now) for n in range(aged)]
+            new = [job(f"h{n}", rank=HIGH, at=99, user=f"h{n}", rev=now) for n in range(fresh)]
+            await pair.do("put", [*old, *new], now)
+            (picks,) = await pair.claim([(WORKER, COLD, aged + fresh)], now, "e")
+            await pair.do("free", [Freed(each.token, 1) for each in picks.proposals], now)
+            return [each.entry.rank for each in picks.proposals]
+
+        assert await serve(1, 1) == [LOW, HIGH]
+        await serve(0, 40)
+        ranks = await serve(12, 12)
+    assert ranks[:5] == [LOW] * 4 + [HIGH]
 
 
 async def test_the_lives_hand_out_enough_to_mean_something(redis_url: str) -> None:

@@ -251,6 +251,15 @@ async def test_only_the_life_that_was_found_damaged_is_ended(
     assert await there.serves("f") is not None
 
 
+async def test_the_slot_of_a_proposal_on_its_way_is_left_alone(here: RedisIndex) -> None:
+    """I10: the ledger has no row for it yet. It has one when the lease has been looked up."""
+    await here.put([job("one")], NOW)
+    (proposal,) = (await here.claim(WORKER, COLD, 1, NOW, "e")).proposals
+    assert await here.sync_slots("svc:s", [], NOW) == 0
+    await here.verified([proposal.token], NOW)
+    assert await here.sync_slots("svc:s", [], NOW) == 1
+
+
 async def test_a_correction_that_comes_late_changes_nothing(here: RedisIndex) -> None:
     """I27: the index has heard of the job since somebody looked."""
     seen = job("one")

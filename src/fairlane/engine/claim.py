@@ -13,7 +13,7 @@ from fairlane.engine.core import Core, sync_pool
 from fairlane.engine.held import give_back
 from fairlane.engine.live import tell_index
 from fairlane.engine.rebuild import keep_up
-from fairlane.errors import NotReady
+from fairlane.errors import NotReady, UnknownName
 from fairlane.ids import token
 from fairlane.index.index import Proposal
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
@@ -30,7 +30,7 @@ what is wrong is being put right."""
 
 confirmation = maker(Confirmation)
 
-PAUSED = "its service is paused"
+PAUSED, UNKNOWN = "its service is paused", "no such service or tier"
 OTHER_POOLS = "not the pools it needs"
 
 TRIES = 3
@@ -104,10 +104,7 @@ async def _try(
 async def _confirm(
     core: Core, worker: Worker, proposals: Sequence[Proposal], call: str
 ) -> list[Lease]:
-    paused = {name for name, service in core.catalog.services.items() if service.paused}
-    refused: list[tuple[Proposal, Unconfirmed]] = []
-    if paused:
-        refused, proposals = _without(paused, proposals)
+    refused, proposals = _sorted_out(core, proposals)
     written = await core.ledger.confirm(_confirmations(core, worker, proposals, call))
     leases: list[Lease] = []
     for proposal, outcome in zip(proposals, written.outcomes, strict=True):
@@ -131,16 +128,33 @@ def _learn(core: Core, leases: Sequence[Lease]) -> None:
     for lease in leases:
         error = core.forecasts.started(lease.job, lease.service, lease.model, lease.started_at)
         if error is not None:
-            core.meter.foretold(lease, error / SECOND)
+            core.meter.foretold(lease.service, lease.tier, error / SECOND)
 
 
-def _without(
-    paused: set[str], proposals: Sequence[Proposal]
-) -> tuple[list[tuple[Proposal, Unconfirmed]], list[Proposal]]:
-    """The index may not have heard yet that a service is paused."""
-    gone = [each for each in proposals if service_of(each.entry.lane) in paused]
-    kept = [each for each in proposals if service_of(each.entry.lane) not in paused]
-    return [(each, Unconfirmed(PAUSED)) for each in gone], kept
+def _sorted_out(
+    core: Core, proposals: Sequence[Proposal]
+) -> tuple[list[tuple[Proposal, Unconfirmed]], Sequence[Proposal]]:
+    """What cannot be, and what the ledger has to decide. The index may not have heard yet that a
+    service is paused or a tier is gone, or holds what nobody has told it."""
+    reasons = {lane: _why_not(core, lane) for lane in {each.entry.lane for each in proposals}}
+    tiers = len(core.catalog.tiers.all)
+    if not any(reasons.values()) and all(each.entry.rank < tiers for each in proposals):
+        return [], proposals
+    refused, hopeful = [], []
+    for each in proposals:
+        reason = reasons[each.entry.lane] or (UNKNOWN if each.entry.rank >= tiers else None)
+        if reason is None:
+            hopeful.append(each)
+        else:
+            refused.append((each, Unconfirmed(reason)))
+    return refused, hopeful
+
+
+def _why_not(core: Core, lane: str) -> str | None:
+    try:
+        return PAUSED if core.catalog.service(service_of(lane)).paused else None
+    except UnknownName:
+        return UNKNOWN
 
 
 def _confirmations(

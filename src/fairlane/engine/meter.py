@@ -18,7 +18,7 @@ class Meter(Protocol):
     def started(self, leases: Iterable[Lease], took: float) -> None:
         """How long it took to choose and confirm them, without waiting for work."""
 
-    def foretold(self, lease: Lease, error: float) -> None:
+    def foretold(self, service: str, tier: str, error: float) -> None:
         """It started, and by how much that was later or earlier (below 0) than its owner was told
         first."""
 
@@ -43,7 +43,7 @@ class Silent:
 
     def started(self, leases: Iterable[Lease], took: float) -> None: ...
 
-    def foretold(self, lease: Lease, error: float) -> None: ...
+    def foretold(self, service: str, tier: str, error: float) -> None: ...
 
     def renewed(self, took: float) -> None: ...
 

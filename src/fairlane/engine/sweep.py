@@ -201,7 +201,10 @@ async def notice_starts(core: Core) -> int:
     for job_id, at in told.items():
         job = found.get(job_id)
         if job is not None and job.started_at is not None and job.started_at >= at:
-            core.forecasts.started(job_id, job.current.service, job.model, job.started_at)
+            service = job.current.service
+            error = core.forecasts.started(job_id, service, job.model, job.started_at)
+            if error is not None:
+                core.meter.foretold(service, job.tier, error / SECOND)
         elif job is None or not job.live:
             core.forecasts.forget(job_id)
     return len(told)

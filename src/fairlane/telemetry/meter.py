@@ -49,8 +49,8 @@ class EngineMeter:
                     "fairlane_queue_wait_seconds", waited, lease.service, lease.tier
                 )
 
-    def foretold(self, lease: Lease, error: float) -> None:
-        self._numbers.observe("fairlane_eta_error_seconds", abs(error), lease.service, lease.tier)
+    def foretold(self, service: str, tier: str, error: float) -> None:
+        self._numbers.observe("fairlane_eta_error_seconds", abs(error), service, tier)
 
     def renewed(self, took: float) -> None:
         self._numbers.observe("fairlane_heartbeat_seconds", took)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from itertools import islice
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
@@ -12,6 +11,7 @@ from fairlane.ids import Tokens
 from fairlane.index.index import Call, Freed, Held, Picks, Standing, Stats
 from fairlane.index.redis import texts, views
 from fairlane.index.redis.bells import Bells
+from fairlane.index.redis.line import Word
 from fairlane.index.redis.server import Server
 from fairlane.index.redis.texts import Asking, flat, json, plain
 from fairlane.index.redis.together import Together
@@ -20,7 +20,9 @@ from fairlane.model.entry import Entry, Start
 from fairlane.model.lease import Slot
 from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.health import Failure, Gate
+from fairlane.policy.health import Failure
+
+T = TypeVar("T")
 
 CLAIMED, A_CALL = 500, 1_500
 """How many are claimed in one call, put or freed, unless somebody asks for more at once: others are
@@ -72,6 +74,11 @@ class RedisIndex:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def _read(self, read: Callable[[Any], T], verb: str, *arguments: Word) -> T:
+        """What a verb answers, read like this."""
+        answer = await self._run(verb, *arguments)
+        return await self._server.read(verb, lambda: read(answer))
+
     # --- what waits --------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
         if entries:
@@ -109,7 +116,8 @@ class RedisIndex:
             raise NotReady("the index is being rebuilt")
         if rows:
             self._bells.take_down(worker.id)
-        return Picks(texts.proposals(tokens, rows), look_again_at)
+        found = await self._server.read("claim", lambda: texts.proposals(tokens, rows))
+        return Picks(found, look_again_at)
 
     async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless verb
         if tokens:
@@ -120,7 +128,7 @@ class RedisIndex:
             await self._free.call(now, freed)
 
     async def unverified(self, before: int, limit: int) -> list[Held]:
-        return [texts.held(row) for row in await self._run("unverified", before, limit)]
+        return await self._read(lambda rows: [*map(texts.held, rows)], "unverified", before, limit)
 
     async def verified(self, tokens: Sequence[str], now: int) -> None:
         if tokens:
@@ -151,39 +159,33 @@ class RedisIndex:
             await self._run("answered", *texts.calls(calls))
 
     async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
-        answer = await self._run("unavailable", json(call), job, now, retry_after)
-        failed, closed_until, delay, probe, at_fault, forgiven = plain(answer)
-        gate = Gate(tuple(failed), closed_until, delay, probe)
-        return Failure(gate, free=at_fault == 1, forgiven=tuple(forgiven))
+        return await self._read(views.failure, "unavailable", json(call), job, now, retry_after)
 
     async def learn_load(self, service: str, model: str, duration: int) -> None:
         await self._run("learn_load", service, model, duration)
 
     # --- looking -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
-        answer = await self._run("standing", job, now)
-        if answer is None:
-            return None
-        position, level, since, work, behind_own, reasons = plain(answer)
-        return Standing(position, level, since, work, behind_own, tuple(reasons))
+        return await self._read(views.standing, "standing", job, now)
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
-        return [(job, rank) for job, rank in plain(await self._run("promotable", now, limit))]
+        return await self._read(views.promotable, "promotable", now, limit)
 
     async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
-        shown = await self._run("shown", *[entry.id for entry in truth]) if truth else []
-        return views.differing(truth, shown)
+        if not truth:
+            return []
+        ids = [entry.id for entry in truth]
+        return await self._read(lambda shown: views.differing(truth, shown), "shown", *ids)
 
     async def stats(self) -> Stats:
-        return views.stats(await self._run("stats"))
+        return await self._read(views.stats, "stats")
 
     async def walk(self, page: int) -> AsyncIterator[list[Entry]]:
         """What waits all the time is seen; what comes or goes meanwhile may be."""
         cursor, seen = b"0", list[Entry]()
         while True:
-            cursor, found = await self._run("walk", cursor, page)
-            texts_by_id = zip(islice(found, 0, None, 2), islice(found, 1, None, 2), strict=True)
-            seen += [texts.entry(job, text) for job, text in texts_by_id]
+            cursor, found = await self._read(views.page, "walk", cursor, page)
+            seen += found
             while len(seen) >= page or (cursor == b"0" and seen):
                 yield seen[:page]
                 del seen[:page]
@@ -191,7 +193,7 @@ class RedisIndex:
                 return
 
     async def lanes(self, service: str) -> frozenset[str]:
-        return frozenset(plain(await self._run("lanes", service)))
+        return await self._read(lambda found: frozenset(plain(found)), "lanes", service)
 
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from typing import Any
+import struct
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from redis import exceptions
 
@@ -18,6 +20,8 @@ from fairlane.index.redis.connect import Client
 from fairlane.index.redis.line import Line, Word
 
 log = logging.getLogger("fairlane")
+
+T = TypeVar("T")
 
 CONNECTIONS = 2
 ANSWER_WITHIN = 30.0
@@ -36,6 +40,11 @@ AWAY = (
 SCRIPT = "user_script"
 """What the server calls a script that failed in the middle. The scripts get on with whatever they
 have written themselves: somebody else has, or has removed something."""
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error)
+"""What reading an answer raises if it holds what no script has written."""
+
+DAMAGED = "the index is damaged, it will be built anew"
 
 SOONEST, LATEST = 1.0, 60.0
 """Seconds between two lives that are condemned: twice as many each time, unless the last one lasted
@@ -83,11 +92,19 @@ class Server:
             if SCRIPT not in str(error):
                 raise
             await self._condemn(verb, error)
-            raise NotReady("the index is damaged, it will be built anew") from error
+            raise NotReady(DAMAGED) from error
         finally:
             self._running -= 1
             if not self._running:
                 self._quiet.set()
+
+    async def read(self, verb: str, read: Callable[[], T]) -> T:
+        """What this reads in the verb's answer. Raises NotReady if that is nothing of ours."""
+        try:
+            return read()
+        except UNREADABLE as error:
+            await self._condemn(verb, error)
+            raise NotReady(DAMAGED) from error
 
     async def _run(self, verb: str, *arguments: Word) -> Any:
         script = self._scripts[verb]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
-from fairlane.index.index import Depth, PoolUse, Stats
+from fairlane.index.index import Depth, PoolUse, Standing, Stats
 from fairlane.index.redis import texts
 from fairlane.model.entry import Entry
-from fairlane.policy.health import Gate
+from fairlane.policy.health import Failure, Gate
 
 
 def stats(answer: list[Any]) -> Stats:
@@ -24,6 +25,30 @@ def stats(answer: list[Any]) -> Stats:
         idle=idle,
         lanes=dict(lanes),
     )
+
+
+def standing(answer: list[Any] | None) -> Standing | None:
+    if answer is None:
+        return None
+    position, level, since, work, behind_own, reasons = texts.plain(answer)
+    return Standing(position, level, since, work, behind_own, tuple(reasons))
+
+
+def promotable(answer: list[Any]) -> list[tuple[str, int]]:
+    return [(job, rank) for job, rank in texts.plain(answer)]
+
+
+def failure(answer: list[Any]) -> Failure:
+    failed, closed_until, delay, probe, at_fault, forgiven = texts.plain(answer)
+    gate = Gate(tuple(failed), closed_until, delay, probe)
+    return Failure(gate, free=at_fault == 1, forgiven=tuple(forgiven))
+
+
+def page(answer: list[Any]) -> tuple[bytes, list[Entry]]:
+    """Where to go on, and what waits."""
+    cursor, found = answer
+    by_id = zip(islice(found, 0, None, 2), islice(found, 1, None, 2), strict=True)
+    return cursor, [texts.entry(job, text) for job, text in by_id]
 
 
 def differing(

@@ -18,8 +18,8 @@ end
 function accounts.unpacked(packed)
   local counter, refund, at, other_at, waiting, running, next_at = struct.unpack(ACCOUNT, packed)
   return {
-    counter = counter, refund = refund, at = at, other_at = other_at, waiting = waiting,
-    running = running, job = sub(packed, next_at),
+    counter = sound(counter), refund = sound(refund), at = sound(at), other_at = sound(other_at),
+    waiting = waiting, running = running, job = sub(packed, next_at),
   }
 end
 

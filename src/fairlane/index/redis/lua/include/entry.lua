@@ -65,7 +65,7 @@ local function read_text(text, from)
     spec.service = spec.place.service
     places.specs[same] = spec
   end
-  return rev, score, ready_at, cost, spec, user_at
+  return rev, sound(score), sound(ready_at), sound(cost), spec, user_at
 end
 
 local function read_entry(id, text)

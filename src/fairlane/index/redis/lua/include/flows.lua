@@ -185,7 +185,8 @@ function flows.of_member(text, place)
     flow = flows.named(sub(text, 9, id_at - 2))
   end
   if flow.head == nil then
-    flow.head = spot(sub(text, id_at, -3), struct.unpack('>d', text) - MIDDLE, text)
+    local score = sound((struct.unpack('>d', text))) - MIDDLE
+    flow.head = spot(sub(text, id_at, -3), score, text)
     flow.ranked = flow.head
   end
   return flow

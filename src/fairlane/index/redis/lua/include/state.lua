@@ -6,10 +6,18 @@ local meta = call('HMGET', prefix .. 'meta', 'epoch', 'loading', 'life')
 local state = {epoch = meta[1] or '', loading = meta[2] ~= '0'}
 local life = prefix .. (meta[3] or '@') .. ':'
 local AT_ONCE = 2000 -- the most arguments of one command; an even number
+local LARGEST = 9007199254740993 -- 2^53 and one
 
 -- A number as a text: all digits, no exponent.
 local function whole(number)
   return string.format('%.0f', number)
+end
+
+-- A number that was kept. One that is none, or larger than whole numbers are exact, has not been written
+-- by a script: comparing it would never end.
+local function sound(number)
+  if number < LARGEST and number > -LARGEST then return number end
+  error('a number that nobody has written')
 end
 
 -- Division as Python's //, exact up to 2^53.

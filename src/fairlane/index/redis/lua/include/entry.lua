@@ -87,7 +87,7 @@ local function read_coming(text)
     owner = {spec = spec, user = sub(text, user_at)}
     places.owners[ending] = owner
   end
-  return score, ready_at, owner
+  return sound(score), sound(ready_at), owner
 end
 
 local function announced_of(entry)

@@ -6,23 +6,29 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
 import orjson
 import uvloop
 
 from fairlane.bench import http_client as client
+from fairlane.bench.generator import Outcome, Plan
 from fairlane.bench.http_client import Client, Served
-from fairlane.bench.measure import NAMES, PAYLOAD, Figure
+from fairlane.bench.measure import PAYLOAD, Figure
 from fairlane.demo.services import Execution, SimulatedService
 
 TIMES = 10
-CONNECTIONS = 400
-"""Callers in an overload: whoever is due and finds none free waits, and that counts."""
+CONNECTIONS, CROWD = 300, 1_000
+"""Callers who ignore `Retry-After` in the overload, and in a retry storm."""
+
+POLITE = 20
+"""Callers beside them who come back when they were told to."""
 
 HELD, CALL_SECONDS = 20, 0.5
 """Calls at once of the service that goes on working, and how long each takes."""
@@ -36,29 +42,6 @@ url = "{url}"
 limit = {limit}
 timeout = 60
 """
-
-
-@dataclass
-class Load:
-    """What became of everything that was sent: milliseconds by tier, and what should not be."""
-
-    seconds: float = 0.0
-    accepted: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in NAMES})
-    refused: list[float] = field(default_factory=list)
-    other: int = 0
-    jobs: list[str] = field(default_factory=list)
-
-    @property
-    def taken(self) -> list[float]:
-        return [each for tier in self.accepted.values() for each in tier]
-
-    @property
-    def goodput(self) -> float:
-        return len(self.taken) / self.seconds
-
-    @property
-    def sent(self) -> float:
-        return (len(self.taken) + len(self.refused) + self.other) / self.seconds
 
 
 def figures(*, short: bool) -> Iterator[Figure]:
@@ -88,31 +71,38 @@ async def _phases(
     premium = 5 if overload < usual * 5 else 20
     alone = await _premium(served, service, premium, flood=0)
     flooded = await _premium(served, service, premium, flood=100)
-    peak = await _submits(served, 1e9, usual, client.CONNECTIONS)
-    calm = await _submits(served, 0.7 * peak.goodput, usual, client.CONNECTIONS)
+    peak = await generated(Plan(served.port, 0, usual, client.CONNECTIONS))
+    quiet = Plan(served.port, 0.7 * peak.goodput, usual, CONNECTIONS, ids=1_000)
+    calm = await generated(quiet)
     before = served.megabytes()
     async with _beside(served, calm.jobs) as beside:
-        flood = await _submits(served, TIMES * peak.goodput, overload, CONNECTIONS)
+        offered = TIMES * peak.goodput
+        flood = await generated(Plan(served.port, offered, overload, CONNECTIONS))
     after = served.megabytes()
-    storm = await _submits(served, 1e9, usual, CONNECTIONS)
-    recovered = await _recovery(served, calm, patience=overload)
-    loads = (peak, calm, flood, storm)
+    storm = await generated(Plan(served.port, offered, usual, CROWD))
+    recovered = await _recovery(quiet, calm, patience=overload)
     kept = await _waiting(served.port) + len(beside.cancels) - WARMING_UP
-    lost = sum(len(load.taken) for load in loads) + recovered.jobs - kept
+    loads = (peak, calm, flood, storm)
+    taken = sum(load.accepted.number for load in loads) + len(beside.accepted) + recovered.jobs
+    lost = taken - kept
     return [
         _figure("peak goodput", "jobs/s", peak.goodput, f"{client.CONNECTIONS} connections"),
-        _figure("sent", "requests/s", flood.sent, f"wanted {TIMES * peak.goodput:,.0f}"),
+        _figure("offered", "requests/s", offered, f"{TIMES} × peak"),
+        _figure("sent", "requests/s", flood.sent, f"{CONNECTIONS} connections"),
+        _figure("not sent", "requests/s", flood.unsent / flood.seconds, "no connection was free"),
+        _figure("the sender's part of a core", "", flood.cpu, ""),
         _figure("goodput of peak", "%", 100 * flood.goodput / peak.goodput, "≥ 90"),
         *(
-            _figure(f"accepted of tier {tier}", "jobs/s", len(taken) / flood.seconds, "")
-            for tier, taken in flood.accepted.items()
+            _figure(f"accepted of tier {tier}", "jobs/s", number / flood.seconds, "")
+            for tier, number in flood.tiers.items()
         ),
-        _figure("accepted submit p99, 70 % load", "ms", _p99(calm.taken), "≤ 250"),
-        _figure("accepted submit p99", "ms", _p99(flood.taken), "≤ 500"),
-        _figure("refused submit p99", "ms", _p99(flood.refused), "≤ 50"),
+        _figure("accepted submit p99, 70 % load", "ms", calm.accepted.p99, "≤ 250"),
+        _figure("accepted submit p99", "ms", flood.accepted.p99, "≤ 500"),
+        _figure("refused submit p99, waits as told", "ms", _p99(beside.refused), "≤ 50"),
+        _figure("refused submit p99, asks at once", "ms", flood.refused.p99, "≤ 50"),
         _figure("cancel p99", "ms", _p99(beside.cancels), "≤ 500"),
         _figure("/livez p99", "ms", _p99(beside.lives), "≤ 500"),
-        _figure("other answers, hangs, resets", "", flood.other + beside.wrong, "0"),
+        _figure("other answers, hangs, resets", "", flood.wrong + storm.wrong + beside.wrong, "0"),
         _figure("leases lost", "", sum(call.attempt > 1 for call in service.calls), "0"),
         _figure("accepted jobs lost", "", lost, "0"),
         _figure("memory, 70 % load", "MB", before, ""),
@@ -125,39 +115,13 @@ async def _phases(
 
 
 # --- load ----------------------------------------------------------------------------------------
-async def _submits(served: Served, rate: float, seconds: float, connections: int) -> Load:
-    """So many a second by so many callers. A caller who is late sends at once, and nobody waits
-    for `Retry-After`."""
-    load, numbers = Load(seconds), itertools.count()
-    begin = time.perf_counter()
-
-    async def caller(connection: Client) -> None:
-        for i in numbers:
-            early = begin + i / rate - time.perf_counter()
-            if early > 0:
-                await asyncio.sleep(early)
-            sent_at = time.perf_counter()
-            if sent_at - begin >= seconds:
-                break
-            try:
-                status, body = await connection.send(client.post("/api/v1/jobs", client.job(i)))
-            except OSError:
-                load.other += 1
-                return
-            took = (time.perf_counter() - sent_at) * 1000
-            if status == 202:
-                load.accepted[NAMES[i % len(NAMES)]].append(took)
-                load.jobs.append(orjson.loads(body)["job_id"])
-            elif status in (429, 503) and b"retry-after: " in connection.head:
-                load.refused.append(took)
-            else:
-                load.other += 1
-        connection.close()
-
-    callers = [await Client.connect(served.port) for _ in range(connections)]
-    begin = time.perf_counter()
-    await asyncio.gather(*(caller(each) for each in callers))
-    return load
+async def generated(plan: Plan) -> Outcome:
+    """What becomes of a load from a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fairlane.bench.generator", stdin=PIPE, stdout=PIPE
+    )
+    found, _ = await process.communicate(orjson.dumps(asdict(plan)))
+    return Outcome.read(found)
 
 
 @dataclass
@@ -166,31 +130,51 @@ class Beside:
 
     cancels: list[float] = field(default_factory=list)
     lives: list[float] = field(default_factory=list)
+    accepted: list[float] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)
     wrong: int = 0
 
 
 @asynccontextmanager
 async def _beside(served: Served, jobs: Sequence[str]) -> AsyncIterator[Beside]:
-    """Ten times a second somebody cancels a job and somebody asks whether the process lives."""
-    found, connection = Beside(), await Client.connect(served.port)
+    """Ten times a second somebody cancels a job and somebody asks whether the process lives; and
+    some submit like everybody, but wait as long as they are told."""
+    found, over = Beside(), asyncio.Event()
 
-    async def ask(method: str, path: str, taken: list[float]) -> None:
+    async def ask(connection: Client, request: bytes) -> tuple[int, float]:
         began = time.perf_counter()
-        status, _ = await connection.send(client.bare(method, path))
-        taken.append((time.perf_counter() - began) * 1000)
-        found.wrong += status != 200
+        status, _ = await connection.send(request)
+        return status, (time.perf_counter() - began) * 1000
 
     async def go_on() -> None:
+        connection = await Client.connect(served.port)
         for job in itertools.takewhile(lambda _: not over.is_set(), jobs):
-            await ask("DELETE", f"/api/v1/jobs/{job}", found.cancels)
-            await ask("GET", "/livez", found.lives)
+            for taken, request in (
+                (found.cancels, client.bare("DELETE", f"/api/v1/jobs/{job}")),
+                (found.lives, client.bare("GET", "/livez")),
+            ):
+                status, took = await ask(connection, request)
+                taken.append(took)
+                found.wrong += status != 200
             await asyncio.sleep(0.1)
+        connection.close()
 
-    over, task = asyncio.Event(), asyncio.create_task(go_on())
-    yield found
-    over.set()
-    await task
-    connection.close()
+    async def submit(number: int) -> None:
+        connection = await Client.connect(served.port)
+        await asyncio.sleep(number / POLITE)
+        while not over.is_set():
+            status, took = await ask(connection, client.post("/api/v1/jobs", client.job(number)))
+            (found.accepted if status == 202 else found.refused).append(took)
+            found.wrong += status not in (202, 503)
+            await asyncio.sleep(1)  # the least that anybody is told
+        connection.close()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(go_on())
+        for number in range(POLITE):
+            group.create_task(submit(number))
+        yield found
+        over.set()
 
 
 class Recovery(NamedTuple):
@@ -198,15 +182,15 @@ class Recovery(NamedTuple):
     jobs: int
 
 
-async def _recovery(served: Served, calm: Load, *, patience: float) -> Recovery:
+async def _recovery(quiet: Plan, calm: Outcome, *, patience: float) -> Recovery:
     """How long until a second in which nearly all submits were as fast as before."""
     begin, jobs = time.perf_counter(), 0
     while True:
-        window = await _submits(served, calm.goodput, 1, client.CONNECTIONS)
-        jobs += len(window.taken)
         passed = time.perf_counter() - begin
-        if _p99(window.taken) <= 1.2 * _p99(calm.taken) + 1 or passed > patience:
-            return Recovery(passed - 1, jobs)
+        window = await generated(replace(quiet, seconds=1.0, ids=0))
+        jobs += window.accepted.number
+        if window.accepted.p99 <= 1.2 * calm.accepted.p99 + 1 or passed > patience:
+            return Recovery(passed, jobs)
 
 
 async def _premium(served: Served, service: SimulatedService, number: int, *, flood: int) -> float:

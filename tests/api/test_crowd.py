@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 import pytest
 
-from fairlane.api.crowd import Crowd
+from fairlane.api.crowd import LEAST, SLOW, Crowd
 from fairlane.api.problems import Problem
 from fairlane.config.settings import Server
 from tests.api.server import Gateway, gateway
@@ -84,3 +84,56 @@ def test_an_empty_house_takes_the_largest_batch_and_then_nobody() -> None:
     with crowd.inside(jobs=1000), pytest.raises(Problem):
         crowd.check()
     crowd.check(rank=2, tiers=3)
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def room(crowd: Crowd) -> int:
+    """How many of the best tier come in."""
+    with ExitStack() as inside:
+        for number in range(1000):
+            if not crowd.has_room():
+                return number
+            inside.enter_context(crowd.inside())
+    return 1000
+
+
+def test_fewer_come_in_while_they_are_slow_and_more_again_when_they_are_not() -> None:
+    clock = Hands()
+    crowd = Crowd(256, clock)
+    assert room(crowd) == 256
+    with crowd.inside(), crowd.inside():
+        clock.now += SLOW * 1.01
+    assert room(crowd) in (224, 229), "those that were slow together count once"
+    for _ in range(100):
+        with crowd.inside():
+            clock.now += SLOW * 1.01
+    assert room(crowd) == LEAST
+    for _ in range(20_000):
+        with crowd.inside():
+            clock.now += 0.001
+    assert room(crowd) == 256
+
+
+def test_a_large_batch_may_take_its_time() -> None:
+    clock = Hands()
+    crowd = Crowd(256, clock)
+    with crowd.inside(jobs=1000):
+        clock.now += 10 * SLOW
+    assert room(crowd) == 256
+
+
+def test_what_is_let_in_counts_before_it_begins() -> None:
+    crowd = Crowd(4)
+    crowd.coming = 2
+    assert not crowd.room_for_all
+    assert crowd.has_room(rank=0, tiers=3)
+    assert not crowd.has_room(rank=2, tiers=3)

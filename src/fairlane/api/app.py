@@ -43,6 +43,7 @@ class App:
         self.api = _api(door)
         hot = install(self.api, [*GROUPS, _pages(self.api, door.settings.catalog.tiers.names)])
         self._guard = Guard(self.api, door, hot)
+        self.threshold = self._guard.threshold
         forgotten = unguarded(self.api)
         if forgotten:
             raise ValueError(f"who may use {', '.join(forgotten)}?")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from fairlane.api.body import too_slow
-from fairlane.api.problems import Problem, respond
-from fairlane.ids import Tokens
+from fairlane.api.heads import IDS
+from fairlane.api.problems import Problem
+from fairlane.api.threshold import BATCH, SUBMITS, Caller, is_spared, raw, too_many_connections
 
-IDS = Tokens()
+if TYPE_CHECKING:
+    from fairlane.api.app import App
+
 MOST_BYTES = 64 << 10
 """Of the head of a request, more or less; the guard says exactly how much headers may be."""
 
@@ -23,11 +26,17 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self._app = cast("App", self.config.app)
+        self._threshold = self._app.threshold
         self._asked, self._in_head, self._bytes = False, True, 0
         self._patience: asyncio.TimerHandle | None = None
+        self._held: Caller | None = None
+        self._body = b""
+        self._is_away = self._is_extra = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._is_extra = len(self.connections) > self._app.door.settings.server.connections
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -37,6 +46,10 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._bytes += len(data)
         super().data_received(data)
+        if self._held is not None:
+            self._let_in()  # its body takes a while
+        if self._is_away and self._patience is None:
+            self._wait()
         if not self._in_head:
             return
         if self._bytes > MOST_BYTES:
@@ -55,21 +68,101 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._wait_no_longer()
-        super().on_headers_complete()
+        if self._is_extra and not is_spared(self.parser.get_method(), self.url):
+            self._is_away = True
+            self._refuse(too_many_connections())
+        elif self.url in SUBMITS and self.parser.get_method() == b"POST":
+            self._submit()
+        else:
+            super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        if self._held is not None:
+            self._body += body
+        elif not self._is_away:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._held is not None:
+            said = self._threshold.turned_away_with(self._held, self._body)
+            if said is None:
+                self._let_in()
+            else:
+                self._turn_away(said)
+        if self._is_away:
+            self._rest()
+        else:
+            super().on_message_complete()
+
+    # --- more submits than can be taken ----------------------------------------------------------
+    def _submit(self) -> None:
+        """Turned away here and now, or as soon as its tier is known; others pass."""
+        threshold = self._threshold
+        before = cast(RequestResponseCycle | None, self.cycle)
+        if before is not None and not before.response_complete:
+            super().on_headers_complete()  # it waits for the one before
+            return
+        if threshold.is_open or (caller := threshold.caller(self.url, self.headers)) is None:
+            self._begin()
+        elif (said := threshold.turned_away(caller)) is not None:
+            self._turn_away(said)
+        elif self.url == BATCH:
+            self._begin()
+        else:
+            self._held, self._body = caller, b""
+
+    def _begin(self) -> None:
+        """From now on it counts, though its task runs later."""
+        before = self.cycle
+        super().on_headers_complete()
+        if self.cycle is not before:
+            self._app.door.crowd.coming += 1
+            self.scope["coming"] = self._app.door.crowd  # type: ignore[typeddict-unknown-key]
+
+    def _let_in(self) -> None:
+        self._held = None
+        self._begin()
+        if self._body:
+            super().on_body(self._body)
+
+    def _turn_away(self, said: bytes) -> None:
+        self._held, self._is_away = None, True
+        self.transport.write(said)
+
+    def _rest(self) -> None:
+        """Not read before its turn, and closed if nobody comes any more."""
+        self._is_away = False
+        self._wait_no_longer()
+        if not self.parser.should_keep_alive():
+            self.transport.close()
+        if self.transport.is_closing():
+            return
+        self.on_response_complete()
+        self._app.door.turns.wait(self)
+
+    def pause_reading(self) -> None:
+        self.flow.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    # --- what is no request, or too slow ---------------------------------------------------------
     def send_400_response(self, msg: str) -> None:
         del msg
         self._refuse(Problem(400, "malformed_request", "this is not HTTP"))
 
     def handle_websocket_upgrade(self) -> None:
         """The head is read once more, by somebody with other bounds, who would leave it at that."""
+        if self.transport.is_closing():
+            return
         super().handle_websocket_upgrade()
         socket = self.transport.get_protocol()
         if isinstance(socket, Socket) and not socket.handshake_initiated:
             self._refuse(Problem(400, "malformed_request", "this opens no WebSocket"))
 
     def _wait(self) -> None:
-        seconds = self.config.app.door.bounds.seconds  # type: ignore[union-attr]
+        seconds = self._app.door.bounds.seconds
         self._patience = self.loop.call_later(seconds, self._give_up, seconds)
 
     def _wait_no_longer(self) -> None:
@@ -78,18 +171,15 @@ class Connection(HttpToolsProtocol):
             self._patience = None
 
     def _give_up(self, seconds: float) -> None:
-        if not self._asked:
-            self.transport.close()  # nothing was ever asked
+        if not self._asked or self._is_away:
+            self.transport.close()  # nothing was asked, or it has been answered
         else:
             self._refuse(too_slow(seconds))
 
     def _refuse(self, problem: Problem) -> None:
         if self.transport.is_closing():
             return
-        answer = respond(problem, "", IDS.new())
-        headers = [b"%s: %s\r\n" % pair for pair in answer.raw_headers if pair[0] != b"connection"]
-        head = [STATUS_LINE[problem.status_code], *headers, b"connection: close\r\n\r\n"]
-        self.transport.write(b"".join(head) + bytes(answer.body))
+        self.transport.write(raw(problem, "", IDS.new(), close=True))
         self.transport.close()
 
 

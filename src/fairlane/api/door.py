@@ -14,6 +14,7 @@ from fairlane.api.identity import Identity
 from fairlane.api.keyring import Keyring
 from fairlane.api.rates import Rates
 from fairlane.api.signed import Signer
+from fairlane.api.turns import Turns
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
 from fairlane.pull import Desk
@@ -59,6 +60,7 @@ class Door:
     desk: Desk
     slots: Slots
     meter: EngineMeter
+    turns: Turns = field(default_factory=Turns)
     counting: Budget = field(default_factory=Budget)
     draining: bool = False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import re
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,17 +18,15 @@ from starlette.types import Message, Receive, Scope, Send
 from fairlane.api.body import too_large
 from fairlane.api.door import Door
 from fairlane.api.failures import Failures
+from fairlane.api.heads import MOST_HEADERS, request_id, without_port
 from fairlane.api.identity import OPEN, Identity, permit
 from fairlane.api.problems import Problem, problem_of, respond, unauthorized
 from fairlane.api.routing import Declared, GuardedSocket
 from fairlane.api.signed import read_ticket
-from fairlane.ids import Tokens
+from fairlane.api.threshold import Threshold
 
 log = logging.getLogger("fairlane.api")
 
-IDS = Tokens()
-REQUEST_ID = re.compile(rb"^[A-Za-z0-9_\-]{1,64}$")
-MOST_HEADERS = 16 << 10
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 UNKNOWN = "unknown"
 """The pattern of a path that has none: what is tried is not remembered."""
@@ -68,14 +65,16 @@ class Guard:
         self._proxies = [ipaddress.ip_network(each) for each in server.trusted_proxies]
         self._origins = frozenset(server.origins)
         self._failures = Failures()
+        self.threshold = Threshold(door, self._hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        if "coming" in scope:
+            scope.pop("coming").coming -= 1
         seen = _look(scope)
-        request_id = _request_id(seen)
-        reply = Reply(scope, send, request_id)
+        reply = Reply(scope, send, request_id(seen.headers.get(b"x-request-id", b"")))
         began = time.perf_counter()
         try:
             await self._admit(scope, receive, reply, seen)
@@ -137,7 +136,7 @@ class Guard:
         if b"host" in seen.repeated:
             raise Problem(400, "repeated_header", "Host is sent once")
         host = seen.headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts and _without_port(host) not in self._hosts:
+        if self._hosts and without_port(host) not in self._hosts:
             raise Problem(421, "host_not_allowed", "this is not the name it may be called by")
         origin = seen.headers.get(b"origin", b"").decode("latin-1").lower()
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE
@@ -148,7 +147,7 @@ class Guard:
         own = {f"http://{host}", f"https://{host}"}
         if origin in own or origin in self._origins:
             return True
-        name = _without_port(origin.partition("://")[2])
+        name = without_port(origin.partition("://")[2])
         return name in HOSTS_HERE and await self._door.keyring.development()
 
     # --- who -----------------------------------------------------------------------------------
@@ -259,11 +258,6 @@ def _look(scope: Scope) -> Seen:
     return Seen(found, size, repeated)
 
 
-def _request_id(seen: Seen) -> str:
-    given = seen.headers.get(b"x-request-id", b"")
-    return given.decode() if REQUEST_ID.match(given) else IDS.new()
-
-
 def _note(reply: Reply, took: float) -> None:
     """Never the query: it may hold a ticket."""
     identity = reply.scope.get("identity")
@@ -276,12 +270,6 @@ def _note(reply: Reply, took: float) -> None:
         "key": identity.key if identity is not None else None,
     }
     log.info("request", extra=extra)
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
 
 
 async def _refuse_socket(response: Response, reply: Reply) -> None:

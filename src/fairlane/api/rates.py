@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 
 from fairlane.api.identity import DEVELOPER, Identity
@@ -16,6 +17,7 @@ IN_A_BATCH = 10
 """Jobs in a batch that cost as much as a request."""
 
 REMEMBERED = 10_000
+LATELY = 1.0
 
 
 class Rates:
@@ -28,13 +30,20 @@ class Rates:
         self._cost = MINUTE // per_minute if per_minute else 0
         self._depth = max(BURST, self._cost)
         self._full_at: OrderedDict[str, int] = OrderedDict()
+        self._refused_until = 0.0
+
+    @property
+    def all_pass(self) -> bool:
+        """Whether nobody has been refused lately."""
+        return time.monotonic() >= self._refused_until
 
     def admit(self, identity: Identity, now: int) -> None:
         """Counts a request, or raises if it is one too many."""
         if not self._counts(identity):
             return
-        wait = self._full_at.get(identity.key, now) + self._cost - self._depth - now
+        wait = self._wait(identity, now)
         if wait > 0:
+            self._refused_until = time.monotonic() + LATELY
             raise Refused(
                 "too_many_requests",
                 f"a key may send {self._limit} requests a minute",
@@ -42,6 +51,13 @@ class Rates:
                 frees_at=now + wait,
             )
         self._spend(identity, self._cost, now)
+
+    def is_spent(self, identity: Identity, now: int) -> bool:
+        """Whether another request of theirs would be one too many."""
+        return self._counts(identity) and self._wait(identity, now) > 0
+
+    def _wait(self, identity: Identity, now: int) -> int:
+        return self._full_at.get(identity.key, now) + self._cost - self._depth - now
 
     def batch(self, identity: Identity, jobs: int, now: int) -> None:
         """A large one was admitted like a small one; who sent it waits for the rest afterwards."""

@@ -19,6 +19,9 @@ from fairlane.config.settings import Server
 from fairlane.errors import SetupError
 
 LONGEST_MESSAGE = 64 << 10
+AT_ONCE = 16
+"""Connections taken in one turn of the loop, which takes one from each socket it listens to."""
+
 Drain = Callable[[float], Awaitable[None]]
 
 
@@ -73,7 +76,7 @@ class Serving(uvicorn.Server):
 
     async def run_on(self, found: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
-        await self.serve([found])
+        await self.serve([found, *(found.dup() for _ in range(AT_ONCE - 1))])
         if self._leaving is not None:
             self._leaving.cancel()
             with suppress(asyncio.CancelledError):

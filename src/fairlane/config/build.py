@@ -182,6 +182,7 @@ def _server(file: File) -> Server:
         lease=table.lease,
         grace=table.grace,
         submits=table.submits,
+        connections=table.connections,
         access_log=table.access_log,
         unsafe=table.unsafe,
     )

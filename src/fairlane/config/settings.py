@@ -33,6 +33,7 @@ class Server:
     lease: float = 15
     grace: float = 30
     submits: int = 256
+    connections: int = 10_000
     access_log: bool = False
     unsafe: bool = False
 

@@ -67,6 +67,7 @@ class ServerTable(Table):
     lease: Annotated[float, Field(ge=2, le=600)] = 15
     grace: Seconds = 30
     submits: Annotated[int, Field(ge=1)] = 256
+    connections: Annotated[int, Field(ge=1)] = 10_000
     access_log: bool = False
     unsafe: bool = False
 

@@ -253,9 +253,9 @@ class Engine:
         """Where a queued job stands now."""
         return await views.standing(self.core, job)
 
-    def likely_tier(self, request: NewJob, tenant: str) -> str:
-        """The tier that a job of this request would have, as far as that is known."""
-        return likely_tier(self.core, request, tenant)
+    def likely_tier(self, tenant: str, user: str | None, tier: str | None) -> str:
+        """The tier that a job for this user would have, as far as that is known."""
+        return likely_tier(self.core, tenant, user, tier)
 
     async def placement(self, accepted: Accepted, request: NewJob) -> views.Placement:
         """Where a job stands that was just accepted."""

@@ -142,10 +142,10 @@ async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
     return known
 
 
-def likely_tier(core: Core, request: NewJob, tenant: str) -> str:
-    """The tier that a job of this request would have, as far as that is known without asking."""
-    known = core.tiers_of_users.get((tenant, request.user)) if request.user is not None else None
-    return request.tier or known or core.catalog.tiers.default
+def likely_tier(core: Core, tenant: str, user: str | None, tier: str | None) -> str:
+    """The tier that a job for this user would have, as far as that is known without asking."""
+    known = core.tiers_of_users.get((tenant, user)) if user is not None else None
+    return tier or known or core.catalog.tiers.default
 
 
 def _know(core: Core, who: tuple[str, str], tier: str) -> None:

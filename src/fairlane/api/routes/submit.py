@@ -114,7 +114,7 @@ async def allowed_job(
         await _check_callback(door, request.callback_url)
     job = request.new_job(key, trace)
     names = door.engine.core.catalog.tiers.names
-    tier = door.engine.likely_tier(job, identity.tenant)
+    tier = door.engine.likely_tier(identity.tenant, job.user, job.tier)
     door.crowd.check(names.index(tier) if tier in names else 0, len(names))
     return job
 

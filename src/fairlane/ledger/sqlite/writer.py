@@ -26,6 +26,8 @@ MOST_CALLS, MOST_ITEMS = 256, 2500
 """What shares one transaction at the most. While it is written, the callers of the last one prepare
 what comes next."""
 
+AT_A_TIME = 32
+
 
 class Transaction:
     """What a verb writes with. Jobs it marks as touched are named in the outbox; every verb that
@@ -111,7 +113,7 @@ class Writer:
             self.waits.told(perf_counter() - first.at)
             answers = self._commit(calls)
             try:
-                self._loop.call_soon_threadsafe(_deliver, answers)
+                self._loop.call_soon_threadsafe(_deliver, self._loop, answers)
             except RuntimeError:
                 break  # the loop is gone, and with it everybody who waited
             self._wrote(sum(len(call.items) for call in calls))
@@ -211,8 +213,11 @@ def _run_verbs(tx: Transaction, calls: list[Call]) -> tuple[list[list[Any]], set
     return [outcomes[id(call)] for call in calls], touching
 
 
-def _deliver(answers: list[Answer]) -> None:
-    for future, written in answers:
+def _deliver(loop: asyncio.AbstractEventLoop, answers: list[Answer]) -> None:
+    """Some now, the others a turn of the loop later: who asks for something else comes between."""
+    if len(answers) > AT_A_TIME:
+        loop.call_soon(_deliver, loop, answers[AT_A_TIME:])
+    for future, written in answers[:AT_A_TIME]:
         if future.cancelled():
             continue
         if isinstance(written, Exception):

@@ -126,9 +126,11 @@ def _known(error: FairlaneError, now: int) -> Problem:
 
 
 def _refused(error: Refused, now: int) -> Problem:
-    """Who comes back a little later than the others finds a shorter line."""
+    """Who comes back a little later than the others finds a shorter line. Where the time is known
+    exactly, nobody is told an earlier one."""
     wait = PATIENCE if error.frees_at is None else (error.frees_at - now) / 1_000_000
-    wait = max(1, min(LONGEST, round(wait * random.uniform(1, 1.2))))
+    is_guess = error.frees_at is None or error.code == "queue_full"
+    wait = max(1, min(LONGEST, round(wait * random.uniform(0.8 if is_guess else 1, 1.2))))
     more: dict[str, Any] = {"limit": error.limit, "left": error.left}
     if error.frees_at is not None:
         more["frees_at"] = iso(error.frees_at)

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import orjson
 
 from fairlane.engine.core import Core
+from fairlane.engine.drain import drained_at
 from fairlane.engine.json_text import json_text
 from fairlane.engine.terms import LONGEST, Terms
-from fairlane.errors import FairlaneError, InvalidInput, NotReady
+from fairlane.errors import FairlaneError, InvalidInput, NotReady, Refused
 from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome, Unwritten
 from fairlane.model.catalog import checked_name
 from fairlane.model.entry import Entry
@@ -78,6 +79,9 @@ async def _write(
         else outcome
         for outcome in written.outcomes
     ]
+    for outcome in outcomes:
+        if isinstance(outcome, Refused) and outcome.code == "queue_full":
+            outcome.frees_at = drained_at(core, outcome.limit - outcome.left, now)
     core.meter.submitted(zip(prepared, outcomes, strict=True))
     with suppress(NotReady):  # an index that is away learns it from the outbox
         await core.index.put(_entries(core, prepared, terms, outcomes), now)

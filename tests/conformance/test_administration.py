@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.errors import (
+    InsufficientCredits,
     InvalidInput,
     LedgerInUse,
     LedgerTooNew,
@@ -80,6 +81,21 @@ async def test_every_change_is_kept_with_before_and_after(tmp_path: Path) -> Non
             ("set", None, "5"),
             ("set tier", "low", "high"),
             ("set tier", None, "low"),
+        ]
+
+
+async def test_credits_that_are_given_or_taken_are_in_the_audit_once(tmp_path: Path) -> None:
+    """S25: who, to whom, and what it was before; what changed nothing is not there."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        engine = world.engine
+        for _ in range(2):
+            await engine.add_credits("ada", 5, "gift", tenant="acme", actor="acme/boss")
+        await engine.add_credits("ada", -2, "taken back", tenant="acme", actor="acme/boss")
+        with pytest.raises(InsufficientCredits):
+            await engine.add_credits("ada", -9, "too much", tenant="acme", actor="acme/boss")
+        assert [change[1:] for change in await engine.audit()] == [
+            ("acme/boss", "add credits", "acme/ada", "5", "3"),
+            ("acme/boss", "add credits", "acme/ada", "0", "5"),
         ]
 
 

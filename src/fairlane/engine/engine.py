@@ -318,11 +318,17 @@ class Engine:
         return await self.core.ledger.audit(limit)
 
     async def add_credits(
-        self, user: str, amount: int, operation: str, note: str = "", tenant: str = "default"
+        self,
+        user: str,
+        amount: int,
+        operation: str,
+        note: str = "",
+        tenant: str = "default",
+        actor: str = "local",
     ) -> int:
         """The balance afterwards. The same operation again changes nothing."""
         now = self.core.now()
-        return await self.core.ledger.credit(tenant, user, amount, operation, now, note)
+        return await self.core.ledger.credit(tenant, user, amount, operation, now, note, actor)
 
     async def balance(self, user: str, tenant: str = "default") -> int:
         return await self.core.ledger.balance(tenant, user)

@@ -207,7 +207,7 @@ class Ledger(Protocol):
         """The latest administrative changes, newest first."""
 
     async def credit(
-        self, tenant: str, user: str, amount: int, operation: str, now: int, note: str
+        self, tenant: str, user: str, amount: int, operation: str, now: int, note: str, actor: str
     ) -> int:
         """The balance after the operation; the same operation again changes nothing."""
 

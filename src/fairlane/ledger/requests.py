@@ -105,6 +105,7 @@ class Grant(NamedTuple):
     operation: str
     now: int
     note: str
+    actor: str
 
 
 class Purge(NamedTuple):

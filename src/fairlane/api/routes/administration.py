@@ -72,7 +72,7 @@ async def change_user(call: Here, user_id: UserId, wish: UserRequest) -> Respons
 async def add_credits(call: Here, user_id: UserId, wish: CreditsRequest) -> Response:
     """Give credits, or take them back; once for one `operation_key`."""
     balance = await call.engine.add_credits(
-        user_id, wish.amount, wish.operation_key, wish.note, call.tenant
+        user_id, wish.amount, wish.operation_key, wish.note, call.tenant, call.actor
     )
     return show.answer({"user_id": user_id, "currency": CURRENCY, "balance": balance})
 

@@ -9,7 +9,7 @@ from fairlane.errors import FairlaneError
 from fairlane.ledger import rows, specs
 from fairlane.ledger.accounts import MINT, account_of
 from fairlane.ledger.postgres import stamps
-from fairlane.ledger.postgres.money import balance, transfer
+from fairlane.ledger.postgres.money import balance, is_done, transfer
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.rolls import IS_LEASED
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
@@ -109,13 +109,20 @@ async def audit(connection: Connection, limit: int) -> list[Change]:
 
 async def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]:
     outcomes: list[int | FairlaneError] = []
+    await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:
         account = account_of(item.tenant, item.user)
         source, target = (MINT, account) if item.amount >= 0 else (account, MINT)
         operation = f"credit:{account}:{item.operation}"
         amount = abs(item.amount)
+        is_new = not await is_done(tx, operation)
         refusal = await transfer(tx, operation, source, target, amount, item.now, item.note)
-        outcomes.append(refusal or await balance(tx, account))
+        after = await balance(tx, account)
+        if is_new and refusal is None:
+            change = (str(after - item.amount), str(after))
+            who = f"{item.tenant}/{item.user}"
+            await audited(tx, Change(item.now, item.actor, "add credits", who, *change))
+        outcomes.append(refusal or after)
     return outcomes
 
 

@@ -255,9 +255,9 @@ class SqliteLedger(SqliteReads):
         return await self._read(admin.audit, limit)
 
     async def credit(
-        self, tenant: str, user: str, amount: int, operation: str, now: int, note: str
+        self, tenant: str, user: str, amount: int, operation: str, now: int, note: str, actor: str
     ) -> int:
-        grant = Grant(tenant, user, amount, operation, now, note)
+        grant = Grant(tenant, user, amount, operation, now, note, actor)
         outcome = await self._one(admin.credit, grant)
         if isinstance(outcome, FairlaneError):
             raise outcome

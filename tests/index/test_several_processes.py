@@ -17,11 +17,11 @@ from fairlane.index.index import Freed, Held
 from fairlane.index.redis import RedisIndex
 from fairlane.model.catalog import Catalog
 from fairlane.model.lease import Slot
-from fairlane.model.service import Service
+from fairlane.model.service import Fairness, Service
 from fairlane.model.worker import Loaded, Worker
 from tests.index.server import running_server
 from tests.index.test_same_order import Life
-from tests.unit.driver import COLD, SECOND, TIERS, WORKER, job, plain
+from tests.unit.driver import COLD, LOW, SECOND, TIERS, WORKER, job, plain
 
 CLOCK = SystemClock()
 NOW = 1_000 * SECOND
@@ -274,6 +274,54 @@ async def test_a_delayed_job_is_served_though_its_service_was_tidied_away(here: 
     await here.tidy(NOW)
     picks = await here.claim(WORKER, COLD, 1, NOW + 10 * SECOND, "e")
     assert [each.entry.id for each in picks.proposals] == ["one"]
+
+
+# --- much at once --------------------------------------------------------------------------------
+async def commands(redis_url: str) -> int:
+    """How many the server has run so far, those of scripts too."""
+    async with Redis.from_url(redis_url) as server:
+        found = await server.info("commandstats")
+    return sum(each["calls"] for each in found.values())
+
+
+async def test_who_looks_holds_nobody_up_however_many_users_wait(
+    here: RedisIndex, redis_url: str
+) -> None:
+    """A script is alone with the server: of very many lines it looks at some."""
+    late = NOW + 3_600 * SECOND
+    spent = []
+    for users in (3_000, 9_000):
+        await here.put([job(f"j{n}", user=f"u{n}", rank=LOW) for n in range(users)], NOW)
+        before = await commands(redis_url)
+        stats = await here.stats()
+        standing = await here.standing(f"j{users - 1}", NOW)
+        assert len(await here.promotable(late, 100)) == 100
+        spent.append(await commands(redis_url) - before)
+        assert [depth.waiting for depth in stats.depths] == [users]
+        assert standing is not None
+        assert abs(standing.position - users) < users / 10
+    assert spent[1] < 1.1 * spent[0]
+
+
+async def test_of_very_many_promotions_all_are_told_in_the_end(here: RedisIndex) -> None:
+    late, told = NOW + 3_600 * SECOND, set()
+    await here.put([job(f"j{n}", user=f"u{n}", rank=LOW) for n in range(5_000)], NOW)
+    for _ in range(6):
+        found = await here.promotable(late, 5_000)
+        await here.announced(found)
+        told |= {name for name, _ in found}
+    assert len(told) == 5_000
+
+
+async def test_other_rules_of_order_for_very_many_begin_a_new_life(here: RedisIndex) -> None:
+    """Lining up thousands anew in one call would hold everybody up; a rebuild does not."""
+    await here.put([job(f"j{n}") for n in range(3_000)], NOW)
+    await here.configure(catalog(plain(limit=1, fairness=Fairness.NONE)), 1)
+    with pytest.raises(NotReady):
+        await names(here)
+    assert await here.serves("e") is None
+    assert await here.standing("j0", NOW) is None
+    assert (await here.stats()).lanes == {}
 
 
 # --- the server ----------------------------------------------------------------------------------

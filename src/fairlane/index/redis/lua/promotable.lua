@@ -1,10 +1,24 @@
--- Jobs in line that count as a better rank than their owners have been told: {id, rank} each.
+-- Jobs in line that count as a better rank than their owners have been told: {id, rank} each. Of very
+-- many that may, the next ones with every call.
 -- KEYS prefix
 -- ARGV now number
 -- ARGV limit number
 --@include waiting
-local LOOKED_AT = 20000 -- the most jobs of one line
+local LOOKED_AT = 1000 -- the most of one queue, or of one line
 local found = {}
+
+-- The members up to this score, with their scores: the next ones if there are more than one looks at.
+local function next_ones(key, latest)
+  local from = tonumber(call('HGET', life .. 'looked', key) or 0)
+  local rows = call(
+    'ZRANGEBYSCORE', key, '-inf', latest, 'WITHSCORES', 'LIMIT', from, LOOKED_AT)
+  if #rows == 2 * LOOKED_AT then
+    call('HINCRBY', life .. 'looked', key, LOOKED_AT)
+  elseif from > 0 then
+    call('HDEL', life .. 'looked', key)
+  end
+  return rows
+end
 
 local function look(queue, id, since)
   local reached = level(queue.rank, now - since)
@@ -16,9 +30,8 @@ end
 
 local function look_at_heads(queue, latest)
   local due = {}
-  for _, text in ipairs(call('ZRANGEBYSCORE', life .. 'aged:' .. queue.key, '-inf', latest)) do
-    due[#due + 1] = flows.of_member(text)
-  end
+  local rows = next_ones(life .. 'aged:' .. queue.key, latest)
+  for i = 1, #rows, 2 do due[#due + 1] = flows.of_member(rows[i]) end
   for _, name in ipairs(call('SMEMBERS', life .. 'parked:' .. queue.key)) do
     due[#due + 1] = flows.named(name)
   end
@@ -32,8 +45,7 @@ end
 
 local function look_at_lines(queue, latest)
   for _, flow in ipairs(flows.all(queue.key)) do
-    local overdue =
-      call('ZRANGEBYSCORE', flow.line, '-inf', latest, 'WITHSCORES', 'LIMIT', 0, LOOKED_AT)
+    local overdue = next_ones(flow.line, latest)
     for i = 1, #overdue, 2 do look(queue, overdue[i], tonumber(overdue[i + 1])) end
   end
 end

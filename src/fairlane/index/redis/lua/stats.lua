@@ -2,6 +2,7 @@
 -- KEYS prefix
 --@include gates
 --@include desk
+local LOOKED_AT = 1000 -- the most lines of a queue, those that have aged longest
 local depths, keys, lanes, found_lanes = {}, {}, {}, {}
 
 local function depth(service, rank)
@@ -13,20 +14,28 @@ local function depth(service, rank)
   return depths[key]
 end
 
--- In bands without tiers a line counts where its head was born.
-local function count_flow(service, queue, flow)
-  local rank, head = queue.rank, flows.look(flow)
-  if queue.band ~= TIER then rank = waiting_entry(head.id).spec.rank end
-  local found = depth(service, rank)
-  found[3] = found[3] + call('ZCARD', flow.line)
-  if found[5] == -1 or head.score < found[5] then found[5] = head.score end
+-- In bands without tiers a line counts where its head was born; those not looked at with the last.
+local function count_queue(service, queue, total)
+  local is_tier, left, found = queue.band == TIER, total, nil
+  local ranking = is_tier and service.fair and 'aged:' or 'fair:'
+  for _, flow in ipairs((flows.some(queue.key, ranking, LOOKED_AT))) do
+    local head = flows.look(flow)
+    found = depth(service.name, is_tier and queue.rank or waiting_entry(head.id).spec.rank)
+    if not is_tier then
+      local n = call('ZCARD', flow.line)
+      found[3], left = found[3] + n, left - n
+    end
+    if found[5] == -1 or head.score < found[5] then found[5] = head.score end
+  end
+  if found then found[3] = found[3] + left end
 end
 
-for _, service in ipairs(desk.all()) do
-  local counts = pairs_of(call('HGETALL', life .. 'queues:' .. service))
-  for _, queue in ipairs(desk.queues(service)) do
-    lanes[queue.lane] = (lanes[queue.lane] or 0) + tonumber(counts[queue.key])
-    for _, flow in ipairs(flows.all(queue.key)) do count_flow(service, queue, flow) end
+for _, name in ipairs(desk.all()) do
+  local counts = pairs_of(call('HGETALL', life .. 'queues:' .. name))
+  for _, queue in ipairs(desk.queues(name)) do
+    local n = tonumber(counts[queue.key])
+    lanes[queue.lane] = (lanes[queue.lane] or 0) + n
+    count_queue(service_named(name), queue, n)
   end
 end
 for field, n in pairs(pairs_of(call('HGETALL', life .. 'delayed'))) do

@@ -3,7 +3,9 @@
 -- ARGV since number
 -- ARGV limit number
 --@include held
-local tokens, old = call('ZRANGEBYSCORE', life .. 'seen', '-inf', '(' .. whole(since)), {}
+local LOOKED_AT = 1500 -- the most of them, those not seen for longest
+local tokens, old = call(
+  'ZRANGEBYSCORE', life .. 'seen', '-inf', '(' .. whole(since), 'LIMIT', 0, LOOKED_AT), {}
 for i, was in ipairs(held.all(tokens)) do
   if was then
     was.token = tokens[i]

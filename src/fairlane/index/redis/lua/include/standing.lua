@@ -4,6 +4,7 @@
 --@include held
 -- Where one job stands among all others of its service.
 local standing = {}
+local LOOKED_AT = 1000 -- the most lines of a queue
 
 -- How many of a line stand before this job.
 local function ahead_in(line, entry)
@@ -14,18 +15,31 @@ local function ahead_in(line, entry)
   return n
 end
 
--- Of every user as many as the job has of its own before it, plus one for the turn.
-local function same_tier(queue, entry, own, own_before)
-  local found, others = 0, {}
-  for _, flow in ipairs(flows.all(queue.key)) do
+-- How many of those that were not looked at have their turn before this job, and as many jobs of each
+-- as an average line has.
+local function unseen(queue, n, counter, most, mean)
+  local ranked_before = call('ZCOUNT', life .. 'fair:' .. queue.key, '-inf', '(' .. whole(counter))
+  local turns = math.max(0, math.min(n, ranked_before - LOOKED_AT))
+  return turns * math.min(mean, most + 1) + (n - turns) * math.min(mean, most)
+end
+
+-- Of every user as many as the job has of its own before it, plus one for the turn. Of very many users
+-- those are looked at whose turn comes first.
+local function same_tier(queue, entry, own, own_before, waiting_there)
+  local found, others, number = 0, {}, 0
+  local known, total = flows.some(queue.key, 'fair:', LOOKED_AT)
+  for _, flow in ipairs(known) do
     if flow.name ~= own.name and flow.place.fair then
       others[#others + 1] = flow
       flows.want_account(flow)
     elseif flow.name ~= own.name then
-      found = found + ahead_in(flow.line, entry)
+      found, number = found + ahead_in(flow.line, entry), number + 1
     end
   end
-  if #others == 0 then return found end
+  local left_out = total - #known
+  if #others == 0 then
+    return number > 0 and found + floor_div(found * left_out, number) or found
+  end
   accounts.fetch()
   local counter = flows.account(own).counter
   for _, flow in ipairs(others) do
@@ -33,7 +47,8 @@ local function same_tier(queue, entry, own, own_before)
     local most = own_before + turn
     found = found + (most < 2 and most or math.min(call('ZCARD', flow.line), most))
   end
-  return found
+  if left_out == 0 then return found end
+  return found + unseen(queue, left_out, counter, own_before, floor_div(waiting_there, total))
 end
 
 -- Jobs that go before this one if nothing new comes.
@@ -45,7 +60,7 @@ function standing.jobs_before(entry, own, reached, own_before)
     if queue.band < entry.spec.band or (tier and queue.rank < reached) then
       found = found + tonumber(counts[queue.key])
     elseif queue.band == entry.spec.band and (not tier or queue.rank == entry.spec.rank) then
-      found = found + same_tier(queue, entry, own, own_before)
+      found = found + same_tier(queue, entry, own, own_before, tonumber(counts[queue.key]))
     end
   end
   return found

@@ -3,9 +3,12 @@ guarded in the ledger, so nothing happens twice."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 from fairlane.engine.core import Core, sync_pool
 from fairlane.engine.held import check_held
@@ -31,7 +34,11 @@ FORETOLD = 200
 RETIRED_AT_ONCE = 200
 """Jobs a transaction; each has a few rows."""
 
-PAGE = 2_000
+PAGE = 200
+REST, LONGEST_REST = 4, 30.0
+"""How long a pass over everything rests after a page, as a multiple of the time that took, and how
+many seconds in all."""
+
 OUT_OF_TOUCH = 3 * SECOND
 """A round that comes this late means that the process was away."""
 
@@ -129,19 +136,38 @@ async def reconcile(core: Core) -> int:
     present state, so a page that is old by now does no harm."""
     corrected = 0
     in_line: set[str] = set()
-    async for page in core.ledger.live(PAGE):
-        queued = [core.entry(job) for job in page if job.state is State.QUEUED]
-        in_line.update(entry.id for entry in queued)
-        wrong = await core.index.differing(queued)
-        if wrong:
-            corrected += await _mend(core, wrong)
+    pace = Pace()
+    async with aclosing(core.ledger.live(PAGE)) as pages:
+        async for page in pages:
+            queued = [core.entry(job) for job in page if job.state is State.QUEUED]
+            in_line.update(entry.id for entry in queued)
+            wrong = await core.index.differing(queued)
+            if wrong:
+                corrected += await _mend(core, wrong)
+            await pace.rest(len(page))
     async for shown in core.index.walk(PAGE):
         suspects = [entry for entry in shown if entry.id not in in_line]
         corrected += await _drop_ghosts(core, suspects)
+        await pace.rest(len(shown))
     core.meter.corrected(corrected)
     for pool in [*core.catalog.all_pools(), *await _miscounted(core)]:
         corrected += await sync_pool(core, pool)
     return corrected
+
+
+class Pace:
+    """Of a pass over everything. Between full pages there is time for everybody else, who would
+    wait for each row otherwise; but not for ever."""
+
+    def __init__(self) -> None:
+        self._rested, self._began = 0.0, time.perf_counter()
+
+    async def rest(self, rows: int) -> None:
+        if rows == PAGE and self._rested < LONGEST_REST:
+            rest = REST * (time.perf_counter() - self._began)
+            await asyncio.sleep(rest)
+            self._rested += rest
+        self._began = time.perf_counter()
 
 
 async def _miscounted(core: Core) -> list[str]:

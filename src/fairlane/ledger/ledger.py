@@ -6,7 +6,7 @@ run again: ids are chosen before, leases and operations are recognised by their 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from fairlane.errors import FairlaneError
@@ -145,7 +145,7 @@ class Ledger(Protocol):
     async def extend_rebuild(self, life: str, *, done: bool = False) -> bool:
         """The rebuilder is alive, or is done. False if another life has begun meanwhile."""
 
-    def live(self, page: int) -> AsyncIterator[list[Job]]:
+    def live(self, page: int) -> AsyncGenerator[list[Job], None]:
         """All live jobs that can be in the index, page by page, as of when it began."""
 
     async def slots(self, pool: str | None = None) -> list[LiveSlot]: ...

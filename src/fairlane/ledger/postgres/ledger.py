@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -219,7 +219,7 @@ class PostgresLedger(PostgresReads):
     async def extend_rebuild(self, life: str, *, done: bool = False) -> bool:
         return await self._one(stamps.extend_rebuild, Extension(life, done))
 
-    async def live(self, page: int) -> AsyncIterator[list[Job]]:
+    async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
         async with self._pool.acquire() as connection, snapshot(connection):
             cursor = await connection.cursor(reads.LIVE)
             while found := await cursor.fetch(page):

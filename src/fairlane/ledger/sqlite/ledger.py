@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -207,7 +207,7 @@ class SqliteLedger(SqliteReads):
         """The file belongs to one process: nobody else needs to know."""
         return (await self._read(admin.stamp)).life == life
 
-    async def live(self, page: int) -> AsyncIterator[list[Job]]:
+    async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
         connection = await self._in_reader(connect, self._path)
         try:
             cursor = await self._in_reader(connection.execute, reads.LIVE)

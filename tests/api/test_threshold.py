@@ -65,6 +65,16 @@ async def test_the_same_is_said_here_and_by_the_guard(full: Gateway) -> None:
     assert (early.status, early.json, early.headers) == (late.status, late.json, late.headers)
 
 
+async def test_who_is_turned_away_is_counted(full: Gateway) -> None:
+    await developed(full)
+    await exchange(full.port, head(), JOB)
+    async with full.client() as client:
+        counted = (await client.get("/metrics")).text
+    assert 'fairlane_shed_total{reason="overloaded"} 1' in counted
+    labels = 'route="/api/v1/jobs",method="POST",status="5xx"'
+    assert f"fairlane_http_request_seconds_count{{{labels}}} 1" in counted
+
+
 async def test_a_connection_goes_on_after_it_was_turned_away(full: Gateway) -> None:
     await developed(full)
     reader, writer = await asyncio.open_connection("127.0.0.1", full.port)

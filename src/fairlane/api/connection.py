@@ -179,6 +179,7 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         if self.transport.is_closing():
             return
+        self._app.door.meter.refused(problem.status_code, problem.code)
         self.transport.write(raw(problem, "", IDS.new(), close=True))
         self.transport.close()
 

@@ -101,11 +101,19 @@ class Threshold:
         try:
             self._door.rates.admit(caller.identity, now)
         except Refused as error:
-            return raw(problem_of(error, now), caller.path.decode(), caller.request_id)
+            problem = problem_of(error, now)
+            self._count(caller, problem)
+            return raw(problem, caller.path.decode(), caller.request_id)
         prepared = self._prepared.get(caller.path)
         if prepared is None:
             prepared = self._prepared[caller.path] = _prepare(crowd.problem(), caller.path)
+        self._count(caller, prepared.problem)
         return prepared.fill(caller.request_id.encode(), crowd.retry_after())
+
+    def _count(self, caller: Caller, problem: Problem) -> None:
+        meter, status = self._door.meter, problem.status_code
+        meter.refused(status, problem.code)
+        meter.answered(caller.path.decode(), "POST", status, 0.0)
 
     def _now(self) -> int:
         return self._door.engine.core.now()
@@ -140,6 +148,7 @@ def raw(problem: Problem, path: str, request_id: str, *, close: bool = False) ->
 class Prepared(NamedTuple):
     """An answer without what differs: when to come back, and the id of the request."""
 
+    problem: Problem
     head: bytes
     before: bytes
     after: bytes
@@ -155,4 +164,4 @@ def _prepare(problem: Problem, path: bytes) -> Prepared:
     fields = b"retry-after: %d\r\ncontent-length: %d\r\nx-request-id: %s\r\n"
     kind = b"content-type: %s\r\n" % MEDIA_TYPE.encode()
     head = STATUS_LINE[problem.status_code] + kind + fields + ALWAYS + b"\r\n"
-    return Prepared(head, before, after)
+    return Prepared(problem, head, before, after)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 
 from fairlane.engine import live
 from fairlane.engine.core import Core, publish
@@ -121,19 +121,23 @@ async def _load(core: Core, life: str) -> None:
     starts = await core.ledger.starts(core.now() - longest, ranks)
     await core.index.load_starts(life, starts)
     needs = Needs(core.catalog)
-    async for page in _with_the_next_one_read(core.ledger.live(PAGE)):
-        needs.check(page)
-        await core.index.load(
-            life,
-            [core.entry(job) for job in page if job.state is State.QUEUED],
-            [held(core, job) for job in page if job.token is not None],
-        )
+    async with aclosing(_with_the_next_one_read(core.ledger.live(PAGE))) as pages:
+        async for page in pages:
+            needs.check(page)
+            await core.index.load(
+                life,
+                [core.entry(job) for job in page if job.state is State.QUEUED],
+                [held(core, job) for job in page if job.token is not None],
+            )
     # Read last: whoever holds a slot now was running then, so somebody looks after it.
     slots = await core.ledger.slots()
     await core.index.load_slots(life, [(row.slot, row.token) for row in slots])
 
 
-async def _with_the_next_one_read(pages: AsyncIterator[list[Job]]) -> AsyncIterator[list[Job]]:
+Pages = AsyncGenerator[list[Job], None]
+
+
+async def _with_the_next_one_read(pages: Pages) -> Pages:
     """Each page, while the next one is being read."""
     coming: asyncio.Future[list[Job]] = asyncio.ensure_future(anext(pages, []))
     try:
@@ -143,6 +147,7 @@ async def _with_the_next_one_read(pages: AsyncIterator[list[Job]]) -> AsyncItera
     finally:
         coming.cancel()
         await asyncio.wait([coming])
+        await pages.aclose()
 
 
 def held(core: Core, job: Job) -> Held:

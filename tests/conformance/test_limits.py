@@ -71,12 +71,15 @@ class Endpoint:
         self.limits = limits
         self.calls: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
+        self.was_full = asyncio.Event()
 
     def begin(self, lease: Lease) -> None:
         for pool in self._pools(lease):
             self.calls[pool] += 1
             self.most[pool] = max(self.most[pool], self.calls[pool])
             assert self.calls[pool] <= self.limits[pool], f"{pool}: {self.calls}"
+        if self.calls["prov:cloud"] == self.limits["prov:cloud"]:
+            self.was_full.set()
 
     def end(self, lease: Lease) -> None:
         for pool in self._pools(lease):
@@ -106,6 +109,7 @@ async def test_sixty_four_claimers_never_go_beyond_any_of_three_limits(
             while left:
                 for lease in await world.engine.claim(worker, 1, wait=5):
                     endpoint.begin(lease)
+                    await endpoint.was_full.wait()  # the first ones, until all places are taken
                     for _ in range(dice.randrange(4)):
                         await world.job(lease.job)  # as long as a store takes to answer
                     endpoint.end(lease)

@@ -104,12 +104,12 @@ async def test_server_sent_events_go_on_after_the_last_one_seen(
 
 
 @pytest.mark.every_store
-@pytest.mark.every_store
 async def test_no_listener_misses_or_repeats_an_event(world: World, served: Gateway) -> None:
     """I25: 32 writers move jobs while 50 listeners connect, are cut and come back."""
     engine = world.engine
     jobs = [await world.submit("scarce" if i % 4 == 0 else "both") for i in range(32)]
     complete: dict[tuple[int, str], list[int]] = {}
+    all_listen = asyncio.Event()
 
     async def listener(number: int, job: str) -> None:
         seen: list[int] = complete.setdefault((number, job), [])
@@ -121,12 +121,16 @@ async def test_no_listener_misses_or_repeats_an_event(world: World, served: Gate
                     if "seq" not in each:
                         continue
                     seen.append(each["seq"])
+                    if len(complete) == 50 and all(complete.values()):
+                        all_listen.set()  # what comes now comes live
                     ended = each["type"] in ("JOB_COMPLETE", "JOB_FAILED", "JOB_CANCELLED")
                     if (each["seq"] + number) % 3 == 0 and not ended:
                         break  # cut
                 ended = ended or socket.close_code == 1000
 
     listeners = [asyncio.create_task(listener(i, jobs[i % 32])) for i in range(50)]
+    async with asyncio.timeout(30):
+        await all_listen.wait()
     await asyncio.gather(*(writer(world, i) for i in range(32)))
     async with asyncio.timeout(30):
         await asyncio.gather(*listeners)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from fairlane.background import end
 from fairlane.engine import Engine
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Progress
@@ -68,10 +69,7 @@ class Feed:
 
     async def stop(self) -> None:
         self.dismiss()
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end(self._task)
 
     def dismiss(self) -> None:
         """Every stream ends; whoever listens comes back to another process, after what they have

@@ -8,13 +8,13 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from types import FrameType
 
 import uvicorn
 
 from fairlane.api.app import App
 from fairlane.api.connection import Connection, Socket
+from fairlane.background import end
 from fairlane.config.settings import Server
 from fairlane.errors import SetupError
 
@@ -77,10 +77,7 @@ class Serving(uvicorn.Server):
     async def run_on(self, found: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
         await self.serve([found, *(found.dup() for _ in range(AT_ONCE - 1))])
-        if self._leaving is not None:
-            self._leaving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._leaving
+        await end(self._leaving)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         del frame

@@ -6,6 +6,7 @@ import asyncio
 import random
 from contextlib import suppress
 
+from fairlane.background import end
 from fairlane.client.connection import ApiError, Connection, Unreachable
 from fairlane.client.portal import Portal
 from fairlane.ids import token
@@ -53,10 +54,7 @@ class Slot:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeping
+        await end(self._keeping)
         with suppress(ApiError, Unreachable):  # its lease ends by itself
             await self._say("release")
         await self._connection.close()

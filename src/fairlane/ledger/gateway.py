@@ -2,50 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fairlane.ledger.rows import loads
+from fairlane.ledger.running import Read, Write
 from fairlane.model.job import Error
 from fairlane.model.state import Code, State
 from fairlane.model.webhook import Delivery, Webhook
 
 
-class KnownTiers(Protocol):
+class TierVerbs(NamedTuple):
+    """How one store does it: one reads, the other writes."""
+
+    known: Callable[..., Any]
+    know: Callable[..., Any]
+
+
+class KnownTiers:
     """What somebody else said about users, kept for when they do not answer."""
+
+    def __init__(self, write: Write, read: Read, verbs: TierVerbs) -> None:
+        self._write, self._read, self._verbs = write, read, verbs
 
     async def get(self, tenant: str, users: Sequence[str]) -> dict[str, str]:
         """What was last said, of those about whom something was."""
+        found: dict[str, str] = await self._read(self._verbs.known, tenant, users)
+        return found
 
-    async def put(self, tenant: str, tiers: Mapping[str, str], now: int) -> None: ...
+    async def put(self, tenant: str, tiers: Mapping[str, str], now: int) -> None:
+        rows = [(tenant, user, tier, now) for user, tier in tiers.items()]
+        await self._write(self._verbs.know, Told(rows))
 
 
-class Webhooks(Protocol):
+class Told(NamedTuple):
+    rows: Sequence[tuple[str, str, str, int]]
+
+
+class WebhookVerbs(NamedTuple):
+    """How one store does it: `any_due`, `listed` and `secrets` read, the others write."""
+
+    any_due: Callable[..., Any]
+    due: Callable[..., Any]
+    again: Callable[..., Any]
+    over: Callable[..., Any]
+    listed: Callable[..., Any]
+    forget: Callable[..., Any]
+    secrets: Callable[..., Any]
+    keep_secret: Callable[..., Any]
+
+
+class Webhooks:
     """Rows come with the end of a job; here they are handed out and ended."""
+
+    def __init__(self, write: Write, read: Read, verbs: WebhookVerbs) -> None:
+        self._write, self._read, self._verbs = write, read, verbs
 
     async def due(self, now: int, hold_until: int, limit: int) -> list[Webhook]:
         """Those to try now, oldest first, each to one asker until `hold_until`. A job's second one
         waits for its first. Those to receivers that want no more are over."""
+        if not await self._read(self._verbs.any_due, now):
+            return []
+        found: list[Webhook] = await self._write(self._verbs.due, (now, hold_until, limit))
+        return found
 
     async def again(self, webhook: str, tries: int, at: int) -> None:
         """It failed so often, and is tried again then."""
+        await self._write(self._verbs.again, Again(webhook, tries, at))
 
-    async def over(self, webhook: str, how: Delivery, now: int) -> None: ...
+    async def over(self, webhook: str, how: Delivery, now: int) -> None:
+        await self._write(self._verbs.over, Over(webhook, how, now))
 
     async def listed(self, limit: int) -> list[tuple[Webhook, Delivery | None]]:
         """The latest ends and how their webhooks stand (None = not over), oldest first."""
+        rows = await self._read(self._verbs.listed, limit)
+        found = [(webhook(row[:-1]), Delivery(row[-1]) if row[-1] else None) for row in rows]
+        return found[::-1]
 
     async def forget(self, before: int, limit: int) -> int:
         """Those that were over before that are gone, so many at the most; how many."""
+        found: int = await self._write(self._verbs.forget, (before, limit))
+        return found
 
     async def secrets(self, tenant: str, now: int) -> list[str]:
         """What to sign with, the newest first."""
+        found: list[str] = await self._read(self._verbs.secrets, tenant, now)
+        return found
 
     async def first_secret(self, tenant: str, secret: str, now: int) -> None:
         """The tenant's secret, unless it has one."""
+        await self._write(self._verbs.keep_secret, NewSecret(tenant, secret, now, None))
 
     async def new_secret(self, tenant: str, secret: str, now: int, old_until: int) -> None:
         """The tenant's secret from now on; the present one is signed with too until then."""
+        await self._write(self._verbs.keep_secret, NewSecret(tenant, secret, now, old_until))
 
 
 class Again(NamedTuple):
@@ -70,12 +120,6 @@ class NewSecret(NamedTuple):
 WEBHOOK = (
     "id, job, tenant, url, state, name, user, tags, error_code, error_message, ended_at, tries"
 )
-
-
-def listed(rows: Iterable[Sequence[Any]]) -> list[tuple[Webhook, Delivery | None]]:
-    """From rows of a webhook and its outcome, the latest first."""
-    found = [(webhook(row[:-1]), Delivery(row[-1]) if row[-1] else None) for row in rows]
-    return found[::-1]
 
 
 def webhook(row: Iterable[Any]) -> Webhook:

@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+from fairlane.ledger.running import Read, Write
 from fairlane.model.key import Key, Role
 
 
-class KeyBook(Protocol):
+class KeyVerbs(NamedTuple):
+    """How one store does it: `get`, `all` and `any` read, the others write."""
+
+    add: Callable[..., Any]
+    revoke: Callable[..., Any]
+    get: Callable[..., Any]
+    all: Callable[..., Any]
+    any: Callable[..., Any]
+    secret: Callable[..., Any]
+    redeem: Callable[..., Any]
+
+
+class KeyBook:
+    def __init__(self, write: Write, read: Read, verbs: KeyVerbs) -> None:
+        self._write, self._read, self._verbs = write, read, verbs
+
     async def add(self, key: Key, actor: str) -> bool:
         """Kept and audited, unless there is or was a key with that id."""
+        return bool(await self._write(self._verbs.add, Addition(key, actor)))
 
     async def revoke(self, key: str, now: int, actor: str) -> bool:
         """It opens nothing any more, from now on; False if there is no such key."""
+        return bool(await self._write(self._verbs.revoke, Revocation(key, now, actor)))
 
-    async def get(self, key: str) -> Key | None: ...
+    async def get(self, key: str) -> Key | None:
+        found: Key | None = await self._read(self._verbs.get, key)
+        return found
 
     async def all(self) -> list[Key]:
         """Every key that was ever made, oldest first."""
+        found: list[Key] = await self._read(self._verbs.all)
+        return found
 
     async def any(self) -> bool:
         """Whether a key was ever made."""
+        return bool(await self._read(self._verbs.any))
 
     async def secret(self) -> bytes:
         """The same for every process of this ledger, always."""
+        return bytes.fromhex(await self._write(self._verbs.secret, secrets.token_hex(32)))
 
     async def redeem(self, ticket: str, until: int, now: int) -> bool:
         """True once for a ticket, whoever asks and how often."""
+        return bool(await self._write(self._verbs.redeem, Redemption(ticket, until, now)))
 
 
 class Addition(NamedTuple):

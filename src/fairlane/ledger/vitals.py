@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
+
+from fairlane.ledger.running import Read
 
 
 class Signs(NamedTuple):
@@ -26,11 +28,18 @@ class Waits:
 def _nobody(_: float) -> None: ...
 
 
-class Vitals(Protocol):
-    waits: Waits
+class Vitals:
+    def __init__(
+        self, waits: Waits, read: Read, signs: Callable[..., Any], imbalance: Callable[..., Any]
+    ) -> None:
+        self.waits, self._read, self._signs, self._imbalance = waits, read, signs, imbalance
 
-    async def signs(self) -> Signs: ...
+    async def signs(self) -> Signs:
+        found: Signs = await self._read(self._signs)
+        return found
 
     async def imbalance(self) -> int:
         """Operations that do not add up, and balances that are not their entries' sum. Reads all
         entries there are. Raises TookTooLong."""
+        found: int = await self._read(self._imbalance)
+        return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from typing import NamedTuple
 
+from fairlane.background import end
 from fairlane.engine import Engine
 from fairlane.engine.renew import renew
 from fairlane.engine.settle import Done
@@ -51,10 +51,7 @@ class Slots:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end(self._task)
 
     def check(self, service: str) -> None:
         """A slot is of a service that its callers run themselves."""

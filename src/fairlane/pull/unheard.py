@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
+from fairlane.background import end
 from fairlane.clock import SECOND
 from fairlane.engine import Engine
 from fairlane.engine.settle import GivenBack
@@ -41,10 +41,7 @@ class Unheard:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end(self._task)
 
     def handed(self, worker: str, leases: Sequence[Lease]) -> None:
         self._waiting[worker] = Handover(self._engine.core.now(), tuple(leases))

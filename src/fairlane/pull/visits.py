@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from fairlane.background import end
 from fairlane.clock import SECOND
 from fairlane.engine import Engine
 from fairlane.pull.shapes import Ref
@@ -53,10 +54,7 @@ class Visits:
 
     async def stop(self) -> None:
         self.dismiss()
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end(self._task)
 
     @property
     def dismissed(self) -> bool:

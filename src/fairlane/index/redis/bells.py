@@ -8,6 +8,7 @@ import contextlib
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from fairlane.background import end
 from fairlane.ids import token
 from fairlane.index.redis.server import Server
 from fairlane.index.redis.texts import plain
@@ -56,9 +57,7 @@ class Bells:
         listener, self._listener = self._listener, None
         if listener is None:
             return
-        listener.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await listener
+        await end(listener)
         with contextlib.suppress(RedisError, OSError):
             await self._server.plain.delete(self._key("alive"))
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import asyncpg
 
+from fairlane.background import end
 from fairlane.clock import SECOND, SystemClock
 
 log = logging.getLogger("fairlane")
@@ -119,10 +120,7 @@ class SharedClock(SystemClock):
         self._keeper = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeper
+        await end(self._keeper)
 
     async def _keep(self) -> None:
         while True:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fairlane.ledger import gateway
-from fairlane.ledger.gateway import Again, NewSecret, Over, listed, webhook
+from fairlane.ledger.gateway import (
+    Again,
+    NewSecret,
+    Over,
+    TierVerbs,
+    Told,
+    WebhookVerbs,
+    webhook,
+)
 from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.transaction import Transaction
-from fairlane.ledger.postgres.writer import Writer
-from fairlane.model.webhook import Delivery, Webhook
+from fairlane.model.webhook import Webhook
 
-Read = Callable[..., Awaitable[Any]]
 WEBHOOK = gateway.WEBHOOK.replace(" user,", " username,")
-
-
-class PostgresKnownTiers:
-    def __init__(self, writer: Writer, read: Read) -> None:
-        self._writer, self._read = writer, read
-
-    async def get(self, tenant: str, users: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = await self._read(_known, tenant, users)
-        return found
-
-    async def put(self, tenant: str, tiers: Mapping[str, str], now: int) -> None:
-        rows = [(tenant, user, tiers[user], now) for user in sorted(tiers)]
-        await self._writer.write(_know, rows)
 
 
 async def _known(connection: Connection, tenant: str, users: Sequence[str]) -> dict[str, str]:
@@ -38,46 +31,14 @@ async def _known(connection: Connection, tenant: str, users: Sequence[str]) -> d
     return {row[0]: row[1] for row in found}
 
 
-async def _know(tx: Transaction, items: Sequence[tuple[str, str, str, int]]) -> list[None]:
-    for item in sorted(items):  # rows are locked in one order
+async def _know(tx: Transaction, items: Sequence[Told]) -> list[None]:
+    for row in sorted(row for item in items for row in item.rows):  # locked in one order
         await tx.execute(
             "INSERT INTO known_tiers VALUES ($1, $2, $3, $4) "
             "ON CONFLICT (tenant, username) DO UPDATE SET tier = $3, learnt_at = $4",
-            *item,
+            *row,
         )
     return [None] * len(items)
-
-
-class PostgresWebhooks:
-    def __init__(self, writer: Writer, read: Read) -> None:
-        self._writer, self._read = writer, read
-
-    async def due(self, now: int, hold_until: int, limit: int) -> list[Webhook]:
-        if not await self._read(_any_due, now):
-            return []
-        return (await self._writer.write(_due, [(now, hold_until, limit)])).outcomes[0]
-
-    async def again(self, webhook: str, tries: int, at: int) -> None:
-        await self._writer.write(_again, [Again(webhook, tries, at)])
-
-    async def over(self, webhook: str, how: Delivery, now: int) -> None:
-        await self._writer.write(_over, [Over(webhook, how, now)])
-
-    async def listed(self, limit: int) -> list[tuple[Webhook, Delivery | None]]:
-        return listed(await self._read(_listed, limit))
-
-    async def forget(self, before: int, limit: int) -> int:
-        return (await self._writer.write(_forget, [(before, limit)])).outcomes[0]
-
-    async def secrets(self, tenant: str, now: int) -> list[str]:
-        found: list[str] = await self._read(_secrets, tenant, now)
-        return found
-
-    async def first_secret(self, tenant: str, secret: str, now: int) -> None:
-        await self._writer.write(_keep_secret, [NewSecret(tenant, secret, now, None)])
-
-    async def new_secret(self, tenant: str, secret: str, now: int, old_until: int) -> None:
-        await self._writer.write(_keep_secret, [NewSecret(tenant, secret, now, old_until)])
 
 
 async def _any_due(connection: Connection, now: int) -> bool:
@@ -185,3 +146,7 @@ async def _keep_secret(tx: Transaction, items: Sequence[NewSecret]) -> list[None
             "INSERT INTO webhook_secrets VALUES ($1, $2, $3, NULL)", item.tenant, item.secret, at
         )
     return [None] * len(items)
+
+
+TIERS = TierVerbs(_known, _know)
+WEBHOOKS = WebhookVerbs(_any_due, _due, _again, _over, _listed, _forget, _secrets, _keep_secret)

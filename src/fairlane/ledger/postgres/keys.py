@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fairlane.ledger.keybook import (
     COLUMNS,
     Addition,
+    KeyVerbs,
     Redemption,
     Revocation,
     key_of,
@@ -19,38 +18,6 @@ from fairlane.ledger.postgres.admin import CHANGES_LOCK, LOCK
 from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.model.key import Key
-
-Write = Callable[[Callable[..., Awaitable[list[Any]]], Any], Awaitable[Any]]
-Read = Callable[..., Awaitable[Any]]
-
-
-class PostgresKeys:
-    def __init__(self, write: Write, read: Read) -> None:
-        self._write, self._read = write, read
-
-    async def add(self, key: Key, actor: str) -> bool:
-        return bool(await self._write(_add, Addition(key, actor)))
-
-    async def revoke(self, key: str, now: int, actor: str) -> bool:
-        return bool(await self._write(_revoke, Revocation(key, now, actor)))
-
-    async def get(self, key: str) -> Key | None:
-        found: Key | None = await self._read(_get, key)
-        return found
-
-    async def all(self) -> list[Key]:
-        found: list[Key] = await self._read(_all)
-        return found
-
-    async def any(self) -> bool:
-        return bool(await self._read(_any))
-
-    async def secret(self) -> bytes:
-        return bytes.fromhex(await self._write(_secret, secrets.token_hex(32)))
-
-    async def redeem(self, ticket: str, until: int, now: int) -> bool:
-        return bool(await self._write(_redeem, Redemption(ticket, until, now)))
-
 
 AUDIT = """
 INSERT INTO audit (at, actor, action, target, before, after) VALUES ($1, $2, $3, $4, $5, $6)
@@ -120,3 +87,6 @@ async def _redeem(tx: Transaction, items: Sequence[Redemption]) -> list[bool]:
         )
         done.append(added is not None)
     return done
+
+
+VERBS = KeyVerbs(_add, _revoke, _get, _all, _any, _secret, _redeem)

@@ -11,9 +11,12 @@ import asyncpg
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
+from fairlane.ledger.gateway import KnownTiers, Webhooks
 from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.postgres import (
     admin,
+    gateway,
+    keys,
     leases,
     money,
     moves,
@@ -22,19 +25,17 @@ from fairlane.ledger.postgres import (
     retention,
     rolls,
     stamps,
+    vitals,
 )
 from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
 from fairlane.ledger.postgres.connect import connect, demand_durable, demand_schema, migrate
-from fairlane.ledger.postgres.gateway import PostgresKnownTiers, PostgresWebhooks
-from fairlane.ledger.postgres.keys import PostgresKeys
 from fairlane.ledger.postgres.looking import PostgresReads
 from fairlane.ledger.postgres.presence import Presence
 from fairlane.ledger.postgres.reading import snapshot
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.submit import submit
 from fairlane.ledger.postgres.transaction import Transaction
-from fairlane.ledger.postgres.vitals import PostgresVitals
 from fairlane.ledger.postgres.writer import Writer
 from fairlane.ledger.requests import (
     CancelRequest,
@@ -78,6 +79,7 @@ from fairlane.ledger.shapes import (
     Unwritten,
     Written,
 )
+from fairlane.ledger.vitals import Vitals
 from fairlane.model.entry import Start
 from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease
@@ -100,10 +102,10 @@ class PostgresLedger(PostgresReads):
     def __init__(self, pool: asyncpg.Pool, presence: Presence) -> None:
         self._pool, self._presence, self._closed = pool, presence, False
         self._writer = Writer(pool, refusal=lambda: presence.refusal)
-        self.keys: KeyBook = PostgresKeys(self._one, self._read)
-        self.known_tiers = PostgresKnownTiers(self._writer, self._read)
-        self.webhooks = PostgresWebhooks(self._writer, self._read)
-        self.vitals = PostgresVitals(self._writer.waits, self._read)
+        self.keys = KeyBook(self._one, self._read, keys.VERBS)
+        self.known_tiers = KnownTiers(self._one, self._read, gateway.TIERS)
+        self.webhooks = Webhooks(self._one, self._read, gateway.WEBHOOKS)
+        self.vitals = Vitals(self._writer.waits, self._read, vitals.signs, vitals.imbalance)
         self.clock = SharedClock(self._read_clock, self._set_clock)
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Self
 
 import asyncpg
 
+from fairlane.background import end
 from fairlane.errors import LedgerInUse
 from fairlane.ledger.postgres.connect import SETTINGS, plain
 
@@ -40,9 +41,7 @@ class Presence:
         return cls(url, alone=alone, connection=await _locked(url, alone=alone))
 
     async def close(self) -> None:
-        self._watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._watch
+        await end(self._watch)
         await self._connection.close()
 
     async def _keep(self) -> None:

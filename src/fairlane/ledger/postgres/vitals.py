@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 from fairlane.ledger.postgres.reading import Connection, brief
 from fairlane.ledger.postgres.reads import CHECKS
-from fairlane.ledger.vitals import Signs, Waits
+from fairlane.ledger.vitals import Signs
 
 
-class PostgresVitals:
-    def __init__(self, waits: Waits, read: Callable[..., Awaitable[Any]]) -> None:
-        self.waits, self._read = waits, read
-
-    async def signs(self) -> Signs:
-        found: Signs = await self._read(_signs)
-        return found
-
-    async def imbalance(self) -> int:
-        found: int = await self._read(_imbalance)
-        return found
-
-
-async def _signs(connection: Connection) -> Signs:
+async def signs(connection: Connection) -> Signs:
     ((oldest, lasts),) = await connection.fetch(SIGNS)
     dead = {row["relname"]: row["n_dead_tup"] for row in await connection.fetch(DEAD)}
     return Signs(oldest, dead, lasts)
 
 
-async def _imbalance(connection: Connection) -> int:
+async def imbalance(connection: Connection) -> int:
     async with brief(connection):
         return sum(
             [

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from fairlane.ledger.gateway import WEBHOOK, Again, NewSecret, Over, listed, webhook
+from fairlane.ledger.gateway import (
+    WEBHOOK,
+    Again,
+    NewSecret,
+    Over,
+    TierVerbs,
+    Told,
+    WebhookVerbs,
+    webhook,
+)
 from fairlane.ledger.sqlite.rows import chunks, marks
-from fairlane.ledger.sqlite.writer import Transaction, Writer
-from fairlane.model.webhook import Delivery, Webhook
-
-Read = Callable[..., Awaitable[Any]]
-
-
-class SqliteKnownTiers:
-    def __init__(self, writer: Writer, read: Read) -> None:
-        self._writer, self._read = writer, read
-
-    async def get(self, tenant: str, users: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = await self._read(_known, tenant, users)
-        return found
-
-    async def put(self, tenant: str, tiers: Mapping[str, str], now: int) -> None:
-        rows = [(tenant, user, tier, now) for user, tier in tiers.items()]
-        await self._writer.write(_know, rows)
+from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.webhook import Webhook
 
 
 def _known(connection: sqlite3.Connection, tenant: str, users: Sequence[str]) -> dict[str, str]:
@@ -38,41 +32,10 @@ def _known(connection: sqlite3.Connection, tenant: str, users: Sequence[str]) ->
     }
 
 
-def _know(tx: Transaction, items: Sequence[tuple[str, str, str, int]]) -> list[None]:
-    tx.executemany("INSERT OR REPLACE INTO known_tiers VALUES (?, ?, ?, ?)", items)
+def _know(tx: Transaction, items: Sequence[Told]) -> list[None]:
+    rows = [row for item in items for row in item.rows]
+    tx.executemany("INSERT OR REPLACE INTO known_tiers VALUES (?, ?, ?, ?)", rows)
     return [None] * len(items)
-
-
-class SqliteWebhooks:
-    def __init__(self, writer: Writer, read: Read) -> None:
-        self._writer, self._read = writer, read
-
-    async def due(self, now: int, hold_until: int, limit: int) -> list[Webhook]:
-        if not await self._read(_any_due, now):
-            return []
-        return (await self._writer.write(_due, [(now, hold_until, limit)])).outcomes[0]
-
-    async def again(self, webhook: str, tries: int, at: int) -> None:
-        await self._writer.write(_again, [Again(webhook, tries, at)])
-
-    async def over(self, webhook: str, how: Delivery, now: int) -> None:
-        await self._writer.write(_over, [Over(webhook, how, now)])
-
-    async def listed(self, limit: int) -> list[tuple[Webhook, Delivery | None]]:
-        return listed(await self._read(_listed, limit))
-
-    async def forget(self, before: int, limit: int) -> int:
-        return (await self._writer.write(_forget, [(before, limit)])).outcomes[0]
-
-    async def secrets(self, tenant: str, now: int) -> list[str]:
-        found: list[str] = await self._read(_secrets, tenant, now)
-        return found
-
-    async def first_secret(self, tenant: str, secret: str, now: int) -> None:
-        await self._writer.write(_keep_secret, [NewSecret(tenant, secret, now, None)])
-
-    async def new_secret(self, tenant: str, secret: str, now: int, old_until: int) -> None:
-        await self._writer.write(_keep_secret, [NewSecret(tenant, secret, now, old_until)])
 
 
 def _any_due(connection: sqlite3.Connection, now: int) -> bool:
@@ -163,3 +126,7 @@ def _keep_secret(tx: Transaction, items: Sequence[NewSecret]) -> list[None]:
         row = (item.tenant, item.secret, at)
         tx.execute("INSERT INTO webhook_secrets VALUES (?, ?, ?, NULL)", row)
     return [None] * len(items)
+
+
+TIERS = TierVerbs(_known, _know)
+WEBHOOKS = WebhookVerbs(_any_due, _due, _again, _over, _listed, _forget, _secrets, _keep_secret)

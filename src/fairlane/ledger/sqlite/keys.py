@@ -3,9 +3,8 @@ them in memory."""
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from fairlane.errors import LedgerInUse
 from fairlane.ledger.keybook import (
     COLUMNS,
     Addition,
+    KeyBook,
+    KeyVerbs,
     Redemption,
     Revocation,
     key_of,
@@ -22,37 +23,6 @@ from fairlane.ledger.keybook import (
 )
 from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
 from fairlane.model.key import Key
-
-Write = Callable[[Callable[..., list[Any]], Any], Awaitable[Any]]
-Read = Callable[..., Awaitable[Any]]
-
-
-class SqliteKeys:
-    def __init__(self, write: Write, read: Read) -> None:
-        self._write, self._read = write, read
-
-    async def add(self, key: Key, actor: str) -> bool:
-        return bool(await self._write(_add, Addition(key, actor)))
-
-    async def revoke(self, key: str, now: int, actor: str) -> bool:
-        return bool(await self._write(_revoke, Revocation(key, now, actor)))
-
-    async def get(self, key: str) -> Key | None:
-        found: Key | None = await self._read(_get, key)
-        return found
-
-    async def all(self) -> list[Key]:
-        found: list[Key] = await self._read(_all)
-        return found
-
-    async def any(self) -> bool:
-        return bool(await self._read(_any))
-
-    async def secret(self) -> bytes:
-        return bytes.fromhex(await self._write(_secret, secrets.token_hex(32)))
-
-    async def redeem(self, ticket: str, until: int, now: int) -> bool:
-        return bool(await self._write(_redeem, Redemption(ticket, until, now)))
 
 
 class BesideOwner:
@@ -67,7 +37,7 @@ class BesideOwner:
                 migrate(self._connection)
             finally:
                 ownership.release()
-        self.keys = SqliteKeys(self._write, self._read)
+        self.keys = KeyBook(self._write, self._read, VERBS)
 
     async def close(self) -> None:
         self._connection.close()
@@ -145,3 +115,6 @@ def _redeem(tx: sqlite3.Connection, items: Sequence[Redemption]) -> list[bool]:
         cursor = tx.execute("INSERT OR IGNORE INTO tickets VALUES (?, ?)", (ticket, until))
         done.append(cursor.rowcount > 0)
     return done
+
+
+VERBS = KeyVerbs(_add, _revoke, _get, _all, _any, _secret, _redeem)

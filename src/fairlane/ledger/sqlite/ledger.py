@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import account_of
+from fairlane.ledger.gateway import KnownTiers, Webhooks
 from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.requests import (
     CancelRequest,
@@ -53,17 +54,15 @@ from fairlane.ledger.shapes import (
     Unwritten,
     Written,
 )
-from fairlane.ledger.sqlite import admin, leases, money, moves, reads
+from fairlane.ledger.sqlite import admin, gateway, keys, leases, money, moves, reads, vitals
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
 from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
-from fairlane.ledger.sqlite.gateway import SqliteKnownTiers, SqliteWebhooks
-from fairlane.ledger.sqlite.keys import SqliteKeys
 from fairlane.ledger.sqlite.looking import SqliteReads
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
-from fairlane.ledger.sqlite.vitals import SqliteVitals
 from fairlane.ledger.sqlite.writer import Transaction, Writer
+from fairlane.ledger.vitals import Vitals
 from fairlane.model.entry import Start
 from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease
@@ -85,10 +84,10 @@ class SqliteLedger(SqliteReads):
         self._writer = Writer(connection, self._checkpoints.wrote)
         self._reading = connect(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
-        self.keys: KeyBook = SqliteKeys(self._one, self._read)
-        self.known_tiers = SqliteKnownTiers(self._writer, self._read)
-        self.webhooks = SqliteWebhooks(self._writer, self._read)
-        self.vitals = SqliteVitals(self._writer.waits, self._read)
+        self.keys = KeyBook(self._one, self._read, keys.VERBS)
+        self.known_tiers = KnownTiers(self._one, self._read, gateway.TIERS)
+        self.webhooks = Webhooks(self._one, self._read, gateway.WEBHOOKS)
+        self.vitals = Vitals(self._writer.waits, self._read, vitals.signs, vitals.imbalance)
 
     @classmethod
     async def open(

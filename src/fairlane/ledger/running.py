@@ -1,0 +1,12 @@
+"""How a store runs what is asked of it: its own functions, in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Write = Callable[[Callable[..., Any], Any], Awaitable[Any]]
+"""Runs a verb with one item, durable when it answers what the verb found for it."""
+
+Read = Callable[..., Awaitable[Any]]
+"""What a query finds, with these arguments."""

@@ -57,8 +57,8 @@ class UrlNotAllowed(BadRequest):
 class KeyReused(BadRequest):
     code = "idempotency_key_reused"
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f'idempotency key "{key}" was used with another request; use a new key')
+    def __init__(self) -> None:
+        super().__init__("this idempotency key was used with another request; use a new key")
 
 
 class Refused(FairlaneError):

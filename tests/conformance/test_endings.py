@@ -274,6 +274,17 @@ async def test_a_replay_asked_for_under_one_name_is_answered_again(tmp_path: Pat
         assert (await world.job(job)).state is State.COMPLETED
 
 
+async def test_the_name_of_one_move_is_not_that_of_another(tmp_path: Path) -> None:
+    """I12: a cancel under the name of the replay before it is a cancel, not that replay again."""
+    async with World(catalog(ONE_TRY), tmp_path / "ledger.db") as world:
+        job = await world.submit()
+        await world.engine.fail(await world.claim_one())
+        await world.engine.replay(job, op="monday")
+        await world.engine.cancel(job, op="monday")
+        assert (await world.job(job)).state is State.CANCELLED
+        await world.engine.cancel(job, op="monday")
+
+
 async def test_only_what_can_go_on_is_resumed(tmp_path: Path) -> None:
     """I23: resume is for jobs that found no room; dead and invalid ones need a replay."""
     async with World(catalog(ONE_TRY), tmp_path / "ledger.db") as world:

@@ -26,6 +26,11 @@ MOST_JOBS = 1_000
 SECOND = 1_000_000
 
 
+def key_on(route: str, key: str | None) -> str | None:
+    """The same key on another route is another key. It has a space, as no key that is sent."""
+    return None if key is None else f"{key} {route}"
+
+
 def _whole_text(value: str) -> str:
     if "\0" in value:
         raise ValueError("text without U+0000 is needed")

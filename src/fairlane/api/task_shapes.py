@@ -17,6 +17,7 @@ from fairlane.api.requests import (
     Text,
     Time,
     User,
+    key_on,
 )
 from fairlane.model.job import NewJob
 
@@ -72,7 +73,7 @@ class TaskRequest(Sent):
             callback=self.callback_url,
             tags=tuple(self.tags),
             trace=trace,
-            idempotency_key=self.idempotency_key or key,
+            idempotency_key=key_on("tasks", self.idempotency_key or key),
         )
 
 
@@ -168,7 +169,7 @@ class SlotRequest(Sent):
             self.priority,
             self.model,
             trace=trace,
-            idempotency_key=key,
+            idempotency_key=key_on("slots", key),
         )
 
 

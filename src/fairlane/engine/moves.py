@@ -25,7 +25,7 @@ class Quote(NamedTuple):
 
 async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> None:
     strict = frozenset(name for name, service in core.catalog.services.items() if service.strict)
-    written = await core.ledger.cancel(_request(core, job, tenant, op), strict)
+    written = await core.ledger.cancel(_request(core, job, tenant, Move.CANCEL, op), strict)
     (ended,) = written.outcomes
     if isinstance(ended, FairlaneError):
         raise ended
@@ -42,7 +42,7 @@ async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> No
 async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str | None) -> list[str]:
     """The jobs that are back in line: itself, or a fan-out's cells."""
     quota = await _quota(core, job, tenant) if move is Move.RESUME else None
-    written = await core.ledger.reopen(_request(core, job, tenant, op), move, quota)
+    written = await core.ledger.reopen(_request(core, job, tenant, move, op), move, quota)
     (reopened,) = written.outcomes
     if isinstance(reopened, FairlaneError):
         raise reopened
@@ -68,7 +68,7 @@ async def skip(
     cost = price((await get(core, job, tenant)).duration)
     if max_price is not None and cost > max_price:
         raise InvalidInput(f"the skip costs {cost}, more than the {max_price} offered")
-    written = await core.ledger.skip(_request(core, job, tenant, op), cost)
+    written = await core.ledger.skip(_request(core, job, tenant, Move.SKIP, op), cost)
     (skipped,) = written.outcomes
     if isinstance(skipped, FairlaneError):
         raise skipped
@@ -79,8 +79,9 @@ async def skip(
     return skipped
 
 
-def _request(core: Core, job: str, tenant: str | None, op: str | None) -> Request:
-    return Request(job, tenant, op or token(), core.now())
+def _request(core: Core, job: str, tenant: str | None, move: Move, op: str | None) -> Request:
+    """The name of an operation holds for one move only."""
+    return Request(job, tenant, f"{move} {op or token()}", core.now())
 
 
 async def _quota(core: Core, job: str, tenant: str | None) -> Quota:

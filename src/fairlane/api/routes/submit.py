@@ -16,7 +16,7 @@ from fairlane.api.door import Door
 from fairlane.api.identity import Identity
 from fairlane.api.invalid import invalid
 from fairlane.api.problems import Problem, problem_of
-from fairlane.api.requests import IDEMPOTENCY_KEY, BatchRequest, JobRequest
+from fairlane.api.requests import IDEMPOTENCY_KEY, BatchRequest, JobRequest, key_on
 from fairlane.api.routing import Routes
 from fairlane.api.task_shapes import SlotRequest, TaskRequest
 from fairlane.engine.views import Placement, unplaced
@@ -80,7 +80,7 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     for i, request in enumerate(requests):
         results.append({})
         try:
-            own = None if key is None else f"{key} {i}"  # as no key of a single submit can be
+            own = key_on(f"batch {i}", key)
             jobs.append((i, await allowed_job(door, identity, request, own, trace)))
         except Problem as problem:
             results[i] = _error(door, problem)

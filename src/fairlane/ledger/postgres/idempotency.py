@@ -54,7 +54,7 @@ class Keys:
         use = self._used.get((scope, key))
         if use is None:
             return None
-        return Replayed(use.job, use.status) if use.hash == digest else KeyReused(key)
+        return Replayed(use.job, use.status) if use.hash == digest else KeyReused()
 
     def use(self, item: Submission) -> None:
         if item.idempotency is not None:

@@ -134,7 +134,7 @@ def _earlier(tx: Transaction, item: Submission) -> Replayed | FairlaneError | No
     if row is None:
         return None
     if row[0] != digest:
-        return KeyReused(key)
+        return KeyReused()
     return Replayed(row[1], row[2])
 
 

@@ -7,6 +7,7 @@ import time
 
 from fairlane.api.credentials import opens, split
 from fairlane.api.identity import DEVELOPER, Identity, identity_of
+from fairlane.api.strangers import Strangers
 from fairlane.clock import Clock
 from fairlane.ledger.keybook import KeyBook
 from fairlane.model.key import Key
@@ -22,6 +23,7 @@ class Keyring:
     def __init__(self, book: KeyBook, clock: Clock, *, open_here: bool) -> None:
         self._book, self._clock, self._open_here = book, clock, open_here
         self._known: dict[str, tuple[float, Key | None]] = {}
+        self._strangers = Strangers(book)
         self._looked_for_any = -HOLDS_FOR
 
     async def identify(self, credential: str | None) -> Identity | None:
@@ -76,12 +78,15 @@ class Keyring:
     def forget(self, key: str) -> None:
         """It has changed here: others find out by themselves."""
         self._known.pop(key, None)
+        self._strangers.forget()
         self._looked_for_any = -HOLDS_FOR
 
     async def _find(self, name: str) -> Key | None:
         known = self._known.get(name)
         if known is not None and time.monotonic() - known[0] <= HOLDS_FOR:
             return known[1]
+        if await self._strangers.knows(name, HOLDS_FOR):
+            return None
         asked = time.monotonic()
         key = await self._book.get(name)
         if len(self._known) >= MOST_KNOWN:

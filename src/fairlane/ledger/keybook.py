@@ -11,12 +11,13 @@ from fairlane.model.key import Key, Role
 
 
 class KeyVerbs(NamedTuple):
-    """How one store does it: `get`, `all` and `any` read, the others write."""
+    """How one store does it: `get`, `all`, `names` and `any` read, the others write."""
 
     add: Callable[..., Any]
     revoke: Callable[..., Any]
     get: Callable[..., Any]
     all: Callable[..., Any]
+    names: Callable[..., Any]
     any: Callable[..., Any]
     secret: Callable[..., Any]
     redeem: Callable[..., Any]
@@ -41,6 +42,11 @@ class KeyBook:
     async def all(self) -> list[Key]:
         """Every key that was ever made, oldest first."""
         found: list[Key] = await self._read(self._verbs.all)
+        return found
+
+    async def names(self, most: int) -> frozenset[str]:
+        """The ids of every key that was ever made, or of so many."""
+        found: frozenset[str] = await self._read(self._verbs.names, most)
         return found
 
     async def any(self) -> bool:

@@ -64,6 +64,10 @@ async def _all(connection: Connection) -> list[Key]:
     return [key_of(tuple(row)) for row in found]
 
 
+async def _names(connection: Connection, most: int) -> frozenset[str]:
+    return frozenset(row[0] for row in await connection.fetch("SELECT id FROM keys LIMIT $1", most))
+
+
 async def _any(connection: Connection) -> bool:
     return await connection.fetchval("SELECT 1 FROM keys LIMIT 1") is not None
 
@@ -89,4 +93,4 @@ async def _redeem(tx: Transaction, items: Sequence[Redemption]) -> list[bool]:
     return done
 
 
-VERBS = KeyVerbs(_add, _revoke, _get, _all, _any, _secret, _redeem)
+VERBS = KeyVerbs(_add, _revoke, _get, _all, _names, _any, _secret, _redeem)

@@ -97,6 +97,10 @@ def _all(connection: sqlite3.Connection) -> list[Key]:
     return [key_of(row) for row in found]
 
 
+def _names(connection: sqlite3.Connection, most: int) -> frozenset[str]:
+    return frozenset(row[0] for row in connection.execute("SELECT id FROM keys LIMIT ?", (most,)))
+
+
 def _any(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
 
@@ -117,4 +121,4 @@ def _redeem(tx: sqlite3.Connection, items: Sequence[Redemption]) -> list[bool]:
     return done
 
 
-VERBS = KeyVerbs(_add, _revoke, _get, _all, _any, _secret, _redeem)
+VERBS = KeyVerbs(_add, _revoke, _get, _all, _names, _any, _secret, _redeem)

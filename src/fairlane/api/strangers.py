@@ -1,0 +1,42 @@
+"""Names that no key has. Whoever tries many of them must not keep the ledger busy."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fairlane.ledger.keybook import KeyBook
+
+ONE_BY_ONE = 100
+MOST_NAMES = 100_000
+
+
+class Strangers:
+    """A few names are looked up one by one. When more come within `span` seconds, the names of all
+    keys are read, once in that time, and whoever is not among them is not looked up."""
+
+    def __init__(self, book: KeyBook) -> None:
+        self._book = book
+        self._began, self._tried = 0.0, 0
+        self._read_at, self._names = float("-inf"), frozenset[str]()
+        self._reading = asyncio.Lock()
+
+    async def knows(self, name: str, span: float) -> bool:
+        """Whether nobody has that name, as far as that is known without looking it up. A key that
+        was made a moment ago may be a stranger for as long as `span`."""
+        now = time.monotonic()
+        if now - self._began > span:
+            self._began, self._tried = now, 0
+        self._tried += 1
+        if self._tried <= ONE_BY_ONE:
+            return False
+        async with self._reading:
+            if time.monotonic() - self._read_at > span:
+                read_at = time.monotonic()
+                self._names = await self._book.names(MOST_NAMES + 1)
+                self._read_at = read_at
+        return len(self._names) <= MOST_NAMES and name not in self._names
+
+    def forget(self) -> None:
+        """A key was made here."""
+        self._read_at = float("-inf")

@@ -1,0 +1,60 @@
+"""Looking keys up, when many are sent that nobody has."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlane.api.keyring import Keyring
+from fairlane.api.strangers import ONE_BY_ONE
+from fairlane.ledger.keybook import KeyBook
+from fairlane.model.key import Key
+from tests.api.server import Gateway
+from tests.world import World
+
+pytestmark = pytest.mark.every_store
+SECRET = "s" * 43
+
+
+class Asked:
+    """The ledger's own keys, and how often it was asked for them."""
+
+    def __init__(self, book: KeyBook) -> None:
+        self._book, self.times = book, 0
+
+    async def get(self, key: str) -> Key | None:
+        self.times += 1
+        return await self._book.get(key)
+
+    async def names(self, most: int) -> frozenset[str]:
+        self.times += 1
+        return await self._book.names(most)
+
+
+async def test_a_flood_of_keys_that_nobody_has_leaves_the_ledger_alone(
+    world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4: whoever has a key gets in meanwhile, and one made meanwhile opens within seconds."""
+    monkeypatch.setattr("fairlane.api.keyring.HOLDS_FOR", 3600)
+    asked = Asked(world.engine.core.ledger.keys)
+    ring = Keyring(asked, world.clock, open_here=False)  # type: ignore[arg-type]
+    before = await served.key()
+    flood = [ring.identify(f"fl{n:016x}.{SECRET}") for n in range(2000)]
+    assert not any(await asyncio.gather(*flood))
+    assert asked.times == ONE_BY_ONE + 1
+    assert await ring.identify(before) is not None
+    meanwhile = await served.key()
+    assert await ring.identify(meanwhile) is None
+    monkeypatch.setattr("fairlane.api.keyring.HOLDS_FOR", 0)
+    assert await ring.identify(meanwhile) is not None
+
+
+async def test_a_key_made_here_opens_at_once_in_a_flood(
+    world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlane.api.keyring.HOLDS_FOR", 3600)
+    ring = served.app.door.keyring
+    for n in range(ONE_BY_ONE + 1):
+        assert await ring.identify(f"fl{n:016x}.{SECRET}") is None
+    assert await ring.identify(await served.key()) is not None

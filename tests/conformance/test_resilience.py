@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+import threading
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -24,7 +25,7 @@ from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
-from tests.ledger_items import confirmation
+from tests.ledger_items import completion, confirmation, request, submission
 from tests.world import World, catalog
 
 
@@ -56,6 +57,57 @@ async def test_sweeps_go_on_after_a_full_disk(tmp_path: Path) -> None:
         await world.pass_time(3)
         assert (await world.claim_one()).job == job
         await world.healthy()
+
+
+class Slow(sqlite3.Connection):
+    """A disk that writes when somebody lets it, and how many rows each commit had."""
+
+    free, reached = threading.Event(), threading.Event()
+    rows: ClassVar[list[int]] = []
+    _before = 0
+
+    def execute(self, statement: str, *args: object) -> sqlite3.Cursor:
+        if statement == "COMMIT":
+            Slow.rows.append(self.total_changes - self._before)
+            self._before = self.total_changes
+            Slow.reached.set()
+            Slow.free.wait()
+        return super().execute(statement, *args)  # type: ignore[arg-type]
+
+
+@pytest.mark.embedded
+async def test_a_flood_of_submits_lets_heartbeats_results_and_cancels_go_first(
+    tmp_path: Path,
+) -> None:
+    """§6: they are in the next commit, and only a few submits with them."""
+    Slow.free.set()
+    order: list[str] = []
+    async with World(catalog(), tmp_path / "ledger.db", connection=Slow) as world:
+        for _ in range(3):
+            await world.submit()
+        kept, done, gone = await world.claim(3)
+        Slow.free.clear()
+        Slow.reached.clear()
+        asked = []
+
+        def ask(name: str, work: Coroutine[Any, Any, object]) -> None:
+            asked.append(asyncio.create_task(work))
+            asked[-1].add_done_callback(lambda _: order.append(name))
+
+        ledger, now = world.engine.core.ledger, world.clock.now()
+        ask("submit", ledger.submit([submission(world)]))
+        await asyncio.to_thread(Slow.reached.wait)
+        Slow.rows.clear()
+        for _ in range(500):
+            ask("submit", ledger.submit([submission(world)]))
+        ask("cancel", ledger.cancel(request(world, gone.job), frozenset()))
+        ask("result", ledger.settle([completion(done, now)]))
+        ask("heartbeat", ledger.renew([(kept.job, kept.token)], now + SECOND, now))
+        await asyncio.sleep(0)  # all have asked
+        Slow.free.set()
+        await asyncio.gather(*asked)
+    assert order[:4] == ["submit", "cancel", "result", "heartbeat"]
+    assert Slow.rows[0] < 100 < Slow.rows[1]
 
 
 @pytest.mark.embedded

@@ -125,7 +125,7 @@ class SqliteLedger(SqliteReads):
 
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
-        written: Written[Any] = await self._writer.write(submit, items)
+        written: Written[Any] = await self._writer.admit(submit, items)
         return written
 
     async def confirm(

@@ -1,5 +1,6 @@
-"""The one writer. Calls that arrive while a commit is under way share the next transaction; each is
-answered after the commit, and one that cannot be written never takes others down with it."""
+"""The one writer. Calls that arrive while a commit is under way share the next transaction, new
+work after everything else; each is answered after the commit, and one that cannot be written never
+takes others down with it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import itertools
 import queue
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
@@ -25,6 +27,10 @@ Out = TypeVar("Out")
 MOST_CALLS, MOST_ITEMS = 256, 2500
 """What shares one transaction at the most. While it is written, the callers of the last one prepare
 what comes next."""
+
+BESIDE_CALLS, BESIDE_ITEMS = 64, 500
+"""How much new work shares a transaction with anything else: who renews a lease, settles or cancels
+does not wait until a flood of submits is written."""
 
 AT_A_TIME = 32
 
@@ -47,6 +53,7 @@ Verb = Callable[[Transaction, Sequence[Any]], list[Any]]
 
 
 class Call(NamedTuple):
+    is_new_work: bool
     verb: Verb
     items: Sequence[Any]
     future: asyncio.Future[Written[Any]]
@@ -63,6 +70,8 @@ class Writer:
         self._connection, self._wrote = connection, wrote
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._first, self._new_work = deque[Call](), deque[Call]()
+        self._heard_all = False
         self.waits = Waits()
         self._closed = False
         self._unpublished: dict[int, int] = {}
@@ -77,11 +86,22 @@ class Writer:
         self, verb: Callable[[Transaction, Sequence[Item]], list[Out]], items: Sequence[Item]
     ) -> asyncio.Future[Written[Out]]:
         """Durable when it resolves."""
+        return self._ask(verb, items, is_new_work=False)
+
+    def admit(
+        self, verb: Callable[[Transaction, Sequence[Item]], list[Out]], items: Sequence[Item]
+    ) -> asyncio.Future[Written[Out]]:
+        """The same for new work, which lets everything else go first."""
+        return self._ask(verb, items, is_new_work=True)
+
+    def _ask(
+        self, verb: Verb, items: Sequence[Any], *, is_new_work: bool
+    ) -> asyncio.Future[Written[Any]]:
         future: asyncio.Future[Written[Any]] = self._loop.create_future()
         if self._closed:
             future.set_exception(SetupError("the ledger is closed"))
         else:
-            self._calls.put(Call(verb, items, future, perf_counter()))
+            self._calls.put(Call(is_new_work, verb, items, future, perf_counter()))
         return future
 
     def forget(self, receipts: Iterable[int]) -> None:
@@ -108,30 +128,34 @@ class Writer:
 
     # --- in the writer's thread ------------------------------------------------------------------
     def _run(self) -> None:
-        while (first := self._calls.get()) is not None:
-            calls, last = self._gather(first)
-            self.waits.told(perf_counter() - first.at)
+        while calls := self._next():
+            self.waits.told(perf_counter() - min(call.at for call in calls))
             answers = self._commit(calls)
             try:
                 self._loop.call_soon_threadsafe(_deliver, self._loop, answers)
             except RuntimeError:
                 break  # the loop is gone, and with it everybody who waited
             self._wrote(sum(len(call.items) for call in calls))
-            if last:
-                break
 
-    def _gather(self, first: Call) -> tuple[list[Call], bool]:
-        calls, items = [first], len(first.items)
-        while len(calls) < MOST_CALLS and items < MOST_ITEMS:
+    def _next(self) -> list[Call]:
+        """What shares the next transaction; nothing when all is written and no more will come."""
+        self._hear()
+        calls = _some_of(self._first, MOST_CALLS, MOST_ITEMS)
+        if calls:
+            return calls + _some_of(self._new_work, BESIDE_CALLS, BESIDE_ITEMS)
+        return _some_of(self._new_work, MOST_CALLS, MOST_ITEMS)
+
+    def _hear(self) -> None:
+        """Everything that was asked for; waits only if there is nothing else to do."""
+        while not self._heard_all:
             try:
-                call = self._calls.get_nowait()
+                call = self._calls.get(block=not (self._first or self._new_work))
             except queue.Empty:
                 break
             if call is None:
-                return calls, True
-            calls.append(call)
-            items += len(call.items)
-        return calls, False
+                self._heard_all = True
+            else:
+                (self._new_work if call.is_new_work else self._first).append(call)
 
     def _commit(self, calls: list[Call]) -> list[Answer]:
         try:
@@ -193,6 +217,15 @@ class Writer:
         self._connection.executemany(
             "DELETE FROM outbox WHERE seq = ?", [(receipt,) for receipt in receipts]
         )
+
+
+def _some_of(calls: deque[Call], most_calls: int, most_items: int) -> list[Call]:
+    taken: list[Call] = []
+    items = 0
+    while calls and len(taken) < most_calls and items < most_items:
+        taken.append(calls.popleft())
+        items += len(taken[-1].items)
+    return taken
 
 
 def _run_verbs(tx: Transaction, calls: list[Call]) -> tuple[list[list[Any]], set[int]]:

@@ -258,6 +258,7 @@ class Service(BaseModel):
     executor: str
     limit: int
     rate: int
+    waiting: int
     paused: bool
     provider: str | None
     regions: dict[str, int]

@@ -164,6 +164,7 @@ class ServiceRequest(Sent):
 
     limit: Limit | None = None
     rate: Limit | None = Field(default=None, description="Started a minute; 0 = any number.")
+    waiting: Limit | None = Field(default=None, description="In line for it; 0 = any number.")
     paused: bool | None = None
 
 

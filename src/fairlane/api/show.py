@@ -165,6 +165,7 @@ def service(value: Service) -> Shown:
         "executor": value.executor,
         "limit": value.limit,
         "rate": value.rate,
+        "waiting": value.waiting,
         "paused": value.paused,
         "provider": value.provider,
         "regions": {name: region.limit for name, region in value.regions.items()},

@@ -239,6 +239,7 @@ def _task(name: str, table: TaskTable) -> Service:
         name,
         limit=table.limit,
         rate=table.rate,
+        waiting=table.waiting,
         timeout=table.timeout,
         max_wait=table.max_wait,
         max_attempts=table.max_attempts,

@@ -80,6 +80,8 @@ def _service(settings: Settings, service: Service) -> str:
         said.append(f"{service.max_attempts} tries")
     if service.max_wait:
         said.append(f"waits {span(service.max_wait)} at the longest")
+    if service.waiting:
+        said.append(f"at most {service.waiting:,} jobs wait for it, fewer of lower tiers")
     said.append(_shared(service))
     if service.paused:
         said.append("paused")

@@ -113,6 +113,7 @@ class TaskTable(Table):
 
     limit: Count = 0
     rate: Rate = 0
+    waiting: Count = 0
     timeout: Seconds = 0
     max_wait: Seconds = 0
     max_attempts: Count = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -59,6 +60,8 @@ class Core:
     watchers: Watchers = field(default_factory=Watchers)
     costs: Average = field(default_factory=lambda: Average(FIRST_COST))
     loaded: dict[str, Loaded] = field(default_factory=dict)
+    coming: Counter[str] = field(default_factory=Counter)
+    """Jobs by their first service that are being written and not in line yet."""
     tiers_of_users: dict[tuple[str, str], str] = field(default_factory=dict)
     forecasts: Forecasts = field(default_factory=Forecasts)
     asleep: int = 0

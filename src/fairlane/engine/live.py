@@ -22,7 +22,7 @@ log = logging.getLogger("fairlane")
 
 PAGE = 2_000
 
-KINDS = {"services": ("limit", "rate", "paused"), "providers": ("limit", "rate")}
+KINDS = {"services": ("limit", "rate", "waiting", "paused"), "providers": ("limit", "rate")}
 
 
 async def change(core: Core, kind: str, name: str, setting: str, value: Json, actor: str) -> None:

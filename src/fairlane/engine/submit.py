@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import orjson
 from fairlane.engine.core import Core
 from fairlane.engine.drain import drained_at
 from fairlane.engine.json_text import json_text
+from fairlane.engine.lanes import Lanes
 from fairlane.engine.terms import LONGEST, Terms
 from fairlane.errors import FairlaneError, InvalidInput, NotReady, Refused
 from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome, Unwritten
@@ -21,11 +23,9 @@ from fairlane.model.catalog import checked_name
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band, NewJob, fair_user
 from fairlane.model.make import maker
-from fairlane.model.step import Plan
 from fairlane.policy.admission import admit_duration
 
 SECOND = 1_000_000
-MOST_LANES = 64
 MOST_KNOWN = 100_000
 """Users whose tier is kept at hand."""
 
@@ -55,13 +55,18 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
             on = core.terms.of(request, tier)
             if id(on.plan) not in lanes.checked:
                 await lanes.check(on.plan)
-            prepared.append(_submission(core, caller, request, on, now))
+            submission = _submission(core, caller, request, on, now)
+            if on.room and submission.refusal is None:
+                full = lanes.refusal(on, len(submission.cells) or 1, now)
+                submission = submission._replace(refusal=full)
+            prepared.append(submission)
             terms.append(on)
         except FairlaneError as error:
             refused[i] = error
     if not prepared:
         return list(refused.values())
-    outcomes = await asyncio.shield(_write(core, prepared, terms, now))
+    core.coming.update(lanes.coming)
+    outcomes = await asyncio.shield(_write(core, prepared, terms, lanes.coming, now))
     if not refused:
         return outcomes
     answers = iter(outcomes)
@@ -69,9 +74,18 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
 
 
 async def _write(
-    core: Core, prepared: list[Submission], terms: list[Terms], now: int
+    core: Core, prepared: list[Submission], terms: list[Terms], coming: Counter[str], now: int
 ) -> list[SubmitOutcome]:
     """Not to be interrupted between the ledger and the index."""
+    try:
+        return await _written(core, prepared, terms, now)
+    finally:
+        core.coming -= coming
+
+
+async def _written(
+    core: Core, prepared: list[Submission], terms: list[Terms], now: int
+) -> list[SubmitOutcome]:
     written = await core.ledger.submit(prepared)
     outcomes = [
         InvalidInput(f"cannot be stored: {outcome.error}")
@@ -80,43 +94,14 @@ async def _write(
         for outcome in written.outcomes
     ]
     for outcome in outcomes:
-        if isinstance(outcome, Refused) and outcome.code == "queue_full":
-            outcome.frees_at = drained_at(core, outcome.limit - outcome.left, now)
+        if isinstance(outcome, Refused) and outcome.code == "queue_full" and not outcome.frees_at:
+            waiting = outcome.limit - outcome.left
+            outcome.frees_at = drained_at(core, waiting, now, core.catalog.services)
     core.meter.submitted(zip(prepared, outcomes, strict=True))
     with suppress(NotReady):  # an index that is away learns it from the outbox
         await core.index.put(_entries(core, prepared, terms, outcomes), now)
         core.ledger.published(written.receipts)
     return outcomes
-
-
-class Lanes:
-    """At most 64 live lanes a service, counting those of this call: every claim compares them."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._live: dict[str, set[str]] = {}
-        self.checked: set[int] = set()
-        """Terms are shared, so a plan that was seen is the same object."""
-
-    async def check(self, plan: Plan) -> None:
-        for step in plan:
-            live = self._live.get(step.service)
-            if live is None:
-                live = self._live[step.service] = await self._lanes(step.service)
-            if step.lane not in live and len(live) >= MOST_LANES:
-                raise InvalidInput(
-                    f"{step.service} has jobs with {MOST_LANES} different needs waiting, "
-                    "and this one's are new; use fewer combinations of regions and capabilities"
-                )
-            live.add(step.lane)
-        self.checked.add(id(plan))
-
-    async def _lanes(self, service: str) -> set[str]:
-        """None are known of an index that is away: submits go on without it."""
-        try:
-            return set(await self._core.index.lanes(service))
-        except NotReady:
-            return set()
 
 
 async def _tiers_told(core: Core, caller: Caller, requests: Sequence[NewJob]) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.step import Lane, Plan, Step
 from fairlane.model.tier import Tier
-from fairlane.policy.admission import Quota
+from fairlane.policy.admission import Quota, room
 
 SECOND = 1_000_000
 MOST_KEPT = 10_000
@@ -23,6 +23,8 @@ class Terms(NamedTuple):
     rank: int
     plan: Plan
     quota: Quota
+    room: int = 0
+    """How many may wait for the first service when such a job comes; 0 = any number."""
 
     @property
     def cap(self) -> int:
@@ -64,6 +66,7 @@ class TermsBook:
             catalog.tiers.rank(tier_name),
             tuple(_step(service, request, tier) for service in services),
             Quota(tier.pending, tier.per_hour, catalog.limits.waiting),
+            room(services[0].waiting, catalog.tiers.rank(tier_name), len(catalog.tiers)),
         )
 
 

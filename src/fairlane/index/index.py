@@ -6,7 +6,7 @@ time: it costs time, never a promise, because the ledger confirms everything it 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fairlane.model.catalog import Catalog
@@ -170,8 +170,8 @@ class Index(Protocol):
 
     async def stats(self) -> Stats: ...
 
-    async def lanes(self, service: str) -> frozenset[str]:
-        """The lanes of this service in which jobs wait."""
+    async def lanes(self, service: str) -> Mapping[str, int]:
+        """The lanes of this service in which jobs wait, and how many, delayed ones too."""
 
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:

@@ -107,6 +107,7 @@ class Service:
     executor: Executor = Executor.PULL
     limit: int = 0
     rate: int = 0
+    waiting: int = 0
     provider: str | None = None
     regions: dict[str, Region] = field(default_factory=dict)
     timeout: float = 0

@@ -70,6 +70,24 @@ def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
     return None
 
 
+def room(most: int, rank: int, tiers: int) -> int:
+    """How many of `most` places are for a tier: all for the best, half for the lowest, those in
+    between at equal steps. So a full line sheds the lowest tier first."""
+    return most - most * rank // (2 * max(1, tiers - 1))
+
+
+def admit_waiting(service: str, most: int, waiting: int, jobs: int = 1) -> Refused | None:
+    """None if `jobs` more may wait for this service beside those that do."""
+    if waiting + jobs <= most:
+        return None
+    return Refused(
+        "queue_full",
+        f"at most {most} jobs of this tier wait for {service}, and {waiting} do; try again later",
+        limit=most,
+        left=max(0, most - waiting),
+    )
+
+
 def admit_duration(tier: Tier, duration: float) -> Refused | None:
     if tier.max_duration and duration > tier.max_duration:
         return Refused(

@@ -12,6 +12,8 @@ class Delays:
     def __init__(self) -> None:
         self._heap: list[tuple[int, str, int]] = []
         self._jobs: dict[str, Entry] = {}
+        self.lanes: dict[str, int] = {}
+        """How many of them each lane has."""
 
     def __contains__(self, job: str) -> bool:
         return job in self._jobs
@@ -22,13 +24,20 @@ class Delays:
     def add(self, entry: Entry) -> None:
         heapq.heappush(self._heap, (entry.ready_at, entry.id, entry.rev))
         self._jobs[entry.id] = entry
+        self.lanes[entry.lane] = self.lanes.get(entry.lane, 0) + 1
         if len(self._heap) > 2 * len(self._jobs) + 64:
             self._heap = [(each.ready_at, each.id, each.rev) for each in self]
             heapq.heapify(self._heap)
 
     def discard(self, job: str) -> bool:
         """Whether it was among them."""
-        return self._jobs.pop(job, None) is not None
+        entry = self._jobs.pop(job, None)
+        if entry is None:
+            return False
+        self.lanes[entry.lane] -= 1
+        if not self.lanes[entry.lane]:
+            del self.lanes[entry.lane]
+        return True
 
     def due(self, now: int, most: int) -> Iterator[Entry]:
         """Those whose time has come, soonest first; they leave."""
@@ -37,7 +46,7 @@ class Delays:
             _, job, rev = heapq.heappop(heap)
             entry = self._jobs.get(job)
             if entry is not None and entry.rev == rev:
-                del self._jobs[job]
+                self.discard(job)
                 most -= 1
                 yield entry
 

@@ -286,7 +286,7 @@ class MemoryIndex:
     def walk(self, page: int) -> AsyncIterator[list[Entry]]:
         return views.pages(self, page)
 
-    async def lanes(self, service: str) -> frozenset[str]:
+    async def lanes(self, service: str) -> dict[str, int]:
         return views.lanes(self, service)
 
     # --- rebuild -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@ waited long enough to be told so."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -166,11 +167,12 @@ def stats(index: MemoryIndex) -> Stats:
     )
 
 
-def lanes(index: MemoryIndex, service: str) -> frozenset[str]:
+def lanes(index: MemoryIndex, service: str) -> dict[str, int]:
     """Those of delayed jobs too: they will come."""
     desk = index.desks.get(service)
-    delayed = {each.lane for each in index.delays if service_of(each.lane) == service}
-    return frozenset(delayed if desk is None else delayed.union(desk.lanes))
+    found = Counter() if desk is None else Counter(desk.lanes)
+    found.update({k: n for k, n in index.delays.lanes.items() if service_of(k) == service})
+    return found
 
 
 async def pages(index: MemoryIndex, size: int) -> AsyncIterator[list[Entry]]:

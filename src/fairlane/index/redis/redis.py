@@ -192,8 +192,8 @@ class RedisIndex:
             if cursor == b"0":
                 return
 
-    async def lanes(self, service: str) -> frozenset[str]:
-        return await self._read(lambda found: frozenset(plain(found)), "lanes", service)
+    async def lanes(self, service: str) -> dict[str, int]:
+        return await self._read(lambda found: dict(plain(found)), "lanes", service)
 
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:

@@ -1,11 +1,15 @@
--- The lanes of this service in which jobs wait, those of delayed jobs too.
+-- The lanes of this service in which jobs wait, and how many, delayed ones too: {lane, n} each.
 -- KEYS prefix
 -- ARGV service text
 --@include desk
-local found = {}
-for _, queue in ipairs(desk.queues(service)) do found[#found + 1] = queue.lane end
-for _, field in ipairs(call('HKEYS', life .. 'delayed')) do
-  local lane = match(field, '^(.*)|%d+$')
-  if match(lane, '^[^|]*') == service then found[#found + 1] = lane end
+local waiting, found = {}, {}
+local counts = pairs_of(call('HGETALL', life .. 'queues:' .. service))
+for _, queue in ipairs(desk.queues(service)) do
+  waiting[queue.lane] = (waiting[queue.lane] or 0) + tonumber(counts[queue.key])
 end
+for field, n in pairs(pairs_of(call('HGETALL', life .. 'delayed'))) do
+  local lane = match(field, '^(.*)|%d+$')
+  if match(lane, '^[^|]*') == service then waiting[lane] = (waiting[lane] or 0) + tonumber(n) end
+end
+for lane, n in pairs(waiting) do found[#found + 1] = {lane, n} end
 return found

@@ -1,0 +1,59 @@
+"""What waits for a service already, and whether more may."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fairlane.engine.core import Core
+from fairlane.engine.drain import drained_at
+from fairlane.engine.terms import Terms
+from fairlane.errors import InvalidInput, NotReady, Refused
+from fairlane.model.step import Plan
+from fairlane.policy.admission import admit_waiting
+
+MOST_LANES = 64
+
+
+class Lanes:
+    """The lines of services as the index shows them, and what this call adds to them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._waiting: dict[str, dict[str, int]] = {}
+        self.checked: set[int] = set()
+        """Terms are shared, so a plan that was seen is the same object."""
+        self.coming: Counter[str] = Counter()
+
+    async def check(self, plan: Plan) -> None:
+        """At most 64 live lanes a service, counting those of this call: every claim compares
+        them."""
+        for step in plan:
+            live = self._waiting.get(step.service)
+            if live is None:
+                live = self._waiting[step.service] = await self._lanes(step.service)
+            if step.lane not in live and len(live) >= MOST_LANES:
+                raise InvalidInput(
+                    f"{step.service} has jobs with {MOST_LANES} different needs waiting, "
+                    "and this one's are new; use fewer combinations of regions and capabilities"
+                )
+            live.setdefault(step.lane, 0)
+        self.checked.add(id(plan))
+
+    def refusal(self, on: Terms, jobs: int, now: int) -> Refused | None:
+        """Why so many more may not wait for their first service. If they may, they count from now
+        on. Other processes' submits count when they are in line: so many may come in beyond."""
+        core, name = self._core, on.plan[0].service
+        waiting = sum(self._waiting[name].values()) + core.coming[name] + self.coming[name]
+        refused = admit_waiting(name, on.room, waiting, jobs)
+        if refused is not None:
+            refused.frees_at = drained_at(core, waiting, now, [name])
+        else:
+            self.coming[name] += jobs
+        return refused
+
+    async def _lanes(self, service: str) -> dict[str, int]:
+        """None are known of an index that is away: submits go on without it."""
+        try:
+            return dict(await self._core.index.lanes(service))
+        except NotReady:
+            return {}

@@ -25,11 +25,12 @@ async def test_who_finds_it_full_is_told_to_come_back_when_it_would_be_empty(
         gateway(world.engine) as served,
         served.client() as client,
     ):
-        jobs = {"jobs": [{"service": "work"}] * MOST}
+        jobs = {"jobs": [{"service": "work", "priority": "high"}] * MOST}
         assert (await client.post("/api/v1/jobs:batch", json=jobs)).status_code == 200
         told = []
         for _ in range(20):
-            refused = await client.post("/api/v1/jobs", json={"service": "work"})
+            wish = {"service": "work", "priority": "high"}
+            refused = await client.post("/api/v1/jobs", json=wish)
             assert (refused.status_code, refused.json()["code"]) == (429, "queue_full")
             told.append(int(refused.headers["retry-after"]))
     assert all(max(1, 0.8 * seconds - 1) <= each <= 1.2 * seconds + 1 for each in told)

@@ -156,7 +156,7 @@ async def test_a_fan_out_that_is_submitted_beside_itself_is_accepted_by_both(
 
 async def test_the_last_places_of_the_queue_are_counted_exactly(tmp_path: Path) -> None:
     """I13: the limit of the whole queue, under concurrent submits of many users."""
-    settings = catalog(limits=Limits(waiting=25))
+    settings = catalog(tiers=Tiers([Tier("only")]), limits=Limits(waiting=25))
     async with two_worlds(settings, tmp_path / "ledger.db") as worlds:
         found = await asyncio.gather(
             *(

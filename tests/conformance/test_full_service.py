@@ -11,7 +11,7 @@ import pytest
 from fairlane.clock import seconds
 from fairlane.errors import Refused
 from fairlane.ledger.shapes import Accepted, SubmitOutcome
-from fairlane.model.catalog import Catalog
+from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.tier import Tier, Tiers
@@ -69,10 +69,19 @@ async def test_a_later_step_is_never_refused(tmp_path: Path) -> None:
         assert await world.drain() == len(jobs)
 
 
-async def test_the_lowest_tier_is_refused_first(tmp_path: Path) -> None:
+ALL = Tiers([Tier("high"), Tier("medium"), Tier("low")])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Catalog(ALL, [Service("work", waiting=8)]),
+        Catalog(ALL, [Service("work")], limits=Limits(waiting=8)),
+    ],
+    ids=["service", "whole queue"],
+)
+async def test_the_lowest_tier_is_refused_first(settings: Catalog, tmp_path: Path) -> None:
     """§6: half of the line is for everybody, all of it only for the best tier."""
-    tiers = Tiers([Tier("high"), Tier("medium"), Tier("low")])
-    settings = Catalog(tiers, [Service("work", waiting=8)])
     async with World(settings, tmp_path / "ledger.db") as world:
         for tier, places in (("low", 4), ("medium", 2), ("high", 2)):
             outcomes = await world.engine.submit_many([NewJob("work", tier=tier)] * 5)

@@ -6,12 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.model.tier import Tier
-from fairlane.policy.admission import HOUR, Quota, Usage, admit, admit_duration
+from fairlane.policy.admission import HOUR, Quota, Usage, admit, admit_duration, room
 
 few = st.integers(0, 20)
 quotas = st.builds(Quota, few, few, few)
 usages = st.builds(Usage, few, few, st.integers(0, 10**9), few)
 NOW = 5 * HOUR
+
+
+@given(st.integers(1, 10**6), st.integers(1, 9))
+def test_the_best_tier_has_all_places_and_the_lowest_half_of_them(most: int, tiers: int) -> None:
+    places = [room(most, rank, tiers) for rank in range(tiers)]
+    assert places == sorted(places, reverse=True)
+    assert places[0] == most
+    assert places[-1] >= most / 2
+    assert room(0, tiers - 1, tiers) == 0
 
 
 @given(quotas, usages, st.integers(1, 10))

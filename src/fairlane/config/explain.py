@@ -113,8 +113,8 @@ def _together(limit: int, rate: int) -> str:
 def _queue(catalog: Catalog) -> Iterator[str]:
     limits = catalog.limits
     yield (
-        f"Queue: at most {limits.waiting:,} jobs wait; finished ones are kept "
-        f"{span(limits.keep_finished)}, dead letters {span(limits.keep_dead)}"
+        f"Queue: at most {limits.waiting:,} jobs wait, fewer of lower tiers; finished ones are "
+        f"kept {span(limits.keep_finished)}, dead letters {span(limits.keep_dead)}"
     )
 
 

@@ -12,7 +12,7 @@ from fairlane.ids import token
 from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Request, Skipped
 from fairlane.model.state import Move
-from fairlane.policy.admission import Quota
+from fairlane.policy.admission import Quota, quota_of
 from fairlane.policy.eta import Eta
 from fairlane.policy.skip import price
 
@@ -85,8 +85,9 @@ def _request(core: Core, job: str, tenant: str | None, move: Move, op: str | Non
 
 
 async def _quota(core: Core, job: str, tenant: str | None) -> Quota:
-    tier = core.catalog.tiers[(await get(core, job, tenant)).tier]
-    return Quota(tier.pending, 0, core.catalog.limits.waiting)
+    tier = (await get(core, job, tenant)).tier
+    own = quota_of(core.catalog.tiers, tier, core.catalog.limits.waiting)
+    return own._replace(per_hour=0)
 
 
 async def _tell_parent(core: Core, job: str) -> None:

@@ -11,7 +11,7 @@ from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.step import Lane, Plan, Step
 from fairlane.model.tier import Tier
-from fairlane.policy.admission import Quota, room
+from fairlane.policy.admission import Quota, quota_of, room
 
 SECOND = 1_000_000
 MOST_KEPT = 10_000
@@ -65,7 +65,7 @@ class TermsBook:
             tier,
             catalog.tiers.rank(tier_name),
             tuple(_step(service, request, tier) for service in services),
-            Quota(tier.pending, tier.per_hour, catalog.limits.waiting),
+            quota_of(catalog.tiers, tier_name, catalog.limits.waiting),
             room(services[0].waiting, catalog.tiers.rank(tier_name), len(catalog.tiers)),
         )
 

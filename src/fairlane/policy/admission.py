@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fairlane.errors import Refused
-from fairlane.model.tier import Tier
+from fairlane.model.tier import Tier, Tiers
 
 HOUR = 3_600_000_000
 
@@ -20,6 +20,18 @@ class Quota(NamedTuple):
     @property
     def counts_user(self) -> bool:
         return bool(self.pending or self.per_hour)
+
+
+def quota_of(tiers: Tiers, tier: str, waiting: int) -> Quota:
+    """The limits of this tier in a queue that holds so many."""
+    own = tiers[tier]
+    return Quota(own.pending, own.per_hour, room(waiting, tiers.rank(tier), len(tiers)))
+
+
+def room(most: int, rank: int, tiers: int) -> int:
+    """How many of `most` places are for a tier: all for the best, half for the lowest, those in
+    between at equal steps. So a full line sheds the lowest tier first."""
+    return most - most * rank // (2 * max(1, tiers - 1))
 
 
 class Usage(NamedTuple):
@@ -46,7 +58,7 @@ def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
     if quota.waiting and usage.waiting + jobs > quota.waiting:
         return Refused(
             "queue_full",
-            f"the queue holds {quota.waiting} jobs and is full; try again later",
+            f"the queue holds {quota.waiting} jobs before this tier is refused; try again later",
             limit=quota.waiting,
             left=max(0, quota.waiting - usage.waiting),
         )
@@ -68,12 +80,6 @@ def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
             frees_at=usage.oldest_at + HOUR if usage.oldest_at else None,
         )
     return None
-
-
-def room(most: int, rank: int, tiers: int) -> int:
-    """How many of `most` places are for a tier: all for the best, half for the lowest, those in
-    between at equal steps. So a full line sheds the lowest tier first."""
-    return most - most * rank // (2 * max(1, tiers - 1))
 
 
 def admit_waiting(service: str, most: int, waiting: int, jobs: int = 1) -> Refused | None:

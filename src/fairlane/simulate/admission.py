@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from fairlane.model.catalog import Catalog
-from fairlane.policy.admission import HOUR, Quota, Usage, admit
+from fairlane.policy.admission import HOUR, Usage, admit, quota_of
 
 
 class Admission:
@@ -13,8 +13,8 @@ class Admission:
     hour, and how many wait in all."""
 
     def __init__(self, catalog: Catalog) -> None:
-        waiting = catalog.limits.waiting
-        self._quotas = [Quota(tier.pending, tier.per_hour, waiting) for tier in catalog.tiers.all]
+        tiers, most = catalog.tiers, catalog.limits.waiting
+        self._quotas = [quota_of(tiers, name, most) for name in tiers.names]
         self._pending: dict[str, int] = {}
         self._accepted: dict[str, deque[int]] = {}
         self.waiting = 0

@@ -169,6 +169,22 @@ def test_a_first_key_that_cannot_be_one_is_refused(typed: Typed, key: str, why: 
     assert (code, why in wrong) == (1, True)
 
 
+async def test_a_first_key_with_another_secret_than_before_is_not_overlooked(
+    tmp_path: Path, typed: Typed
+) -> None:
+    """Who changed the secret of a container would else be a stranger, and not know why."""
+    async with serving(tmp_path, FAIRLANE_ADMIN_KEY=SECRET) as running:
+        running.process.send_signal(signal.SIGTERM)
+        await running.process.communicate()
+    changed = "admin." + "y" * 40
+    code, _, wrong = await asyncio.to_thread(
+        typed, "serve", "--port", "0", FAIRLANE_ADMIN_KEY=changed
+    )
+    assert (code, 'there is a key "admin" with another secret' in wrong) == (1, True)
+    async with serving(tmp_path, FAIRLANE_ADMIN_KEY=SECRET) as running:
+        assert "keys  none" not in running.said
+
+
 def test_every_mistake_in_the_settings_is_named(tmp_path: Path, typed: Typed) -> None:
     (tmp_path / "fairlane.toml").write_text("[server]\nprot = 1\n")
     for command in ("serve", "check", "migrate"):
@@ -197,10 +213,8 @@ async def test_a_database_is_used_only_after_somebody_said_so(
     more = {"DATABASE_URL": url, "FAIRLANE_SERVER__UNSAFE": "true"}
     for command in (("serve", "--port", "0"), ("keys", "list")):
         code, _, wrong = await asyncio.to_thread(typed, *command, **more)
-        assert (code, wrong) == (
-            1,
-            "fairlane: this database has no Fairlane schema; make it with: fairlane migrate\n",
-        )
+        assert code == 1
+        assert "no Fairlane schema; make it with: fairlane migrate; without DATABASE_URL" in wrong
     assert (await asyncio.to_thread(typed, "migrate", **more))[0] == 0
     async with serving(tmp_path, **more) as running, httpx2.AsyncClient() as client:
         assert "PostgreSQL, one process" in running.said

@@ -107,8 +107,8 @@ async def tiers(caller: Caller, *users: str) -> dict[str, str]:
 
 
 async def test_a_sick_service_harms_no_job_and_is_hardly_asked(site: Site) -> None:
-    """503 for a while with 1,000 jobs waiting: none fails, and once it is closed at most limit + 1
-    calls reach it from one probe to the next."""
+    """503 for three probes with 1,000 jobs waiting: none fails, and once it is closed at most
+    limit + 1 calls reach it from one probe to the next."""
     chat = site.services["fast_chat_llm"]
     clock = asyncio.get_running_loop()
     heard_at: list[float] = []
@@ -125,7 +125,7 @@ async def test_a_sick_service_harms_no_job_and_is_hardly_asked(site: Site) -> No
     wishes = [{"feature_name": "fast_chat_llm", "user_id": f"u{n % 50}"} for n in range(1000)]
     sent = await caller.http.post("/api/v1/jobs:batch", json={"jobs": wishes})
     assert {each["status"] for each in sent.json()["results"]} == {202}
-    await chat.until(lambda _: len(heard_at) > 1 and heard_at[-1] - heard_at[0] > 3)
+    await chat.until(lambda _: len(heard_at) > 1 and heard_at[-1] - heard_at[0] > 6.5)
     chat.switches.status = 0
     await chat.until(lambda it: it.finished == 1000)
     closed_for = [each - heard_at[0] for each in heard_at]
@@ -135,11 +135,17 @@ async def test_a_sick_service_harms_no_job_and_is_hardly_asked(site: Site) -> No
     assert len(closed_for) - len(probes) <= chat.limit + 2
     for since in probes:
         assert sum(since <= each < since + 0.9 for each in probes) <= chat.limit + 1
-    ended = {
-        state: (await caller.http.get("/api/v1/jobs", params={"status": state, "limit": 1})).json()
-        for state in ("failed", "dead", "queued", "running")
-    }
-    assert not any(page["jobs"] for page in ended.values())
+
+    async def some(state: str) -> bool:
+        page = await caller.http.get("/api/v1/jobs", params={"status": state, "limit": 1})
+        return bool(page.json()["jobs"])
+
+    async def all_over() -> bool:
+        return not (await some("queued") or await some("running"))
+
+    await comes_true(all_over)
+    assert not await some("failed")
+    assert not await some("dead")
     assert (chat.most <= chat.limit, chat.refused) == (True, 0)
 
 

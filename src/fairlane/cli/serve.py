@@ -69,9 +69,16 @@ async def prepare_keys(engine: Engine, server: Server) -> bool:
     if credential:
         key = Key("", "default", Role.ADMIN, "", ADMIN_KEY, created_at=engine.core.now())
         try:
-            await book.add(given_key(key, credential), ADMIN_KEY)
+            key = given_key(key, credential)
         except FairlaneError as error:
             raise SetupError(f"{ADMIN_KEY}: {error}") from None
+        await book.add(key, ADMIN_KEY)
+        known = await book.get(key.id)
+        if known is None or known.hash != key.hash:
+            raise SetupError(
+                f'{ADMIN_KEY}: there is a key "{key.id}" with another secret, or was; '
+                "choose another id"
+            )
     keys = await book.any()
     if not keys and not server.loopback:
         raise Unsafe(

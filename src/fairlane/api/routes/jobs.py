@@ -156,7 +156,7 @@ async def explain_job(call: Here, job_id: JobId) -> Response:
     """Why it waits, and what would help."""
     seen = await call.engine.view(checked(job_id), call.tenant)
     if seen.job.state is State.QUEUED and not await call.engine.is_runnable(seen.job):
-        seen = seen._replace(reasons=(*seen.reasons, unrunnable(seen.job)))
+        seen = seen._replace(reasons=(unrunnable(seen.job), *seen.reasons))
     return show.answer(
         {
             "job_id": seen.job.id,

@@ -14,6 +14,8 @@ SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
 MIGRATING = 4215
 """Advisory lock: one process migrates, the others wait and find it done."""
 
+EMBEDDED = "without DATABASE_URL (database_url) the queue needs no database"
+
 SETTINGS = {
     "search_path": "fairlane",
     "application_name": "fairlane",
@@ -49,7 +51,7 @@ async def connect(url: str, *, most: int) -> asyncpg.Pool:
             command_timeout=60,
         )
     except (OSError, asyncpg.PostgresError, ValueError) as error:
-        raise SetupError(f"cannot reach PostgreSQL: {error}") from error
+        raise SetupError(f"cannot reach PostgreSQL: {error}; {EMBEDDED}") from error
 
 
 async def _leave(_: asyncpg.Connection) -> None:
@@ -74,7 +76,9 @@ async def demand_schema(pool: asyncpg.Pool) -> None:
     found = await pool.fetchval("SELECT to_regclass('fairlane.migrations')")
     done = await pool.fetchval("SELECT max(number) FROM migrations") if found is not None else None
     if done is None:
-        raise SetupError("this database has no Fairlane schema; make it with: fairlane migrate")
+        raise SetupError(
+            f"this database has no Fairlane schema; make it with: fairlane migrate; {EMBEDDED}"
+        )
     if done < known:
         raise SetupError(
             f"the ledger is at schema {done}, this Fairlane needs {known}; run: fairlane migrate"

@@ -10,9 +10,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from fairlane.api.identity import DEVELOPER
+from fairlane.api.routes.events import listen
 from fairlane.clock import seconds
 from fairlane.model.attempt import Fault
 from fairlane.model.key import Role
@@ -269,6 +272,40 @@ async def test_a_message_that_is_too_long_closes_the_socket(world: World, served
         await socket.send("x" * 70_000)
         await socket.wait_closed()
         assert socket.close_code == 1009
+
+
+async def test_a_listener_that_reads_nothing_is_sent_away(
+    world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S10: 1013. Here what the server below would do is said by hand: it takes no more."""
+    monkeypatch.setattr("fairlane.api.routes.events.SLOWEST", 0.01)
+    sent: list[Any] = []
+    left = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        if not sent:
+            return {"type": "websocket.connect"}
+        await left.wait()
+        return {"type": "websocket.disconnect", "code": 1013}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if message["type"] == "websocket.send":
+            await asyncio.Event().wait()
+        if message["type"] == "websocket.close":
+            left.set()
+
+    scope = {
+        "type": "websocket",
+        "headers": [],
+        "query_string": b"",
+        "path_params": {"job_id": await world.submit()},
+        "door": served.app.door,
+        "identity": DEVELOPER,
+    }
+    await listen(WebSocket(scope, receive, send))
+    assert [each["type"].partition(".")[2] for each in sent] == ["accept", "send", "close"]
+    assert sent[-1]["code"] == 1013
 
 
 async def test_listeners_are_told_to_come_back_when_it_leaves(world: World) -> None:

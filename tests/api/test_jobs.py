@@ -106,6 +106,28 @@ async def test_an_idempotency_key_of_other_letters_is_refused(served: Gateway) -
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid_idempotency_key")
 
 
+@pytest.mark.parametrize(
+    ("way", "sent", "why"),
+    [
+        ("jobs", {"service": "work", "prioriti": "high"}, 'did you mean "priority"?'),
+        (
+            "jobs:batch",
+            {"jobs": [{"srvice": "work"}]},
+            "jobs.0.srvice: no such field; did",
+        ),
+        ("tasks", {"task_type": "work", "zzz": 1}, "zzz: no such field"),
+        ("tasks", {}, "task_type: is needed"),
+        ("jobs", [], "a JSON object is needed"),
+    ],
+)
+async def test_a_mistake_is_told_in_plain_words(
+    served: Gateway, way: str, sent: Any, why: str
+) -> None:
+    async with served.client() as client:
+        answer = await client.post(f"/api/v1/{way}", json=sent)
+        assert (answer.status_code, why in answer.json()["detail"]) == (422, True), answer.text
+
+
 async def test_each_job_of_a_batch_has_its_own_outcome(served: Gateway) -> None:
     async with served.client() as client:
         jobs = [

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fairlane.api.problems import Problem
 
 MOST_NAMED = 20
+OBJECT = "a JSON object is needed"
+PLAINLY = {"missing": "is needed", "model_type": OBJECT, "model_attributes_type": OBJECT}
 
 
-def invalid(errors: Sequence[Any]) -> Problem:
+def invalid(errors: Sequence[Any], known: Iterable[str] = ()) -> Problem:
+    """`known` are names of fields that somebody may have meant."""
     named = [
         {
             "field": ".".join(str(part) for part in error["loc"] if part != "body"),
-            "message": error["msg"].removeprefix("Value error, "),
+            "message": _message(error, known),
         }
         for error in errors[:MOST_NAMED]
     ]
     first = named[0]
     text = f"{first['field']}: {first['message']}" if first["field"] else first["message"]
     return Problem(422, "invalid_input", text, more={"errors": named})
+
+
+def _message(error: Any, known: Iterable[str]) -> str:
+    if error["type"] != "extra_forbidden":
+        return PLAINLY.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
+    close = difflib.get_close_matches(str(error["loc"][-1]), list(known), n=1)
+    return "no such field" + (f'; did you mean "{close[0]}"?' if close else "")

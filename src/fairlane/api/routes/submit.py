@@ -95,7 +95,8 @@ def validated(model: type[Any], body: Any) -> Any:
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise invalid(error.errors(include_url=False, include_input=False)) from None
+        known = (JobRequest if model is BatchRequest else model).model_fields
+        raise invalid(error.errors(include_url=False, include_input=False), known) from None
 
 
 async def allowed_job(

@@ -196,6 +196,7 @@ def test_every_mistake_in_the_settings_is_named(tmp_path: Path, typed: Typed) ->
 
 
 def test_settings_are_written_and_explained(typed: Typed) -> None:
+    assert "image_gen: called at" in typed("check", "--preset", "gateway")[1]
     assert typed("init", "--preset", "gateway")[0] == 0
     assert typed("init")[0] == 1
     assert typed("init", "x.toml", "--preset", "gatway")[2].endswith('did you mean "gateway"?\n')

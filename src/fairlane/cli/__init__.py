@@ -101,16 +101,22 @@ def init(
     configure.init(preset, path)
 
 
+Preset = Annotated[
+    str, typer.Option(help="What holds without a file: tasks, gateway, generation, regions.")
+]
+
+
 @app.command()
 def check(
     path: Annotated[
         Path | None, typer.Argument(help="The file to read (default: fairlane.toml, if any).")
     ] = None,
+    preset: Preset = "tasks",
 ) -> None:
     """Explain the settings in plain words, or name every mistake in them."""
     from fairlane.cli import configure
 
-    configure.check(path)
+    configure.check(path, preset)
 
 
 Config = Annotated[Path | None, typer.Option(help="The settings (default: fairlane.toml, if any).")]
@@ -119,9 +125,7 @@ Config = Annotated[Path | None, typer.Option(help="The settings (default: fairla
 @app.command()
 def serve(
     config: Config = None,
-    preset: Annotated[
-        str, typer.Option(help="What holds without a file: tasks, gateway, generation, regions.")
-    ] = "tasks",
+    preset: Preset = "tasks",
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="The port; 0 = any free one.")] = None,
     data: Annotated[str | None, typer.Option(help="The folder of an embedded ledger.")] = None,
@@ -155,9 +159,7 @@ def serve(
 @app.command()
 def dispatch(
     config: Config = None,
-    preset: Annotated[
-        str, typer.Option(help="What holds without a file: tasks, gateway, generation, regions.")
-    ] = "tasks",
+    preset: Preset = "tasks",
     database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
 ) -> None:

@@ -27,8 +27,8 @@ def init(preset: str, path: Path) -> None:
     typer.echo(f"wrote {path}; see what it means: fairlane check {path}")
 
 
-def check(path: Path | None) -> None:
-    for line in explain(settings(path)):
+def check(path: Path | None, preset: str) -> None:
+    for line in explain(settings(path, preset=preset)):
         typer.echo(line)
 
 

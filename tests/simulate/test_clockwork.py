@@ -124,6 +124,11 @@ def test_a_full_queue_refuses() -> None:
     assert report.refused == {"queue_full": 1}
 
 
+def test_a_full_service_refuses() -> None:
+    report = asking(settings(draw(waiting=1)), job(0), job(1), job(2)).answer()
+    assert report.refused == {"queue_full": 1}
+
+
 def test_who_waits_longer_than_allowed_gives_up() -> None:
     asked = asking(
         settings(draw(max_wait=5, affinity=Affinity.NONE)), job(0, 20), job(1, 20), job(18, 20)

@@ -1,26 +1,31 @@
-"""The quotas of the tiers, as the engine keeps them."""
+"""The quotas of the tiers and the lines of services, as the engine keeps them."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 from fairlane.model.catalog import Catalog
-from fairlane.policy.admission import HOUR, Usage, admit, quota_of
+from fairlane.policy.admission import HOUR, Usage, admit, admit_waiting, quota_of, room
 
 
 class Admission:
     """Counts what the ledger counts: a user's queued and running jobs, those accepted in the last
-    hour, and how many wait in all."""
+    hour, and how many wait for each service."""
 
     def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
         tiers, most = catalog.tiers, catalog.limits.waiting
         self._quotas = [quota_of(tiers, name, most) for name in tiers.names]
         self._pending: dict[str, int] = {}
         self._accepted: dict[str, deque[int]] = {}
-        self.waiting = 0
+        self.waiting: Counter[str] = Counter()
 
-    def refusal(self, user: str, rank: int, now: int) -> str | None:
-        """The limit that refuses one more job, or None: it is counted from now on."""
+    def refusal(self, user: str, rank: int, service: str, now: int) -> str | None:
+        """The limit that refuses one more job for this service, or None: it is counted from now
+        on."""
+        most = room(self._catalog.service(service).waiting, rank, len(self._quotas))
+        if most and (full := admit_waiting(service, most, self.waiting[service])) is not None:
+            return full.code
         accepted = self._accepted.setdefault(user, deque())
         while accepted and accepted[0] <= now - HOUR:
             accepted.popleft()
@@ -28,7 +33,7 @@ class Admission:
             self._pending.get(user, 0),
             len(accepted),
             accepted[0] if accepted else 0,
-            self.waiting,
+            self.waiting.total(),
         )
         refused = admit(self._quotas[rank], usage)
         if refused is not None:

@@ -85,7 +85,8 @@ class Clockwork:
 
     # --- coming ------------------------------------------------------------------------------
     def _arrive(self, index: int, arrival: Arrival) -> None:
-        refused = self._admission.refusal(arrival.user, arrival.rank, arrival.at)
+        first = self._plans[arrival.name][0][0]
+        refused = self._admission.refusal(arrival.user, arrival.rank, first, arrival.at)
         if refused is not None:
             self._run.refused[refused] += 1
             return
@@ -100,7 +101,7 @@ class Clockwork:
     def _line_up(self, job: Step, now: int) -> None:
         job.service, job.lane, max_wait = job.plan[job.number]
         job.ready_at = now
-        self._admission.waiting += 1
+        self._admission.waiting[job.service] += 1
         self._order.put(job, now)
         if max_wait:
             number = job.number
@@ -109,7 +110,7 @@ class Clockwork:
     def _give_up(self, job: Step, number: int) -> None:
         if job.number == number and not job.runs:
             self._order.take(job)
-            self._admission.waiting -= 1
+            self._admission.waiting[job.service] -= 1
             self._admission.over(job.user)
             self._run.gave_up += 1
 
@@ -148,7 +149,7 @@ class Clockwork:
                 run.load_time += load
             place.loaded = place.loaded.after(job.model, now)
         place.busy = not place.boundless
-        self._admission.waiting -= 1
+        self._admission.waiting[job.service] -= 1
         job.runs = True
         job.waited += now - job.ready_at
         begun = now + load

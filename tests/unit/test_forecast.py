@@ -45,7 +45,12 @@ def test_where_all_are_busy_one_more_must_end() -> None:
 
 
 def test_a_job_whose_time_has_not_come_waits_for_that_too() -> None:
-    assert Forecasts().eta(JOB._replace(ready_at=100), standing(0), BUSY, 40).p50 == 65
+    later = JOB._replace(ready_at=100)
+    forecasts = Forecasts()
+    assert forecasts.eta(later, standing(0), BUSY, 40) == Eta(65, 70)
+    assert forecasts.started("j", "s", "m", 107) == 2
+    taught(forecasts, JOB, standing(1), 1)
+    assert forecasts.eta(later, standing(0), BUSY, 40) == Eta(61, 61), "not before its time"
 
 
 @given(st.integers(1, 1000), st.integers(1, 100), st.integers(0, 10**9))

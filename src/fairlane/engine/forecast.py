@@ -80,17 +80,18 @@ class Forecasts:
     def eta(self, job: Waiting, standing: Standing, serving: Serving, now: int) -> Eta:
         """When it will start: as many jobs must end before as stand before it, and one more if
         nothing is free. Loads are part of what jobs cost; what better tiers will send meanwhile
-        is part of past errors."""
+        is part of past errors. Until its own time a job waits exactly that long."""
         ahead = max(0, standing.position - 1) + (0 if serving.free else 1)
         cost = self._usual[job.service].value if job.service in self._usual else serving.cost
-        predicted = ahead * cost // max(1, serving.slots) + max(0, job.ready_at - now)
+        predicted = ahead * cost // max(1, serving.slots)
+        delay = max(0, job.ready_at - now)
         warm = self._is_warm(job, serving.slots)
         group = Group(job.service, job.tier, standing.behind_own > 0, warm)
         eta = self._calibration(group).eta(predicted)
         if job.id not in self._told and len(self._told) < MOST_PREDICTIONS:
-            self._told[job.id] = Told(now, predicted, eta.p50, group)
+            self._told[job.id] = Told(now + delay, predicted, eta.p50, group)
             self._learn(job.service, serving.cost)
-        return eta
+        return Eta(delay + eta.p50, delay + eta.p90)
 
     def started(self, job: str, service: str, model: str, at: int) -> int | None:
         """It started: how much later than was said? None if nothing was."""

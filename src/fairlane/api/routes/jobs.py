@@ -100,7 +100,10 @@ def states(words: list[str] | None) -> tuple[State, ...]:
 @routes.add("GET", "/api/v1/jobs/{job_id}", "read", gives=answers.JobView, problems=(404, 410))
 async def get_job(call: Here, job_id: JobId) -> Response:
     """The job, where it stands, and what its steps have made."""
-    return show.answer(show.view(await call.engine.view(checked(job_id), call.tenant)))
+    seen = await call.engine.view(checked(job_id), call.tenant)
+    if all(each.code == "promotion" for each in seen.reasons):  # nothing else holds it up
+        seen = await _told_if_unrunnable(call, seen)
+    return show.answer(show.view(seen))
 
 
 @routes.add(
@@ -155,8 +158,7 @@ async def moved(call: Call, job_id: str) -> Response:
 async def explain_job(call: Here, job_id: JobId) -> Response:
     """Why it waits, and what would help."""
     seen = await call.engine.view(checked(job_id), call.tenant)
-    if seen.job.state is State.QUEUED and not await call.engine.is_runnable(seen.job):
-        seen = seen._replace(reasons=(unrunnable(seen.job), *seen.reasons))
+    seen = await _told_if_unrunnable(call, seen)
     return show.answer(
         {
             "job_id": seen.job.id,
@@ -168,6 +170,13 @@ async def explain_job(call: Here, job_id: JobId) -> Response:
             "changes": [show.reason(each) for each in _changes(seen)],
         }
     )
+
+
+async def _told_if_unrunnable(call: Call, seen: View) -> View:
+    """Says first of all that nobody alive can run it, if that is so."""
+    if seen.job.state is not State.QUEUED or await call.engine.is_runnable(seen.job):
+        return seen
+    return seen._replace(reasons=(unrunnable(seen.job), *seen.reasons))
 
 
 def unrunnable(job: Job) -> Reason:

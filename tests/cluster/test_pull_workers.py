@@ -7,22 +7,17 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from fairlane.compose import cluster
 from fairlane.engine import Engine
 from fairlane.model.attempt import Outcome
-from fairlane.model.job import NewJob
 from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.pull.desk import FRESH
 from fairlane.servers import Postgres, Redis
-from tests.api.server import gateway
 from tests.cluster.fleet import comes_true
-from tests.worker.process import WorkerProcess, working
+from tests.cluster.pulled import are_idle, scene
 from tests.worker.scene import WAYS, Way
 from tests.world import catalog
 
@@ -34,41 +29,11 @@ SETTINGS = catalog(
 )
 
 
-class Scene:
-    """A queue in real time, with a server before it, and worker processes on their way."""
-
-    def __init__(
-        self, engine: Engine, reached: dict[Way, list[str]], stack: AsyncExitStack
-    ) -> None:
-        self.engine, self._reached, self._stack = engine, reached, stack
-
-    async def worker(self, way: Way, **environment: object) -> WorkerProcess:
-        return await self._stack.enter_async_context(working(*self._reached[way], **environment))
-
-    async def submit(self, name: str, **parameters: object) -> str:
-        return (await self.engine.submit(NewJob(name, parameters))).job
-
-
-@asynccontextmanager
-async def scene(postgres: Postgres, redis: Redis) -> AsyncIterator[Scene]:
-    database = await postgres.new_database()
-    async with (
-        await cluster(SETTINGS, database, redis.url) as engine,
-        gateway(engine) as served,
-        AsyncExitStack() as stack,
-    ):
-        reached: dict[Way, list[str]] = {
-            "http": ["--url", served.url],
-            "direct": ["--database-url", database, "--redis-url", redis.url],
-        }
-        yield Scene(engine, reached, stack)
-
-
 async def test_a_worker_stopped_beyond_its_lease_is_refused_and_cuts_its_work(
     durable_server: Postgres, own_redis: Redis, way: Way
 ) -> None:
     """I3, I32: the stored result is the second worker's."""
-    async with scene(durable_server, own_redis) as at:
+    async with scene(durable_server, own_redis, SETTINGS) as at:
         stopped = await at.worker(way, HEARTBEAT=0.5)
         job = await at.submit("sleep", seconds=6)
         await stopped.until(lambda: job in stopped.heard("began"))
@@ -89,7 +54,7 @@ async def test_a_poison_task_ends_in_the_dead_letters_and_harms_nothing_else(
     durable_server: Postgres, own_redis: Redis, way: Way
 ) -> None:
     """I18: as many workers die as it has attempts."""
-    async with scene(durable_server, own_redis) as at:
+    async with scene(durable_server, own_redis, SETTINGS) as at:
         poison = await at.submit("poison")
         others = [await at.submit("sleep", seconds=0.05) for _ in range(20)]
         deaths = 0
@@ -118,7 +83,7 @@ async def test_sixty_jobs_survive_three_killed_workers(
     """I4: none missing, none accepted twice, all interrupted ones running again within the default
     lease and three seconds."""
     heartbeat = 5
-    async with scene(durable_server, own_redis) as at:
+    async with scene(durable_server, own_redis, SETTINGS) as at:
         workers = [await at.worker(way, HEARTBEAT=heartbeat) for _ in range(2)]
         jobs = [await at.submit("sleep", seconds=0.5) for _ in range(60)]
         interrupted: dict[str, float] = {}
@@ -147,7 +112,7 @@ async def test_work_under_a_short_lease_goes_on_as_soon(
     durable_server: Postgres, own_redis: Redis, way: Way
 ) -> None:
     """I4: nobody waits until a killed process is missed, though its idle poll is the longest."""
-    async with scene(durable_server, own_redis) as at:
+    async with scene(durable_server, own_redis, SETTINGS) as at:
         victim = await at.worker(way, HEARTBEAT=1)
         job = await at.submit("sleep", seconds=3600)
         await victim.until(lambda: job in victim.heard("began"))
@@ -166,7 +131,7 @@ async def test_what_a_stopped_worker_swallows_goes_on_elsewhere_and_costs_no_att
     durable_server: Postgres, own_redis: Redis, way: Way
 ) -> None:
     """I18, I32: two tasks, two idle workers: one of them is handed to the one that stands still."""
-    async with scene(durable_server, own_redis) as at:
+    async with scene(durable_server, own_redis, SETTINGS) as at:
         workers = [await at.worker(way) for _ in range(2)]
         await are_idle(at.engine, 2)
         stopped, second = workers
@@ -188,15 +153,6 @@ async def test_what_a_stopped_worker_swallows_goes_on_elsewhere_and_costs_no_att
         later = await at.submit("sleep", seconds=0)
         assert (await at.engine.wait(later)).state is State.COMPLETED
         assert not any(await at.engine.check())
-
-
-async def are_idle(engine: Engine, n: int) -> None:
-    """Returns when so many polls wait."""
-
-    async def waiting() -> bool:
-        return (await engine.core.index.stats()).idle >= n
-
-    await comes_true(waiting)
 
 
 async def started_again(engine: Engine, job: str) -> float:

@@ -20,6 +20,8 @@ def say(*words: object) -> None:
 
 
 @worker.task("sleep")
+@worker.task("alone")
+@worker.task("four")
 async def sleep(ctx: Context, seconds: float) -> dict[str, Any]:
     say("began", ctx.task_id)
     try:

@@ -11,9 +11,11 @@ import pytest
 
 from fairlane import Context, TaskFailed, Worker
 from fairlane.errors import SetupError
+from fairlane.model.service import Overrun, Service
 from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
 from tests.worker.scene import WAYS, Way, scene
+from tests.world import catalog
 
 pytestmark = [pytest.mark.parametrize("way", WAYS), pytest.mark.timeout(60)]
 
@@ -50,6 +52,16 @@ async def test_functions_run_tasks_async_ones_and_plain_ones_in_threads(
         assert found[0].services == frozenset({"add", "shout", "length"})
 
 
+WRONG = (
+    ("add", {"b": 1}),
+    ("add", {"a": 1, "b": 2}),
+    ("add", {}),
+    ("add", None),
+    ("nothing", 7),
+    ("nothing", {"a": 1}),
+)
+
+
 async def test_parameters_that_do_not_fit_are_the_callers_mistake(tmp_path: Path, way: Way) -> None:
     worker = Worker()
 
@@ -60,12 +72,17 @@ async def test_parameters_that_do_not_fit_are_the_callers_mistake(tmp_path: Path
     @worker.task("nothing")
     async def nothing() -> None: ...
 
+    @worker.task("anything")
+    async def anything(**more: int) -> int:
+        return len(more)
+
     async with scene(tmp_path) as at, at.working(worker, way):
-        for name, wrong in (("add", {"b": 1}), ("add", None), ("nothing", 7)):
+        for name, wrong in WRONG:
             job = await at.run(name, wrong)
             assert job.error is not None
             assert (job.state, job.error.code) == (State.FAILED, "INVALID_INPUT")
-        assert (await at.run("nothing")).state is State.COMPLETED
+        for name, right in (("nothing", None), ("anything", {"a": 1, "b": 2}), ("add", 3)):
+            assert (await at.run(name, right)).state is State.COMPLETED
 
 
 async def test_errors_are_retried_unless_the_function_says_otherwise(
@@ -140,6 +157,25 @@ async def test_a_cancelled_task_is_cut(tmp_path: Path, way: Way) -> None:
         await asyncio.to_thread(seen.wait)
         for job in (sleeping, spinning):
             assert (await at.world.job(job)).state is State.CANCELLED
+
+
+async def test_work_that_was_cut_leaves_its_place_to_the_next(tmp_path: Path, way: Way) -> None:
+    """I8: the slot of a cancelled call is kept until the call is over, and no longer."""
+    worker = Worker()
+    begun = asyncio.Event()
+
+    @worker.task("draw")
+    async def draw(last: bool) -> None:
+        begun.set()
+        await (asyncio.sleep(0) if last else asyncio.Event().wait())
+
+    strict = catalog(Service("draw", limit=1, overrun=Overrun.STRICT))
+    async with scene(tmp_path, strict) as at, at.working(worker, way):
+        first = await at.world.submit("draw", input={"last": False})
+        await begun.wait()
+        await at.engine.cancel(first)
+        assert (await at.run("draw", {"last": True})).state is State.COMPLETED
+        assert (await at.world.job(first)).state is State.CANCELLED
 
 
 async def test_a_task_that_takes_too_long_is_cut_and_tried_again(tmp_path: Path, way: Way) -> None:

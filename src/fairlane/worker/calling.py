@@ -13,6 +13,8 @@ from fairlane.pull.shapes import Task
 from fairlane.worker.context import Context, TaskFailed
 
 Function = Callable[..., Any]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Handler:
@@ -31,6 +33,14 @@ class Handler:
         self.signature = inspect.signature(function)
         self.is_async = inspect.iscoroutinefunction(function)
         self.wants_context = "ctx" in self.signature.parameters
+        taken = self.signature.parameters.values()
+        self._by_name = all(each.kind in BY_NAME for each in taken)
+        self._known = frozenset(self.signature.parameters)
+        self._needed = frozenset(each.name for each in taken if each.default is each.empty)
+
+    def fits(self, given: dict[str, Any]) -> bool:
+        """Whether it certainly can be called with these keywords."""
+        return self._by_name and self._needed <= given.keys() <= self._known
 
     def seconds(self, task: Task) -> float:
         own = task.timeout / 1_000_000
@@ -40,12 +50,12 @@ class Handler:
 async def call(handler: Handler, task: Task, ctx: Context, threads: Executor) -> Any:
     """An object of parameters comes as keywords, anything else as the one argument; `ctx` if the
     function asks for it."""
-    bound = _bound(handler, task, ctx)
+    args, kwargs = _arguments(handler, task, ctx)
     if handler.is_async:
-        return await handler.function(*bound.args, **bound.kwargs)
+        return await handler.function(*args, **kwargs)
     here = contextvars.copy_context()
     running = asyncio.get_running_loop().run_in_executor(
-        threads, lambda: here.run(handler.function, *bound.args, **bound.kwargs)
+        threads, lambda: here.run(handler.function, *args, **kwargs)
     )
     try:
         return await asyncio.shield(running)
@@ -54,17 +64,24 @@ async def call(handler: Handler, task: Task, ctx: Context, threads: Executor) ->
         raise
 
 
-def _bound(handler: Handler, task: Task, ctx: Context) -> inspect.BoundArguments:
+def _arguments(handler: Handler, task: Task, ctx: Context) -> Arguments:
     signature = handler.signature
     own = {"ctx": ctx} if handler.wants_context else {}
     given = task.parameters
     try:
         if isinstance(given, dict):
-            return signature.bind(**{**given, **own})
-        return signature.bind(**own) if given is None else _bound_one(signature, given, own)
+            named = {**given, **own}
+            if handler.fits(named):
+                return (), named
+            bound = signature.bind(**named)
+        elif given is None:
+            bound = signature.bind(**own)
+        else:
+            bound = _bound_one(signature, given, own)
     except TypeError as error:
         message = f"{task.type} cannot be called with these parameters: {error}"
         raise TaskFailed(message, code="invalid_input") from None
+    return bound.args, bound.kwargs
 
 
 def _bound_one(

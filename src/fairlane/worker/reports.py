@@ -66,5 +66,5 @@ class Reports:
                 message = f"its result cannot be stored: {verdict.detail}"
                 trouble = Trouble(message, retriable=False, code="service_error")
                 self.add(result._replace(status="failed", output=None, trouble=trouble))
-            elif verdict.code:
+            elif verdict.code and result.status != "released":  # else it was gone already
                 log.warning("%s: %s", verdict.task, verdict.detail or verdict.code)

@@ -235,8 +235,8 @@ class Runtime:
                 output = await call(handler, task, ctx, self._threads)
             orjson.dumps(output)
         except asyncio.CancelledError:
-            if self._running[task.id].wanted:
-                self._report(task, "released")
+            if handler.is_async or self._running[task.id].wanted:  # a thread may go on
+                self._reports.add(Result(task.ref, "released"))
         except TaskFailed as error:
             self._report(task, "failed", None, Trouble(str(error), error.retriable, error.code))
         except Exception as error:

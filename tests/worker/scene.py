@@ -25,9 +25,12 @@ class Scene:
         self.engine = world.engine
 
     @asynccontextmanager
-    async def working(self, worker: Worker, way: Way) -> AsyncIterator[asyncio.Task[None]]:
+    async def working(
+        self, worker: Worker, way: Way, key: str | None = None
+    ) -> AsyncIterator[asyncio.Task[None]]:
         """The worker runs until the block ends."""
-        serve = worker.serve(self.served.url) if way == "http" else worker.serve_on(self.engine)
+        over_http = way == "http"
+        serve = worker.serve(self.served.url, key) if over_http else worker.serve_on(self.engine)
         task = asyncio.create_task(serve)
         try:
             yield task

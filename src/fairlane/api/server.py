@@ -27,6 +27,7 @@ Drain = Callable[[float], Awaitable[None]]
 
 def listening(app: App, server: Server) -> uvicorn.Config:
     logging.getLogger("uvicorn.access").disabled = True  # the guard knows more, and tells less
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # below, it shows tickets and keys
     return uvicorn.Config(
         app,
         host=server.host,

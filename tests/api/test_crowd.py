@@ -78,6 +78,17 @@ async def test_what_is_no_submit_passes_whatever_is_submitted(world: World) -> N
         assert cancelled.status_code == 200
 
 
+async def test_places_are_counted_only_while_nobody_is_refused(world: World) -> None:
+    async with gateway(world.engine, Server(submits=4)) as served, served.client() as client:
+        told = (await client.post("/api/v1/jobs", json=of("high"))).json()
+        assert told["position"] is not None
+        with served.app.door.crowd.inside(), served.app.door.crowd.inside():
+            told = (await client.post("/api/v1/jobs", json=of("high"))).json()
+        assert told["position"] is None
+        seen = (await client.get(f"/api/v1/jobs/{told['job_id']}")).json()
+        assert seen["position"] is not None
+
+
 def test_an_empty_house_takes_the_largest_batch_and_then_nobody() -> None:
     crowd = Crowd(2)
     crowd.check(rank=2, tiers=3)

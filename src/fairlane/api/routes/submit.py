@@ -167,8 +167,10 @@ def _location(job: str) -> dict[str, str]:
 
 # --- what became of it ---------------------------------------------------------------------------
 async def placement_of(door: Door, accepted: Accepted, job: NewJob) -> Placement:
+    """Nobody counts who is ahead while others have to be refused: that would cost a sixth of them
+    their place."""
     began = time.perf_counter()
-    if not door.counting.allows(began):
+    if not door.crowd.room_for_all or not door.counting.allows(began):
         return unplaced(accepted.tier)
     placement = await door.engine.placement(accepted, job)
     door.counting.spent(began, time.perf_counter())

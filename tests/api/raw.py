@@ -23,10 +23,15 @@ async def exchange(port: int, head: bytes, body: bytes = b"", *, patience: float
     try:
         async with asyncio.timeout(patience):
             writer.write(head + b"\r\n\r\n" + body)
-            first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            pairs = [line.split(": ", 1) for line in lines if line]
-            headers = {name.lower(): value for name, value in pairs}
-            rest = await reader.readexactly(int(headers.get("content-length", 0)))
-            return Answer(int(first.split()[1]), headers, rest)
+            return await answer(reader)
     finally:
         writer.close()
+
+
+async def answer(reader: asyncio.StreamReader) -> Answer:
+    """The next one."""
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    pairs = [line.split(": ", 1) for line in lines if line]
+    headers = {name.lower(): value for name, value in pairs}
+    rest = await reader.readexactly(int(headers.get("content-length", 0)))
+    return Answer(int(first.split()[1]), headers, rest)

@@ -11,8 +11,10 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from uvicorn.server import ServerState
 
 from fairlane.api.app import App, create_app
+from fairlane.api.connection import Connection
 from fairlane.api.credentials import new_key
 from fairlane.api.server import listening
 from fairlane.config.settings import Server, Settings
@@ -44,13 +46,17 @@ class Beside(uvicorn.Server):
 class Gateway:
     """A running server, and clients that hold keys."""
 
-    def __init__(self, app: App, port: int) -> None:
-        self.app, self.port = app, port
+    def __init__(self, app: App, port: int, state: ServerState) -> None:
+        self.app, self.port, self._state = app, port, state
         self.url = f"http://127.0.0.1:{port}"
 
     @property
     def engine(self) -> Engine:
         return self.app.door.engine
+
+    @property
+    def connections(self) -> list[Connection]:
+        return [each for each in self._state.connections if isinstance(each, Connection)]
 
     async def key(self, role: Role = Role.CLIENT, tenant: str = TENANT, **more: Any) -> str:
         """A new key; what its holder sends."""
@@ -79,7 +85,7 @@ async def gateway(
     task = asyncio.create_task(serving.serve())
     await serving.up.wait()
     try:
-        yield Gateway(app, settings.server.port)
+        yield Gateway(app, settings.server.port, serving.server_state)
     finally:
         app.door.drain()
         serving.stopped.set()

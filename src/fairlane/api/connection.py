@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from fairlane.api.again import Pattern
 from fairlane.api.body import too_slow
 from fairlane.api.heads import IDS
 from fairlane.api.problems import Problem
@@ -33,6 +34,9 @@ class Connection(HttpToolsProtocol):
         self._held: Caller | None = None
         self._body = b""
         self._is_away = self._is_extra = False
+        self._between, self._is_quiet = True, True
+        self._turned_away: Caller | None = None
+        self._before: tuple[Caller, Pattern] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -44,8 +48,13 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._before is not None and self._is_turned_away_again(data):
+            return
+        begins, self._turned_away, self._before = self._between, None, None
         self._bytes += len(data)
         super().data_received(data)
+        if begins and self._between:
+            self._remember(data)
         if self._held is not None:
             self._let_in()  # its body takes a while
         if self._is_away and self._patience is None:
@@ -59,6 +68,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._asked, self._in_head, self._bytes = True, True, 0
+        self._between = False
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -83,12 +93,13 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._between = True
         if self._held is not None:
             said = self._threshold.turned_away_with(self._held, self._body)
             if said is None:
                 self._let_in()
             else:
-                self._turn_away(said)
+                self._turn_away(self._held, said)
         if self._is_away:
             self._rest()
         else:
@@ -105,7 +116,7 @@ class Connection(HttpToolsProtocol):
         if threshold.is_open or (caller := threshold.caller(self.url, self.headers)) is None:
             self._begin()
         elif (said := threshold.turned_away(caller)) is not None:
-            self._turn_away(said)
+            self._turn_away(caller, said)
         elif self.url == BATCH:
             self._begin()
         else:
@@ -125,9 +136,42 @@ class Connection(HttpToolsProtocol):
         if self._body:
             super().on_body(self._body)
 
-    def _turn_away(self, said: bytes) -> None:
-        self._held, self._is_away = None, True
+    def _turn_away(self, caller: Caller, said: bytes) -> None:
+        self._held, self._is_away, self._turned_away = None, True, caller
         self.transport.write(said)
+
+    def _remember(self, data: bytes) -> None:
+        """These bytes were whole requests. If they were one, and it was turned away, the next one
+        may be like it."""
+        if self._turned_away is not None and (found := Pattern.of(data)) is not None:
+            self._before = (self._turned_away, found)
+
+    def _is_turned_away_again(self, data: bytes) -> bool:
+        """The bytes before these were one whole request, and it was turned away. If these are the
+        same, so are they: nobody has to read them."""
+        if self._before is None or self._threshold.is_open:
+            return False
+        if self.flow.write_paused or self.transport.is_closing():
+            return False
+        caller, pattern = self._before
+        like = pattern.match(data)
+        said = None if like is None else self._threshold.turned_away_again(caller, like)
+        if said is None:
+            return False
+        self._is_quiet = False
+        self.transport.write(said)
+        self._app.door.turns.wait(self)
+        return True
+
+    def timeout_keep_alive_handler(self) -> None:
+        """What was turned away again has left the timer as it was."""
+        if self._is_quiet:
+            super().timeout_keep_alive_handler()
+        elif not self.transport.is_closing():
+            self._is_quiet = True
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def _rest(self) -> None:
         """Not read before its turn, and closed if nobody comes any more."""

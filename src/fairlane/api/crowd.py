@@ -77,6 +77,8 @@ class Crowd:
 
     def retry_after(self) -> int:
         """Those inside now are answered after about as long as the last ones took."""
+        if self._seconds < 1:
+            return 1
         return max(1, min(LONGEST, round(self._seconds * random.uniform(0.8, 1.2))))
 
     def _learn(self, began: float, jobs: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from fairlane.api.again import Like
 from fairlane.api.door import Door
 from fairlane.api.heads import MOST_HEADERS, request_id, without_port
 from fairlane.api.identity import ALLOWED, Identity
@@ -34,6 +35,7 @@ class Caller(NamedTuple):
     identity: Identity
     path: bytes
     request_id: str
+    credential: bytes | None = None
 
 
 class Threshold:
@@ -62,10 +64,11 @@ class Threshold:
         host = found.get(b"host", b"").decode("latin-1").lower()
         if self._hosts and without_port(host) not in self._hosts:
             return None
-        identity = self._door.keyring.at_hand(found.get(b"authorization"))
+        credential = found.get(b"authorization")
+        identity = self._door.keyring.at_hand(credential)
         if identity is None or identity.role not in ALLOWED["client"]:
             return None
-        return Caller(identity, path, request_id(found.get(b"x-request-id", b"")))
+        return Caller(identity, path, request_id(found.get(b"x-request-id", b"")), credential)
 
     def turned_away(self, caller: Caller) -> bytes | None:
         """The answer, if nobody comes in now, whatever they bring."""
@@ -80,6 +83,21 @@ class Threshold:
         if rank is None or self._door.crowd.has_room(rank, len(tiers.names)):
             return None
         return self._refuse(caller)
+
+    def turned_away_again(self, before: Caller, like: Like) -> bytes | None:
+        """The answer to another request with the same head, if it has not become another one."""
+        identity = self._door.keyring.at_hand(before.credential)
+        if (
+            identity is None
+            or identity != before.identity
+            or len(like.body) > self._door.bounds.bytes
+        ):
+            return None
+        caller = Caller(identity, before.path, request_id(like.request_id), before.credential)
+        said = self.turned_away(caller)
+        if said is None and caller.path != BATCH:
+            said = self.turned_away_with(caller, like.body)
+        return said
 
     def _rank(self, identity: Identity, body: bytes) -> int | None:
         """None if others have to say that."""

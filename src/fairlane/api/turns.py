@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-A_SECOND = 1_000
+A_SECOND = 2_000
 """About a tenth of what a process can do."""
 
 LONGEST = 0.25

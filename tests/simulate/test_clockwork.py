@@ -11,6 +11,9 @@ from fairlane.model.service import Affinity, Provider, Region, Service
 from fairlane.model.tier import Tier, Tiers
 from fairlane.simulate.generate import Kind, generate
 from fairlane.simulate.league import ORDERS
+from fairlane.simulate.order import Nothing, Step
+from fairlane.simulate.ours import Ours
+from fairlane.simulate.places import places
 from fairlane.simulate.question import Question
 from fairlane.simulate.workload import SECOND
 from tests.simulate.small import FREE, PAID, TIERS, asking, draw, job, plain, settings, starts
@@ -40,6 +43,20 @@ def test_after_its_patience_a_free_job_goes_before_a_younger_paid_one() -> None:
     paid = [job(10 * n - 1, user=f"p{n}", rank=PAID) for n in range(1, 9)]
     asked = asking(settings(plain()), job(0, user="p", rank=PAID), job(1, user="f"), *paid)
     assert starts(asked.run())[1] == 70
+
+
+def test_an_idle_place_looks_again_only_while_something_waits_that_it_may_take() -> None:
+    """Otherwise most of a run would be places that look at what is not for them."""
+    catalog = settings(plain(), Service("other", limit=1))
+    drawing, other = places(catalog, ["draw", "other"])
+    ours = Ours(catalog)
+    for n in range(2):
+        asked = Step(n, job(0, user=f"u{n}"), [("draw", "draw||", 0)])
+        asked.service, asked.lane = "draw", "draw||"
+        ours.put(asked, 0)
+    assert isinstance(ours.claim(drawing, 0), Step)
+    assert ours.claim(other, 0) == Nothing(None)
+    assert ours.claim(drawing, 0) == Nothing(5 * SECOND)
 
 
 def test_two_slots_serve_two_at_once() -> None:

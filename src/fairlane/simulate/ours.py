@@ -12,6 +12,7 @@ from fairlane.engine.forecast import Forecasts, Serving, Waiting, is_busy
 from fairlane.index.index import Freed
 from fairlane.index.memory import MemoryIndex
 from fairlane.index.memory.memory import LOOK_AGAIN
+from fairlane.index.memory.wake import serves
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
@@ -93,7 +94,13 @@ class Ours:
             self._asleep.pop(place.id, None)
             self._asleep[place.id] = (place, bell)
         soon = picks.look_again_at < now + LOOK_AGAIN
-        return Nothing(picks.look_again_at if soon or self.index.waiting else None)
+        return Nothing(picks.look_again_at if soon or self._waits_for(place) else None)
+
+    def _waits_for(self, place: Place) -> bool:
+        """Whether something is in line that this place may take when its pools have room. Where
+        nothing is, what comes wakes it."""
+        queues = (each for desk in self.index.desks.values() for each in desk.queues.values())
+        return any(serves(self.index, place.worker, each) for each in queues)
 
     def ended(self, step: Step, now: int) -> None:
         token, started = self._running.pop(step.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 
 from fairlane.model.step import Lane
 from fairlane.model.worker import Loaded, Worker
@@ -51,8 +52,8 @@ class Idle:
 
     def wake(self, n: int, useful: Callable[[Worker], bool]) -> None:
         """Up to n workers for which this holds, the longest idle first."""
-        found = [each for each, (worker, _) in self._asleep.items() if useful(worker)]
-        for worker_id in found[:n]:
+        found = (each for each, (worker, _) in self._asleep.items() if useful(worker))
+        for worker_id in list(islice(found, n)):
             self._ring(worker_id)
 
     def _ring(self, worker_id: str | None) -> None:

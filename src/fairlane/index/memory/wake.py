@@ -21,8 +21,8 @@ def serves(index: MemoryIndex, worker: Worker, queue: Queue) -> bool:
 def has_work_for(index: MemoryIndex, worker: Worker) -> bool:
     """Whether something waits that this worker could start now."""
     return any(
-        _has_room(index, name, desk, worker)
-        and any(serves(index, worker, queue) for queue in desk.queues.values())
+        any(serves(index, worker, queue) for queue in desk.queues.values())
+        and _has_room(index, name, desk, worker)
         for name, desk in index.desks.items()
         if desk.lanes
     )

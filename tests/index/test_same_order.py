@@ -17,7 +17,7 @@ from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
 from tests.index.pair import Pair
 from tests.unit.driver import COLD, HIGH, LOW, SECOND, WORKER, job, plain, world
-from tests.unit.fuzz import Fuzz
+from tests.unit.fuzz import Fuzz, Models
 
 THOROUGH = os.environ.get("FAIRLANE_THOROUGH") == "1"
 SEEDS = 150 if THOROUGH else 10
@@ -41,8 +41,10 @@ class Life:
     """A random life of both indexes, from one seed. Every other one is about slots, the rest are
     about shares."""
 
+    world: type[Fuzz] = Fuzz
+
     def __init__(self, seed: int, url: str) -> None:
-        self.fuzz = Fuzz(seed)
+        self.fuzz = self.world(seed)
         self.dice = self.fuzz.dice
         self.is_open = seed % 2 == 1
         if self.is_open:
@@ -290,6 +292,13 @@ class Crowd(Life):
         await self.pair.do("free", freed, self.now)
 
 
+class ManyModels(Life):
+    world = Models
+
+    def entry(self) -> Entry:
+        return self.fuzz.entry()
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_both_hand_out_the_same_jobs(seed: int, redis_url: str) -> None:
     await Life(seed, redis_url).live(STEPS)
@@ -298,6 +307,11 @@ async def test_both_hand_out_the_same_jobs(seed: int, redis_url: str) -> None:
 @pytest.mark.parametrize("seed", range(2000, 2000 + SEEDS // 3))
 async def test_both_hand_out_the_same_jobs_to_a_crowd(seed: int, redis_url: str) -> None:
     await Crowd(seed, redis_url).live(STEPS // 4)
+
+
+@pytest.mark.parametrize("seed", range(3000, 3000 + SEEDS // 2))
+async def test_both_load_the_same_models(seed: int, redis_url: str) -> None:
+    await ManyModels(seed, redis_url).live(STEPS)
 
 
 async def test_both_keep_the_last_slot_for_whom_it_is_reserved(redis_url: str) -> None:

@@ -117,7 +117,7 @@ def test_each_rule_can_be_switched_off(config: Path, trace: Path) -> None:
     assert reports["no ageing"]["within"] is not None
 
 
-@pytest.mark.parametrize(("table", "rows"), [("league", 10), ("ablation", 7)])
+@pytest.mark.parametrize(("table", "rows"), [("league", 10), ("ablation", 8)])
 def test_the_tables_of_the_documentation_are_printed_as_it_shows_them(
     table: str, rows: int
 ) -> None:

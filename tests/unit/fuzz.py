@@ -100,3 +100,35 @@ class Fuzz:
         for each in picked:
             del self.waiting[each.entry.id]
         return picked
+
+
+class Models(Fuzz):
+    """Many users of many models, loaded often: some models are wanted more than others."""
+
+    def settings(self) -> Catalog:
+        dice = self.dice
+        services = [
+            Service(
+                name,
+                limit=dice.choice([0, 0, 1, 6]),
+                fairness=dice.choice([Fairness.USER, Fairness.USER, Fairness.NONE]),
+                affinity=dice.choice([Affinity.RESIDENCY, Affinity.RESIDENCY, Affinity.BATCH]),
+            )
+            for name in ("a", "b", "c")
+        ]
+        return Catalog(dice.choice([TIERS, PATIENT]), services)
+
+    def entry(self) -> Entry:
+        dice, number = self.dice, min(self.dice.randrange(6), self.dice.randrange(6))
+        entry = super().entry()
+        self.loaded[dice.choice(self.workers).id] = Loaded()  # that one has been started anew
+        return entry._replace(
+            lane=dice.choice([entry.lane, "a||", "a||"]),
+            band=dice.choice([entry.band, *[Band.TIER] * 4]),
+            rank=dice.choice([1, 1, 1, 1, 2, 0]),
+            score=self.driver.now,
+            ready_at=dice.choice([0, 0, 0, 0, entry.ready_at]),
+            user=entry.user if entry.cap else f"u{dice.randrange(30)}",
+            model=dice.choice(["", *[f"m{number}"] * 6]),
+            cost=dice.choice([1, 1, 2, 2, 100]) * SECOND,
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import NamedTuple
 
 from fairlane.model.catalog import Catalog
@@ -72,6 +73,7 @@ class Reference:
         self.accounts: dict[tuple[str, int, str], Account] = {}
         self.virtual: dict[tuple[str, int], int] = {}
         self.credit: dict[str, list[int]] = {}
+        self.loads: dict[str, list[tuple[int, str]]] = {}
         self.parked: set[str] = set()
         self.hold: tuple[int, str, set[str], int] | None = None
 
@@ -133,6 +135,8 @@ class Reference:
             self._earn(up if goes.kind == FRESH else goes)
             slots = self._start(goes, worker, token, now, in_turn=goes == up)
             found.append((goes.job.id, slots))
+            if goes.job.model not in ("", loaded.model) and self._keeps(goes.service):
+                self.loads.setdefault(goes.service, []).append((now, goes.job.model))
             loaded = loaded.after(goes.job.model, now)
         return found
 
@@ -247,7 +251,7 @@ class Reference:
             return up.kind - 2, up.order, up.name
         return up.level, up.since, up.name
 
-    def _keeps_model(  # noqa: C901 - the rule, in one place
+    def _keeps_model(
         self,
         up: Candidate,
         views: dict[str, list[Flow]],
@@ -257,33 +261,66 @@ class Reference:
     ) -> Candidate:
         service = self.catalog.service(up.service)
         rule, job, cost = service.affinity, up.job, up.job.cost
-        if not loaded.model or up.kind == SKIP or rule is Affinity.NONE:
+        if up.kind == SKIP or rule is Affinity.NONE or job.model == loaded.model:
             return up
+        warm = self._warm(views, worker, loaded.model, now) if loaded.model else []
+        patience, age = self.catalog.tiers.patience[job.rank], now - up.since
+        stay = FIRST_LOAD * 92 // 8
+        if service.limit == 1:
+            stay = min(stay, patience)
+        if warm:
+            best = min(warm)
+            if rule is Affinity.BATCH:
+                stays = loaded.streak < service.batch_size and age < patience
+            elif cost > FIRST_LOAD * 20:
+                stays = False
+            elif now - loaded.since < stay:
+                stays = True
+            else:
+                stays = job.rank >= best.rank and patience - age - FIRST_LOAD > cost
+            if stays:
+                return best
+            if best.rank <= job.rank:
+                return up
+        counts = service.fairness is Fairness.USER and rule is Affinity.RESIDENCY
+        is_early = up.kind == FRESH and age < patience
+        if job.model and counts and is_early and cost <= FIRST_LOAD * 20:
+            return self._most_wanted(up, views[up.service], now - stay)
+        return up
+
+    def _warm(
+        self, views: dict[str, list[Flow]], worker: Worker, model: str, now: int
+    ) -> list[Candidate]:
+        """What could go next without another model."""
         warm = []
         for name, flows in views.items():
             if self._keeps(name) and self._room(name, worker, now, held=True):
-                ready = [flow for flow in flows if flow.jobs[0].model == loaded.model]
+                ready = [flow for flow in flows if flow.jobs[0].model == model]
                 for queue in {flow.queue for flow in ready}:
                     first = min((f for f in ready if f.queue == queue), key=lambda f: f.place)
                     each = self._as_fresh(name, first)
                     if self._may(name, each.kind):
                         warm.append(each)
-        if not warm or job.model == loaded.model:
-            return up
-        patience, age = self.catalog.tiers.patience[job.rank], now - up.since
-        best = min(warm)
-        stay = FIRST_LOAD * 92 // 8
-        if service.limit == 1:
-            stay = min(stay, patience)
-        if rule is Affinity.BATCH:
-            stays = loaded.streak < service.batch_size and age < patience
-        elif cost > FIRST_LOAD * 20:
-            stays = False
-        elif now - loaded.since < stay:
-            stays = True
-        else:
-            stays = job.rank >= best.rank and patience - age - FIRST_LOAD > cost
-        return best if stays else up
+        return warm
+
+    def _most_wanted(self, up: Candidate, flows: list[Flow], lately: int) -> Candidate:
+        """The first of those in the same tier who need the model that most users wait for, shared
+        among the workers that have loaded it lately and this one."""
+        peers = [flow for flow in flows if flow.queue[1:] == (Band.TIER, up.rank)]
+        crowds: dict[str, list[Flow]] = {}
+        for flow in peers:
+            if flow.jobs[0].model:
+                crowds.setdefault(flow.jobs[0].model, []).append(flow)
+        loads = [model for at, model in self.loads.get(up.service, []) if at > lately]
+
+        def first(model: str) -> tuple[Fraction, bool, str]:
+            users = Fraction(len(crowds[model]), loads.count(model) + 1)
+            return -users, model != up.job.model, model
+
+        own = len(crowds[up.job.model])
+        larger = [each for each in crowds if each == up.job.model or len(crowds[each]) > own]
+        crowd = crowds[min(larger, key=first)]
+        return self._as_fresh(up.service, min(crowd, key=lambda flow: flow.place))
 
     # --- slots ---------------------------------------------------------------------------------
     def _open_for(self, service: str, flows: list[Flow], worker: Worker, now: int) -> bool:

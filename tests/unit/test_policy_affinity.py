@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.model.service import Affinity
 from fairlane.model.worker import Loaded
-from fairlane.policy.affinity import Pick, residency, stays
+from fairlane.policy.affinity import Pick, most_wanted, residency, stays
 
 SECOND = 1_000_000
 PATIENCE = 1000 * SECOND
@@ -74,6 +76,25 @@ def test_a_load_under_a_twentieth_of_the_service_time_is_never_waited_for(
 @given(picks, st.integers(0, 4), spans)
 def test_without_affinity_nothing_is_kept(pick: Pick, warm_rank: int, now: int) -> None:
     assert not stays(Affinity.NONE, 3, LOADED, pick, warm_rank, now)
+
+
+models = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 4), min_size=1)
+
+
+@given(models, models, st.data())
+def test_the_most_wanted_model_has_the_most_users_a_worker(
+    users: dict[str, int], loads: dict[str, int], data: st.DataObject
+) -> None:
+    own = data.draw(st.sampled_from(sorted(users)))
+
+    def crowd(model: str) -> Fraction:
+        return Fraction(users[model], loads.get(model, 0) + 1)
+
+    larger = [model for model in users if model == own or users[model] > users[own]]
+    most = max(crowd(model) for model in larger)
+    equals = sorted(model for model in larger if crowd(model) == most)
+    mixed = dict(data.draw(st.permutations(list(users.items()))))
+    assert most_wanted(mixed, loads, own) == (own if own in equals else equals[0])
 
 
 @given(st.integers(1, 9), st.integers(0, 20), spans, spans)

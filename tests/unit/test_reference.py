@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.driver import SECOND
-from tests.unit.fuzz import Fuzz
+from tests.unit.fuzz import Fuzz, Models
 from tests.unit.reference import Reference
 
 SEEDS = 80
@@ -62,6 +62,11 @@ def compare_a_claim(fuzz: Fuzz, reference: Reference) -> int:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_the_index_hands_out_what_the_reference_hands_out(seed: int) -> None:
     both(Fuzz(seed))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS // 2))
+def test_the_index_loads_the_models_that_the_reference_loads(seed: int) -> None:
+    both(Models(seed))
 
 
 def test_the_fuzz_hands_out_enough_to_mean_something() -> None:

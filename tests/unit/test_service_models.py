@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlane.model.entry import Entry
 from fairlane.model.job import Band
 from fairlane.model.service import Affinity, Fairness, Service
 from fairlane.model.tier import Tier, Tiers
@@ -77,3 +78,87 @@ def test_what_a_load_takes_is_learnt() -> None:
     line.put(job("warm", at=500, rank=LOW, model="w", user="y"))
     at_once(line.index.learn_load("s", "c", SECOND // 100))
     assert line.names(loaded=Loaded("w", since=line.now)) == ["cold"]
+
+
+# --- which model to load ---------------------------------------------------------------------
+def crowd(model: str, n: int, **more: object) -> list[Entry]:
+    """As many users, each with one job."""
+    users = [f"{model}{each}" for each in range(n)]
+    return [job(user, at=500, model=model, user=user, **more) for user in users]  # type: ignore[arg-type]
+
+
+def test_the_model_that_most_users_wait_for_is_loaded() -> None:
+    line = world(Service("s"), start=500)
+    line.put(*crowd("a", 1), *crowd("b", 3), *crowd("c", 2))
+    assert line.names() == ["b0"]
+
+
+def test_who_floods_one_model_gains_nothing() -> None:
+    line = world(Service("s"), start=500)
+    line.put(*[job(f"f{n}", at=500, model="f", user="flood") for n in range(9)], *crowd("b", 2))
+    assert line.names() == ["b0"]
+
+
+def test_as_many_users_for_each_model_are_served_in_turn() -> None:
+    line = world(Service("s"), start=500)
+    line.put(*crowd("z", 2), *crowd("a", 1), *crowd("b", 1))
+    assert [line.names()[0] for _ in range(3)] == ["z0", "z1", "a0"]  # though z was loaded lately
+
+
+def test_workers_that_load_at_the_same_time_share_the_models() -> None:
+    """Four wait for b, then three over two workers; two for a; two for c."""
+    line = world(Service("s"), start=500)
+    line.put(*crowd("a", 2), *crowd("b", 4), *crowd("c", 2))
+    assert [line.names()[0] for _ in range(4)] == ["b0", "a0", "c0", "b1"]
+
+
+@given(st.floats(0.01, 30))
+def test_who_has_loaded_a_model_for_long_is_not_counted(ago: float) -> None:
+    line = world(Service("s"), tiers=Tiers([Tier("one", {"one": 9000})]), start=500)
+    line.put(*crowd("c", 1, rank=0), *crowd("a", 5, rank=0))
+    assert line.names(2) == ["a0", "a1"]
+    line.put(*crowd("b", 2, rank=0))
+    line.pass_time(R + ago)
+    assert line.names() == ["a2"]
+
+
+def test_who_is_overdue_does_not_wait_for_a_crowd() -> None:
+    line = world(Service("s"), start=500)
+    line.put(job("old", at=460, model="a", user="x"), *crowd("b", 5))
+    assert line.names() == ["old"]
+
+
+def test_where_nobody_ages_nobody_waits_for_a_crowd() -> None:
+    line = world(Service("s"), start=500)
+    line.put(*crowd("a", 1, rank=HIGH), *crowd("b", 5, rank=HIGH))
+    assert line.names() == ["a0"]
+
+
+def test_a_crowd_in_a_worse_tier_does_not_count() -> None:
+    line = world(Service("s"), start=500)
+    line.put(*crowd("a", 1, rank=MEDIUM), *crowd("b", 5, rank=LOW))
+    assert line.names() == ["a0"]
+
+
+def test_users_who_may_run_no_more_do_not_count() -> None:
+    line = world(Service("s"), start=500)
+    more = [
+        job(f"{user}+", at=500, model="b", user=user, cap=1)
+        for user in ("b0", "b1", "b2", "b3", "b4", "b5")
+    ]
+    line.put(*crowd("b", 6, cap=1), *more)
+    assert len(line.names(9)) == 6  # it has looked for more: all of them are parked
+    line.put(*crowd("a", 1), *crowd("c", 2))
+    assert line.names() == ["c0"]
+
+
+def test_first_come_first_served_is_not_changed_by_models() -> None:
+    line = world(Service("s", fairness=Fairness.NONE), start=500)
+    line.put(*crowd("a", 1), *crowd("b", 5))
+    assert [line.names()[0] for _ in range(2)] == ["a0", "b0"]
+
+
+def test_loads_that_cost_next_to_nothing_do_not_change_the_order() -> None:
+    line = world(Service("s"), start=500)
+    line.put(*crowd("a", 1, cost=80), *crowd("b", 5, cost=80))
+    assert line.names() == ["a0"]

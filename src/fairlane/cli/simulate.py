@@ -134,17 +134,12 @@ def ablate(  # noqa: PLR0913 - each has a default that fits
     as_json: AsJson = False,
 ) -> None:
     """The same workload with one rule of the order switched off at a time."""
-    from dataclasses import replace
-
-    from fairlane.simulate.ablation import RULES
+    from fairlane.simulate.ablation import RULES, switched
     from fairlane.simulate.ask import Ask
 
     ask = Ask(trace, config, preset, workers, load, traffic, model_load, service, jobs, seed)
     (asked,) = _questions(ask)
-    several = [
-        (name, replace(asked, catalog=change(asked.catalog), targets=asked.aims), "fairlane")
-        for name, change in RULES.items()
-    ]
+    several = [(rule, switched(asked, rule), "fairlane") for rule in RULES]
     _print_league(asked, seed, _answers(several), as_json)
 
 

@@ -3,6 +3,7 @@ is up. Loading costs everybody's time; staying costs the waiting job's."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from fairlane.model.service import Affinity
@@ -33,13 +34,35 @@ def stays(
     """Whether the best job for the loaded model (of tier rank `warm_rank`) goes before the pick."""
     if rule is Affinity.BATCH:
         return loaded.streak < batch_size and pick.age < pick.patience
-    if rule is Affinity.NONE or pick.load * 1000 < pick.service_time * WORTH_IT:
+    if rule is Affinity.NONE or not is_worth_it(pick):
         return False
     if now - loaded.since < residency(pick):
         return True
     if pick.rank < warm_rank:
         return False
     return pick.patience - pick.age - pick.load > pick.service_time
+
+
+def may_wait(rule: Affinity, pick: Pick) -> bool:
+    """Whether a worker that has to load a model may load another one of that tier instead."""
+    return rule is Affinity.RESIDENCY and is_worth_it(pick) and pick.age < pick.patience
+
+
+def most_wanted(users: Mapping[str, int], loads: Mapping[str, int], own: str) -> str:
+    """`own`, or of the models that more users wait for the one with the most of them, over the
+    workers that have loaded it lately and the one that would; on a tie the first by name."""
+    best = own
+    for model, waiting in users.items():
+        if waiting <= users[own]:
+            continue
+        here, there = waiting * (loads.get(best, 0) + 1), users[best] * (loads.get(model, 0) + 1)
+        if here > there or (here == there and best != own and model < best):
+            best = model
+    return best
+
+
+def is_worth_it(pick: Pick) -> bool:
+    return pick.load * 1000 >= pick.service_time * WORTH_IT
 
 
 def residency(pick: Pick) -> int:

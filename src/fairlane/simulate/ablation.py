@@ -10,6 +10,10 @@ from fairlane.index.memory.pick import Hold
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Affinity, Fairness, Service, Shares
 from fairlane.model.tier import Tiers
+from fairlane.simulate.order import Order
+from fairlane.simulate.ours import Ours
+from fairlane.simulate.places import Place
+from fairlane.simulate.question import Question
 
 NO_CAP = Shares(1000, 1000, 1000)
 
@@ -20,6 +24,24 @@ class WithoutHold(MemoryIndex):
     def current_hold(self, now: int) -> Hold | None:  # noqa: ARG002
         self.hold = None
         return None
+
+
+class InTurn(MemoryIndex):
+    """Whoever is first decides which model is loaded."""
+
+    counts_users = False
+
+
+def switched(asked: Question, rule: str) -> Question:
+    """The same question with this rule switched off, judged by the same targets."""
+    changed = replace(asked, targets=asked.aims)
+    if rule == IN_TURN:
+        return replace(changed, ours=_in_turn)
+    return replace(changed, catalog=RULES[rule](asked.catalog))
+
+
+def _in_turn(catalog: Catalog, _: list[Place]) -> Order:
+    return Ours(catalog, InTurn)
 
 
 def _nothing(catalog: Catalog) -> Catalog:
@@ -58,8 +80,10 @@ def _straight_up(catalog: Catalog) -> Catalog:
     return _like(catalog, tiers=Tiers(tiers, catalog.tiers.default))
 
 
+IN_TURN = "models loaded in turn"
 RULES: dict[str, Callable[[Catalog], Catalog]] = {
     "all rules": _nothing,
+    IN_TURN: _nothing,
     "no model affinity": _without_affinity,
     "affinity in threes": _in_batches,
     "no fair share": _without_fairness,

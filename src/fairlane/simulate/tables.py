@@ -3,10 +3,9 @@ and every rule switched off, in the worlds."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from fairlane.simulate.ablation import RULES
+from fairlane.simulate.ablation import RULES, switched
 from fairlane.simulate.league import ORDERS
 from fairlane.simulate.question import Question
 from fairlane.simulate.worlds import B, C, D, question
@@ -33,8 +32,7 @@ def ablation(traces: Path | None, seed: int, few: int | None) -> list[str]:
     user."""
 
     def cell(asked: Question, rule: str) -> str:
-        changed = replace(asked, catalog=RULES[rule](asked.catalog), targets=asked.aims)
-        report = changed.answer()
+        report = switched(asked, rule).answer()
         shares = f"{_share(report.within)} · {_share(report.utilisation)}"
         gap = max(each.gap for each in report.tiers)
         return f"{shares} · {_wait(report.tiers[0].p95)} · {_wait(gap)}"

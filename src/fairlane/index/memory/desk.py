@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
+
 from fairlane.index.memory.flows import Account, Flow, Ranking, by_age, by_order
 from fairlane.index.memory.line import NOBODY
 from fairlane.model.entry import Entry
@@ -21,6 +23,8 @@ KEEP_ACCOUNTS = 60_000_000
 """How long a user who has left is remembered at the least."""
 
 MOST_NAMES = 100_000
+MOST_LOADS = 1000
+"""Loads of models that are remembered."""
 
 candidate = maker(Candidate)
 KINDS = {Band.SKIP: Kind.SKIP, Band.FRONT: Kind.FRONT}
@@ -29,7 +33,18 @@ KINDS = {Band.SKIP: Kind.SKIP, Band.FRONT: Kind.FRONT}
 class Queue:
     """What waits in one lane and band. Tiers keep their rank; skips and front retries have none."""
 
-    __slots__ = ("aged", "band", "by_model", "count", "fair", "flows", "key", "lane", "rank")
+    __slots__ = (
+        "aged",
+        "band",
+        "by_model",
+        "count",
+        "fair",
+        "flows",
+        "key",
+        "lane",
+        "rank",
+        "wanted",
+    )
 
     def __init__(self, key: tuple[str, Band, int], *, ages: bool) -> None:
         self.key = key
@@ -39,6 +54,18 @@ class Queue:
         self.fair = by_order(self.flows)
         self.aged = by_age(self.flows) if ages else None
         self.by_model: dict[str, Ranking] = {}
+        self.wanted: dict[str, int] = {}  # how many flows need each model
+
+    def comes(self, flow: Flow) -> None:
+        """The flow has work and is not parked, from now on."""
+        if flow.model:
+            self.wanted[flow.model] = self.wanted.get(flow.model, 0) + 1
+
+    def goes(self, flow: Flow) -> None:
+        if flow.model:
+            self.wanted[flow.model] -= 1
+            if not self.wanted[flow.model]:
+                del self.wanted[flow.model]
 
     def push(self, flow: Flow) -> None:
         """Rank the flow where its measures stand now."""
@@ -93,6 +120,7 @@ class Desk:
         self.lanes: dict[str, int] = {}
         self._accounts: dict[tuple[int, str], Account] = {}
         self._virtual: dict[int, int] = {}
+        self.loads = deque[tuple[int, str]](maxlen=MOST_LOADS)
         self.configure(service)
 
     def orders_like(self, service: Service) -> bool:
@@ -116,6 +144,7 @@ class Desk:
         if flow is None:
             flow = self.flows[name] = self._flow(name, entry)
             flow.queue.flows[name] = flow
+            flow.queue.comes(flow)
         job, lane, line = entry.id, entry.lane, flow.line
         line.add((entry.score, job))
         if line.head[1] == job and not flow.parked:
@@ -160,9 +189,14 @@ class Desk:
                 account.counter, account.refund, entry.cost, actual
             )
 
+    def park(self, flow: Flow) -> None:
+        flow.parked = True
+        flow.queue.goes(flow)
+
     def unpark(self, flow: Flow) -> None:
         flow.parked = False
         if flow.line.head is not NOBODY:
+            flow.queue.comes(flow)
             flow.queue.push(flow)
 
     def restart(self, rank: int, user: str, job: str, at: int) -> None:
@@ -204,6 +238,10 @@ class Desk:
                 model: ranking for model, ranking in queue.by_model.items() if model in models
             }
         return not self.queues and not self._accounts and self.credits is FULL
+
+    def loaded_since(self, at: int) -> Counter[str]:
+        """How many workers have loaded each model after this time."""
+        return Counter(model for when, model in self.loads if when > at)
 
     # --- names -------------------------------------------------------------------------------
     def flow_name(self, entry: Entry) -> str:
@@ -257,6 +295,8 @@ class Desk:
         queue.count -= 1
         if flow.line.head is NOBODY:
             del self.flows[flow.name], queue.flows[flow.name]
+            if not flow.parked:
+                queue.goes(flow)
             if not queue.flows:
                 del self.queues[queue.key]
         self.lanes[entry.lane] -= 1

@@ -32,14 +32,15 @@ DUE_A_CLAIM, LOOK_AGAIN, held = 128, 5_000_000, maker(Held)
 
 
 class MemoryIndex:
+    counts_users = True  # before a model is loaded; off only to measure what that is worth
+
     def __init__(
         self, catalog: Catalog, clock: Clock, new_token: Callable[[], str] | None = None
     ) -> None:
         self.catalog, self._clock, self._settings = catalog, clock, 0
         self.new_token = new_token or Tokens().new
         self._clear("")
-        self.loads = Average(FIRST_LOAD)
-        self.idle, self.gates = Idle(), Gates()
+        self.loads, self.idle, self.gates = Average(FIRST_LOAD), Idle(), Gates()
 
     def _clear(self, epoch: str) -> None:
         self._epoch, self._loading = epoch, True
@@ -325,8 +326,7 @@ class MemoryIndex:
         if epoch != self._epoch:
             return False
         entries = sorted(self.waiting.values(), key=lambda entry: (entry.score, entry.id))
-        self.waiting, self._loading = {}, False
-        self._gone, self._freed = {}, set()
+        self.waiting, self._loading, self._gone, self._freed = {}, False, {}, set()
         self.gates.keep_probes(self.held)
         for held in self.held.values():
             self._desk(held.entry).resume(held.entry)

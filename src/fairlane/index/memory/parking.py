@@ -11,7 +11,7 @@ class Parking:
         self._parked: dict[str, list[tuple[Desk, Flow]]] = {}
 
     def park(self, desk: Desk, flow: Flow) -> None:
-        flow.parked = True
+        desk.park(flow)
         self._parked.setdefault(flow.user, []).append((desk, flow))
 
     def unpark(self, user: str) -> None:

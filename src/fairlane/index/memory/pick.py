@@ -5,6 +5,7 @@ touched them, so a batch costs little more than its first job."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlane.index.index import Proposal
@@ -16,7 +17,7 @@ from fairlane.model.entry import Entry
 from fairlane.model.lease import Slot
 from fairlane.model.make import maker
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.affinity import Pick, stays
+from fairlane.policy.affinity import Pick, may_wait, most_wanted, residency, stays
 from fairlane.policy.aging import HOLD_AFTER
 from fairlane.policy.order import Candidate, Choice, Heads, between_services, choose
 from fairlane.policy.shares import Kind, granted, may_jump
@@ -136,18 +137,31 @@ class Round:
         return queue.candidates(self.now, tiers.thresholds[rank], tiers.patience[rank])
 
     def _with_affinity(self, view: View, choice: Choice) -> tuple[View, Choice]:
-        model = self.loaded.model
+        model, desk = self.loaded.model, view.desk
         candidate = choice.candidate
-        if not model or candidate.kind is Kind.SKIP or not view.desk.keeps_models:
+        if candidate.kind is Kind.SKIP or not desk.keeps_models:
             return view, choice
-        entry = self._head_entry(view, candidate)
-        if entry.model == model:
+        wanted = desk.flows[candidate.flow].model
+        if wanted == model:
             return view, choice
-        warm = self._warm(model)
-        if warm is None:
+        warm = self._warm(model) if model else None
+        may_load = wanted and candidate.kind is Kind.FRESH and desk.fair and self.index.counts_users
+        if warm is None and not may_load:
             return view, choice
-        service = view.desk.service
-        pick = Pick(
+        pick, service = self._pick(view, candidate), desk.service
+        if warm is not None:
+            warm_view, (*_, rank, kind) = warm
+            if stays(service.affinity, service.batch_size, self.loaded, pick, rank, self.now):
+                return warm_view, Choice(warm[1], jumped=kind is not Kind.FRESH)
+            if rank <= pick.rank:
+                return view, choice
+        if may_load and may_wait(service.affinity, pick):
+            return view, self._most_wanted(view, choice, wanted, pick)
+        return view, choice
+
+    def _pick(self, view: View, candidate: Candidate) -> Pick:
+        entry, service = self._head_entry(view, candidate), view.desk.service
+        return Pick(
             entry.rank,
             self.index.catalog.tiers.patience[entry.rank],
             self.now - candidate.since,
@@ -155,12 +169,18 @@ class Round:
             entry.cost,
             service.limit == 1,
         )
-        warm_view, warm_candidate = warm
-        if stays(
-            service.affinity, service.batch_size, self.loaded, pick, warm_candidate.rank, self.now
-        ):
-            return warm_view, Choice(warm_candidate, jumped=warm_candidate.kind is not Kind.FRESH)
-        return view, choice
+
+    def _most_wanted(self, view: View, up: Choice, own: str, pick: Pick) -> Choice:
+        """The first in fair order that needs the model most users of that tier wait for."""
+        queues = [queue for queue in view.queues if queue.rank == pick.rank]
+        users = Counter[str]()
+        for queue in queues:
+            users.update(queue.wanted)
+        model = most_wanted(users, view.desk.loaded_since(self.now - residency(pick)), own)
+        if model == own:
+            return up
+        found = [each for queue in queues if (each := queue.warm(model)) is not None]
+        return Choice(min(found), jumped=False)
 
     def _warm(self, model: str) -> tuple[View, Candidate] | None:
         hold = self.index.current_hold(self.now)
@@ -215,6 +235,8 @@ class Round:
             own = [index.pools.of_user(flow.user, flow.cap)] if flow.cap else []
             slots = index.pools.take([*view.pools, *own], token, now)
         desk.started(flow, entry, now, in_turn=in_turn)
+        if flow.model not in ("", self.loaded.model):
+            desk.loads.append((now, flow.model))
         index.hand_out(token, entry, slots, self.worker.region, now)
         self.loaded = self.loaded.after(entry.model, now)
         self._touched(view, flow.queue, entry.rank)

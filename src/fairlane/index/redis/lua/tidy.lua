@@ -19,6 +19,6 @@ local nothing_left = page[1] == '0'
   and call('HEXISTS', life .. 'credits', service) == 0
 if nothing_left then
   call('ZREM', life .. 'desks', service)
-  call('DEL', life .. 'virtual:' .. service)
+  call('DEL', life .. 'virtual:' .. service, life .. 'loaded:' .. service)
 end
 return page[1]

@@ -13,15 +13,35 @@ local function residency(pick)
   return pick.single_slot and math.min(stay, pick.patience) or stay
 end
 
+local function is_worth_it(pick)
+  return pick.load * 1000 >= pick.service_time * WORTH_IT
+end
+
 -- Whether the best job for the loaded model goes before the pick.
 local function stays(service, loaded, pick, warm_rank, now)
   if service.affinity == 'batch' then
     return loaded.streak < service.batch and pick.age < pick.patience
   end
-  if service.affinity == 'none' or pick.load * 1000 < pick.service_time * WORTH_IT then
-    return false
-  end
+  if service.affinity == 'none' or not is_worth_it(pick) then return false end
   if now - loaded.since < residency(pick) then return true end
   if pick.rank < warm_rank then return false end
   return pick.patience - pick.age - pick.load > pick.service_time
+end
+
+-- Whether a worker that has to load a model may load another one of that tier instead.
+local function may_wait(service, pick)
+  return service.affinity == 'residency' and is_worth_it(pick) and pick.age < pick.patience
+end
+
+-- `own`, or of the models that more users wait for the one with the most of them, over the workers that
+-- have loaded it lately and the one that would; on a tie the first by name.
+local function most_wanted(users, loads, own)
+  local best, few = own, users[own] or 0
+  for model, n in pairs(users) do
+    local here, there = n * ((loads[best] or 0) + 1), (users[best] or 0) * ((loads[model] or 0) + 1)
+    if n > few and (here > there or (here == there and best ~= own and before(model, best))) then
+      best = model
+    end
+  end
+  return best
 end

@@ -7,7 +7,7 @@
 --
 -- `head` is who is first: nil = not looked at, false = nobody. `ranked` is the head that the rankings
 -- know, or false. What changes is written by flows.save().
-local flows = {touched = {}, counted = {}}
+local flows = {touched = {}, counted = {}, moved = {}}
 local MIDDLE = 4503599627370496 -- 2^52: makes every score positive, so that its bytes sort like it
 local SPOTS_AHEAD = 64
 
@@ -203,7 +203,7 @@ local function rankings_of(place)
       found.aged_out, found.aged_in = later.list('ZREM', aged), later.list('ZADD', aged)
     end
     if place.model ~= '' then
-      found.warm_out, found.warm_in = later.list('ZREM', warm), later.list('ZADD', warm)
+      found.warm_out, found.warm_in, found.warm = later.list('ZREM', warm), later.list('ZADD', warm), warm
     end
     place.rankings = found
   end
@@ -231,6 +231,7 @@ local function save_rank(flow)
   if ranked and head and ranked.id == head.id and ranked.score == head.score then return end
   if ranked then unrank(flow, ranked) end
   if head then rank(flow, head) end
+  if flow.place.model ~= '' and not ranked ~= not head then flows.moved[flow.place] = true end
   flow.ranked = head
 end
 
@@ -248,6 +249,15 @@ local function save_counts()
   flows.counted = {}
 end
 
+-- How many flows need each model: as many as its ranking holds by now.
+local function save_wanted()
+  for place in pairs(flows.moved) do
+    local n, key = call('ZCARD', place.rankings.warm), life .. 'wanted:' .. place.queue
+    if n > 0 then call('ZADD', key, n, place.model) else call('ZREM', key, place.model) end
+  end
+  flows.moved = {}
+end
+
 -- Write what has changed: lines, rankings, counts and accounts.
 function flows.save()
   for _, flow in ipairs(flows.touched) do
@@ -262,6 +272,7 @@ function flows.save()
   save_counts()
   accounts.save()
   later.run()
+  if next(flows.moved) then save_wanted() end
 end
 
 -- Every flow of a queue, parked ones too.

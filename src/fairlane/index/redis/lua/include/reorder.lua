@@ -15,9 +15,9 @@ local function cleared(service)
       local model = flow.place.model
       if model ~= '' then call('DEL', life .. 'warm:' .. queue.key .. '|' .. model) end
     end
-    call('DEL', life .. 'fair:' .. queue.key, life .. 'aged:' .. queue.key)
+    call('DEL', life .. 'fair:' .. queue.key, life .. 'aged:' .. queue.key, life .. 'wanted:' .. queue.key)
   end
-  call('DEL', life .. 'queues:' .. name)
+  call('DEL', life .. 'queues:' .. name, life .. 'loaded:' .. name)
   call('HDEL', life .. 'credits', name)
   accounts.forget(name)
   return ids

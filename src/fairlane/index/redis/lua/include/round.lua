@@ -9,6 +9,7 @@
 -- and looked at again only where a pick has touched them.
 local round = {}
 local HOLD_AFTER, HOLD_FOR = 4, 30000000
+local MOST_LOADS = 1000 -- that are remembered
 local NO_SLOTS = {}
 
 local function admits(service, region, now)
@@ -142,21 +143,48 @@ local function best_warm(model)
   return best_view, best
 end
 
--- Instead of the job that is up, perhaps another one that needs the loaded model.
+-- The first in fair order that needs the model most users of that tier wait for.
+local function most_wanted_of(view, up, pick)
+  local own, users, loads, best = up.of.place.model, {}, {}, nil
+  for _, queue in ipairs(view.queues) do
+    if queue.rank == pick.rank then
+      for model, n in pairs(queues.wanted(queue)) do users[model] = (users[model] or 0) + n end
+    end
+  end
+  local since = '(' .. whole(round.now - residency(pick))
+  local lately = call('ZRANGEBYSCORE', life .. 'loaded:' .. view.service.name, since, '+inf')
+  for _, text in ipairs(lately) do
+    local model = match(text, ' (.*)$')
+    loads[model] = (loads[model] or 0) + 1
+  end
+  local model = most_wanted(users, loads, own)
+  if model == own then return up end
+  for _, queue in ipairs(view.queues) do
+    local found = queue.rank == pick.rank and queues.warm(queue, model)
+    if found and (not best or order.less(found, best)) then best = found end
+  end
+  return best or up
+end
+
+-- Instead of the job that is up, perhaps another one: that needs the loaded model, or, where a model has
+-- to be loaded, one that more users wait for.
 local function with_affinity(view, up, jumped)
-  local model, service = round.loaded.model, view.service
-  if model == '' or up.kind == KIND_SKIP or not service.keeps_models then return view, up, jumped end
+  local model, service, wanted = round.loaded.model, view.service, up.of.place.model
+  if up.kind == KIND_SKIP or not service.keeps_models or wanted == model then return view, up, jumped end
+  local warm_view, warm
+  if model ~= '' then warm_view, warm = best_warm(model) end
+  local may_load = wanted ~= '' and up.kind == KIND_FRESH and service.fair
+  if not warm and not may_load then return view, up, jumped end
   local entry = flows.known_head(up.of)
-  if entry.spec.model == model then return view, up, jumped end
-  local warm_view, warm = best_warm(model)
-  if not warm then return view, up, jumped end
   local pick = {
     rank = entry.spec.rank, patience = tiers().patience[entry.spec.rank + 1], age = round.now - up.since,
-    load = load_time(service.name, entry.spec.model), service_time = entry.cost,
-    single_slot = service.limit == 1,
+    load = load_time(service.name, wanted), service_time = entry.cost, single_slot = service.limit == 1,
   }
-  if stays(service, round.loaded, pick, warm.rank, round.now) then
+  if warm and stays(service, round.loaded, pick, warm.rank, round.now) then
     return warm_view, warm, warm.kind ~= KIND_FRESH
+  end
+  if may_load and not (warm and warm.rank <= pick.rank) and may_wait(service, pick) then
+    up = most_wanted_of(view, up, pick)
   end
   return view, up, jumped
 end
@@ -211,6 +239,12 @@ local function grant(view, flow, in_turn, token)
     list[#list + 1], list[#list + 2] = token, packed
   end
   gone[#gone + 1] = entry.id
+  local model = flow.place.model
+  if model ~= '' and model ~= round.loaded.model then
+    local key = life .. 'loaded:' .. view.service.name
+    call('ZADD', key, now, token .. ' ' .. model)
+    call('ZREMRANGEBYRANK', key, 0, -MOST_LOADS - 1)
+  end
   desk.start(flow, entry, in_turn, now)
   round.number = round.number + 1
   held.file(token, entry, packed, now, round.number, now)

@@ -317,10 +317,8 @@ class Reference:
             users = Fraction(len(crowds[model]), loads.count(model) + 1)
             return -users, model != up.job.model, model
 
-        own = len(crowds[up.job.model])
-        larger = [each for each in crowds if each == up.job.model or len(crowds[each]) > own]
-        crowd = crowds[min(larger, key=first)]
-        return self._as_fresh(up.service, min(crowd, key=lambda flow: flow.place))
+        best = min(crowds[min(crowds, key=first)], key=lambda flow: flow.place)
+        return up if best.jobs[0].user == up.job.user else self._as_fresh(up.service, best)
 
     # --- slots ---------------------------------------------------------------------------------
     def _open_for(self, service: str, flows: list[Flow], worker: Worker, now: int) -> bool:

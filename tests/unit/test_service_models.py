@@ -101,8 +101,14 @@ def test_who_floods_one_model_gains_nothing() -> None:
 
 def test_as_many_users_for_each_model_are_served_in_turn() -> None:
     line = world(Service("s"), start=500)
-    line.put(*crowd("z", 2), *crowd("a", 1), *crowd("b", 1))
-    assert [line.names()[0] for _ in range(3)] == ["z0", "z1", "a0"]  # though z was loaded lately
+    line.put(*crowd("z", 2), *crowd("a", 2))
+    assert line.names() == ["z0"]
+
+
+def test_nobody_waits_for_later_work_of_their_own() -> None:
+    line = world(Service("s"), start=500)
+    line.put(job("first", at=499, model="a", user="b0"), *crowd("b", 3))
+    assert line.names() == ["first"]
 
 
 def test_workers_that_load_at_the_same_time_share_the_models() -> None:

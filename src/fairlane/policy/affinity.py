@@ -49,12 +49,10 @@ def may_wait(rule: Affinity, pick: Pick) -> bool:
 
 
 def most_wanted(users: Mapping[str, int], loads: Mapping[str, int], own: str) -> str:
-    """`own`, or of the models that more users wait for the one with the most of them, over the
-    workers that have loaded it lately and the one that would; on a tie the first by name."""
+    """The model that the most users wait for, over the workers that have loaded it lately and the
+    one that would. On a tie `own`, then the first by name."""
     best = own
     for model, waiting in users.items():
-        if waiting <= users[own]:
-            continue
         here, there = waiting * (loads.get(best, 0) + 1), users[best] * (loads.get(model, 0) + 1)
         if here > there or (here == there and best != own and model < best):
             best = model

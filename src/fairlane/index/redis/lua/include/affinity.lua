@@ -33,15 +33,13 @@ local function may_wait(service, pick)
   return service.affinity == 'residency' and is_worth_it(pick) and pick.age < pick.patience
 end
 
--- `own`, or of the models that more users wait for the one with the most of them, over the workers that
--- have loaded it lately and the one that would; on a tie the first by name.
+-- The model that the most users wait for, over the workers that have loaded it lately and the one that
+-- would. On a tie `own`, then the first by name.
 local function most_wanted(users, loads, own)
-  local best, few = own, users[own] or 0
+  local best = own
   for model, n in pairs(users) do
     local here, there = n * ((loads[best] or 0) + 1), (users[best] or 0) * ((loads[model] or 0) + 1)
-    if n > few and (here > there or (here == there and best ~= own and before(model, best))) then
-      best = model
-    end
+    if here > there or (here == there and best ~= own and before(model, best)) then best = model end
   end
   return best
 end

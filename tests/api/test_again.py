@@ -38,9 +38,11 @@ class Line:
         self._reader, self._writer = reader, writer
 
     async def say(self, *pieces: bytes) -> None:
+        """Each is heard before the next one is said: what was sent on this machine has arrived."""
         for piece in pieces:
             self._writer.write(piece)
-            await self._writer.drain()
+            for _ in range(5):
+                await asyncio.sleep(0)
 
     async def ask(self, *pieces: bytes) -> Answer:
         await self.say(*pieces)
@@ -192,16 +194,18 @@ async def test_what_stands_behind_the_body_is_a_request_of_its_own(full: Gateway
         assert [(await caller.hear()).status for _ in range(2)] == [503, 200]
 
 
-async def test_a_body_is_never_taken_for_a_request(full: Gateway) -> None:
+async def test_a_part_of_a_request_is_never_taken_for_one(full: Gateway) -> None:
     """Otherwise whoever shares a connection could say who the next one is."""
     key = await known(full, await full.key())
-    inner = request(b"{}", key=key[:-1] + ("_" if key[-1] != "_" else "-"))
-    outer = request(inner, key=key)
-    async with line(full) as caller:
-        head = outer[: -len(inner)]
-        assert (await caller.ask(head)).status == 503
-        await caller.say(inner)
-        assert (await caller.ask(inner)).status == 401
+    nobody = request()
+    for before in (
+        b"POST %s HTTP/1.1\r\nAuthorization: Bearer %s\r\nX-Rest: " % (PATH, key.encode()),
+        request(nobody, key=key)[: -len(nobody)],
+    ):
+        async with line(full) as caller:
+            await caller.say(before, nobody)
+            assert (await caller.hear()).status == 503
+            assert (await caller.ask(nobody)).status == 401
 
 
 async def test_a_key_that_is_revoked_is_not_known_by_its_bytes(full: Gateway) -> None:

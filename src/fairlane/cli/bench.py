@@ -38,7 +38,7 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
     console = Console(stderr=True)
     figures = []
     if overload:
-        runs, found = 1, _overload(short)
+        runs, found = 1, _overload(short, cluster)
     elif tasks:
         found = _tasks(runs, jobs, short, cluster)
     elif http:
@@ -68,10 +68,10 @@ def _tasks(runs: int, jobs: int, short: bool, cluster: bool) -> Iterator[Figure]
     return figures(runs, jobs, short=short, on_cluster=cluster)
 
 
-def _overload(short: bool) -> Iterator[Figure]:
+def _overload(short: bool, cluster: bool) -> Iterator[Figure]:
     from fairlane.bench.overload import figures
 
-    return figures(short=short)
+    return figures(short=short, on_cluster=cluster)
 
 
 def _embedded(runs: int, jobs: int, short: bool) -> Iterator[Figure]:

@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from fairlane.api.again import Pattern
 from fairlane.api.body import too_slow
 from fairlane.api.heads import IDS
 from fairlane.api.problems import Problem
+from fairlane.api.sockets import Socket
 from fairlane.api.threshold import BATCH, SUBMITS, Caller, is_spared, raw, too_many_connections
 
 if TYPE_CHECKING:
@@ -226,10 +226,3 @@ class Connection(HttpToolsProtocol):
         self._app.door.meter.refused(problem.status_code, problem.code)
         self.transport.write(raw(problem, "", IDS.new(), close=True))
         self.transport.close()
-
-
-class Socket(WebSocketsSansIOProtocol):
-    async def send(self, message: Any) -> None:
-        """Who was refused has been answered: that is no error."""
-        await super().send(message)
-        self.handshake_complete |= self.close_sent

@@ -179,7 +179,7 @@ class GuardedSocket(WebSocketRoute):
         if self.access is None:
             raise Problem(403, "forbidden", "nobody may do that")
         permit(scope, self.access)
-        await super().handle(scope, receive, send)
+        await self.endpoint(WebSocket(scope, receive, send))  # with nothing around it for hours
 
 
 def _not_here(scope: Scope) -> Problem:

@@ -13,7 +13,8 @@ from types import FrameType
 import uvicorn
 
 from fairlane.api.app import App
-from fairlane.api.connection import Connection, Socket
+from fairlane.api.connection import Connection
+from fairlane.api.sockets import Socket
 from fairlane.background import end
 from fairlane.config.settings import Server
 from fairlane.errors import SetupError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import get_args
 
 import pytest
@@ -44,6 +45,14 @@ async def test_every_route_has_somebody_who_may_use_it(served: Gateway) -> None:
     assert unguarded(served.app.api) == []
     assert len(routes(served.app)) > 25
     assert set(ALLOWED) == set(get_args(Access))
+
+
+async def test_no_request_waits_for_a_thread(served: Gateway) -> None:
+    """The framework sends every function that is not async to one, and its dependencies too."""
+    found = [route.dependant for route in routes(served.app)]
+    for dependant in found:
+        found += dependant.dependencies
+        assert inspect.iscoroutinefunction(dependant.call), dependant.call
 
 
 async def test_a_route_that_nobody_declared_is_found(served: Gateway) -> None:

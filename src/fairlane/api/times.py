@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 SECOND = 1_000_000
 
 
+@lru_cache(64)  # what is written together was made together
 def iso(at: int) -> str:
     moment = datetime.fromtimestamp(at // SECOND, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at // 1000 % 1000:03d}Z"

@@ -221,8 +221,13 @@ def test_every_mistake_is_named_with_its_place_and_what_would_have_been_right(
         limt = 3
         rate = "5/x"
         url = "a-host:80"
+        headers = { A = "what is wrong with a is known" }
         [services.b.regions.US]
         lmit = 1
+        [services.c]
+        retry_on = [500]
+        [pipelines]
+        x = ["a", "d"]
         """,
         FAIRLANE_SERVR__PORT="1",
         FAIRLANE_SERVER__HOSTT="x",
@@ -237,6 +242,8 @@ def test_every_mistake_is_named_with_its_place_and_what_would_have_been_right(
         f"fairlane.toml: services.a.url: {ADDRESS}",
         'fairlane.toml: services.a.limt: no such setting; did you mean "limit"?',
         'fairlane.toml: services.b.regions.US.lmit: no such setting; did you mean "limit"?',
+        "fairlane.toml: services.c.retry_on: is only for a service that has a url",
+        'fairlane.toml: pipelines.x: service "d" is not configured; known: a, b, c',
     ]
 
 

@@ -4,7 +4,8 @@ names of a few, flags."""
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,38 @@ def load(
     try:
         file = File.model_validate(raw)
     except ValidationError as error:
-        raise BadSettings([*problems, *from_validation(error, sources)]) from None
+        problems += from_validation(error, sources)
+        wrong = [tuple(map(str, each["loc"])) for each in error.errors()]
+        problems += _else_wrong(raw, wrong, lambda file: build(file, source, sources, environment))
+        raise BadSettings(problems) from None
     if problems:
         raise BadSettings(problems)
     return build(file, source, sources, environment)
+
+
+def _else_wrong(
+    raw: Raw, wrong: list[tuple[str, ...]], built: Callable[[File], Settings]
+) -> list[Problem]:
+    """What is wrong beside these values, in tables that have none of them."""
+    rest = deepcopy(raw)
+    for path in wrong:
+        _remove(rest, path)
+    try:
+        built(File.model_validate(rest))
+    except ValidationError:
+        return []
+    except BadSettings as error:
+        tables = {path[:2] for path in wrong}
+        return [each for each in error.problems if tuple(each.place.split(".")[:2]) not in tables]
+    return []
+
+
+def _remove(raw: Raw, path: tuple[str, ...]) -> None:
+    inner = raw.get(path[0])
+    if len(path) > 1 and isinstance(inner, dict):
+        _remove(inner, path[1:])
+    else:
+        raw.pop(path[0], None)
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
 from fairlane.model.job import Band
 from fairlane.model.lease import Slot
-from fairlane.model.service import Affinity, Fairness, Provider
+from fairlane.model.service import Affinity, Fairness, Provider, Service
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
 from tests.index.pair import Pair
@@ -358,6 +358,19 @@ async def test_both_save_up_no_more_than_four_jumps(redis_url: str) -> None:
         await serve(0, 40)
         ranks = await serve(12, 12)
     assert ranks[:5] == [LOW] * 4 + [HIGH]
+
+
+async def test_both_compare_as_many_models_and_no_more(redis_url: str) -> None:
+    memory, now = world(Service("s")).index, 500 * SECOND
+    async with Pair(memory, redis_url, "{models}:") as pair:
+        await pair.other.begin("e")
+        assert await pair.other.open("e", now)
+        crowd = [job(f"c{n}", at=500, model="c", user=f"c{n}") for n in range(9)]
+        alone = [job(f"a{n}", at=500, model=f"m{n}", user=f"a{n}") for n in range(400)]
+        for some, first in ((alone[:255], "c0"), (alone[255:], "a0")):
+            await pair.do("put", [*some, *crowd], now)
+            (picks,) = await pair.claim([(WORKER, COLD, 1)], now, "e")
+            assert [each.entry.id for each in picks.proposals] == [first]
 
 
 async def test_the_lives_hand_out_enough_to_mean_something(redis_url: str) -> None:

@@ -312,6 +312,8 @@ class Reference:
             if flow.jobs[0].model:
                 crowds.setdefault(flow.jobs[0].model, []).append(flow)
         loads = [model for at, model in self.loads.get(up.service, []) if at > lately]
+        if len(crowds) > 256:
+            return up
 
         def first(model: str) -> tuple[Fraction, bool, str]:
             users = Fraction(len(crowds[model]), loads.count(model) + 1)

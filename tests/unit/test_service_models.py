@@ -168,3 +168,12 @@ def test_loads_that_cost_next_to_nothing_do_not_change_the_order() -> None:
     line = world(Service("s"), start=500)
     line.put(*crowd("a", 1, cost=80), *crowd("b", 5, cost=80))
     assert line.names() == ["a0"]
+
+
+def test_of_very_many_models_that_of_whoever_is_up_is_loaded() -> None:
+    line = world(Service("s"), start=500)
+    line.put(*[job(f"o{n}", at=500, model=f"m{n}", user=f"u{n}") for n in range(255)])
+    line.put(*crowd("b", 9))
+    assert line.names() == ["b0"]
+    line.put(*[job(f"late{n}", at=500, model=f"late{n}", user=f"late{n}") for n in range(9)])
+    assert line.names() == ["o0"]

@@ -15,6 +15,9 @@ LOAD_SHARE = 80
 WORTH_IT = 50
 """Below this part of the service time, in thousandths, a load is too cheap to care."""
 
+MOST_MODELS = 256
+"""How many models of one tier are compared: every claim that loads one looks at them all."""
+
 
 class Pick(NamedTuple):
     """The job that is up: its tier's rank and patience, how long it has aged, what loading its
@@ -50,8 +53,10 @@ def may_wait(rule: Affinity, pick: Pick) -> bool:
 
 def most_wanted(users: Mapping[str, int], loads: Mapping[str, int], own: str) -> str:
     """The model that the most users wait for, over the workers that have loaded it lately and the
-    one that would. On a tie `own`, then the first by name."""
+    one that would. On a tie `own`, then the first by name. Of very many nobody knows: `own`."""
     best = own
+    if len(users) > MOST_MODELS:
+        return own
     for model, waiting in users.items():
         here, there = waiting * (loads.get(best, 0) + 1), users[best] * (loads.get(model, 0) + 1)
         if here > there or (here == there and best != own and model < best):

@@ -1,6 +1,7 @@
 --@include state
 -- Model affinity: when a worker keeps the model it has loaded instead of taking the job that is up.
 local LOAD_SHARE, WORTH_IT, FIRST_LOAD = 80, 50, 3500000
+local MOST_MODELS = 256 -- that are compared
 
 -- How long loading this model takes: the average, else the service's, else a first guess.
 local function load_time(service, model)

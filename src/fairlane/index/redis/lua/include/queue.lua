@@ -61,14 +61,16 @@ function queues.warm(queue, model)
   return flow and candidate(queue, flow, queue.rank, at_order, KINDS[queue.band] or KIND_FRESH)
 end
 
--- How many flows need each model; those who have left in this script do no longer.
+-- How many flows need each model, of more models than are compared only some; those who have left in
+-- this script do no longer.
 function queues.wanted(queue)
-  local found = pairs_of(call('ZRANGE', life .. 'wanted:' .. queue.key, 0, -1, 'WITHSCORES'))
+  local found = pairs_of(
+    call('ZRANGE', life .. 'wanted:' .. queue.key, 0, 2 * MOST_MODELS, 'WITHSCORES'))
   for model, n in pairs(found) do found[model] = tonumber(n) end
   for _, flow in ipairs(flows.touched) do
     local model = flow.place.model
     if found[model] and flow.place.queue == queue.key and flow.ranked and (flow.parked or not flow.head) then
-      found[model] = found[model] - 1
+      found[model] = found[model] > 1 and found[model] - 1 or nil
     end
   end
   return found

@@ -146,10 +146,14 @@ end
 -- The first in fair order that needs the model most users of that tier wait for. Nobody waits for later
 -- work of their own.
 local function most_wanted_of(view, up, pick)
-  local own, users, loads, best = up.of.place.model, {}, {}, nil
+  local own, users, models, loads, best = up.of.place.model, {}, 0, {}, nil
   for _, queue in ipairs(view.queues) do
     if queue.rank == pick.rank then
-      for model, n in pairs(queues.wanted(queue)) do users[model] = (users[model] or 0) + n end
+      for model, n in pairs(queues.wanted(queue)) do
+        if not users[model] then models = models + 1 end
+        users[model] = (users[model] or 0) + n
+      end
+      if models > MOST_MODELS then return up end
     end
   end
   local since = '(' .. whole(round.now - residency(pick))

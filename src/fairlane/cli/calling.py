@@ -14,19 +14,20 @@ from fairlane.api.logs import log_to
 from fairlane.api.server import Drain
 from fairlane.compose import opened
 from fairlane.config.settings import Settings
-from fairlane.dispatch import Dispatcher
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError
-from fairlane.priority import PriorityService
 from fairlane.webhooks import Egress, WebhookSender
 
 
 @asynccontextmanager
 async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
-    """Runs while the block does. What is yielded ends the calls within a grace time."""
+    """Runs while the block does. What is yielded ends the calls within a grace time. What speaks
+    HTTP is imported where it is needed: a queue whose workers pull needs none of it."""
     async with AsyncExitStack() as stack:
         source = settings.priority
         if source is not None:
+            from fairlane.priority import PriorityService
+
             await stack.enter_async_context(
                 PriorityService(
                     engine,
@@ -38,10 +39,19 @@ async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
                 )
             )
         await stack.enter_async_context(WebhookSender(engine, Egress.of(settings)))
+        if not settings.endpoints:
+            yield _nothing
+            return
+        from fairlane.dispatch import Dispatcher
+
         server = settings.server
         dispatcher = Dispatcher(engine, settings.endpoints, lease=server.lease, grace=server.grace)
         await stack.enter_async_context(dispatcher)
         yield dispatcher.drain
+
+
+async def _nothing(_: float) -> None:
+    """Nobody calls."""
 
 
 def run(settings: Settings) -> None:

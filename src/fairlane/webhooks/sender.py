@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import socket
-import ssl
 from datetime import UTC, datetime
 from enum import Enum
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import aiohttp
 import orjson
-from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from fairlane.clock import SECOND
@@ -21,6 +19,9 @@ from fairlane.errors import UrlNotAllowed
 from fairlane.model.webhook import Delivery, Webhook
 from fairlane.webhooks.egress import Egress
 from fairlane.webhooks.signature import secrets_of, signed
+
+if TYPE_CHECKING:
+    from fairlane.webhooks.post import Post
 
 log = logging.getLogger("fairlane")
 
@@ -58,7 +59,7 @@ class WebhookSender:
     ) -> None:
         self._engine, self._egress = engine, egress or Egress()
         self._jitter = random.Random(seed)
-        self._tls = ssl.create_default_context()
+        self._post: Post | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
@@ -123,12 +124,12 @@ class WebhookSender:
             async with asyncio.timeout(LIMIT):
                 egress = await self._allowed()
                 url = egress.check(webhook.url)
-                status = await self._post(webhook, url, await egress.addresses(url))
+                status = await self._sent(webhook, url, await egress.addresses(url))
         except UrlNotAllowed as reason:
             log.warning("webhook %s is blocked: %s", webhook.id, reason)
             return Delivery.BLOCKED
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            log.info("webhook %s failed: %s", webhook.id, type(error).__name__)
+        except (OSError, TimeoutError) as error:
+            log.info("webhook %s failed: %s", webhook.id, type(error.__cause__ or error).__name__)
             return Again.AGAIN
         if status == 410:
             return Delivery.GONE
@@ -140,52 +141,16 @@ class WebhookSender:
             self._egress = self._egress.with_keys()
         return self._egress
 
-    async def _post(self, webhook: Webhook, url: URL, addresses: list[str]) -> int:
+    async def _sent(self, webhook: Webhook, url: URL, addresses: list[str]) -> int:
         """The status. What else is answered, nobody reads."""
         body = body_of(webhook)
         secrets = await secrets_of(self._engine, webhook.tenant)
         headers = signed(webhook.id, self._engine.core.now() // SECOND, body, secrets)
-        connector = aiohttp.TCPConnector(
-            resolver=Checked(addresses), use_dns_cache=False, ssl=self._tls
-        )
-        async with (
-            aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
-            ) as session,
-            session.post(
-                url,
-                data=body,
-                headers={**headers, "Content-Type": "application/json", "User-Agent": "Fairlane"},
-                allow_redirects=False,
-            ) as response,
-        ):
-            return response.status
-
-
-class Checked(AbstractResolver):
-    """Only the addresses that were checked, whatever the name means by now."""
-
-    def __init__(self, addresses: list[str]) -> None:
-        self._addresses = addresses
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in self._addresses
-            if family in (socket.AF_UNSPEC, socket.AF_INET6 if ":" in address else socket.AF_INET)
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held."""
+        if self._post is None:
+            # many queues send none, and what sends them takes ten megabytes
+            module = await asyncio.to_thread(import_module, "fairlane.webhooks.post")
+            self._post = module.Post()
+        return await self._post.send(url, addresses, body, headers)
 
 
 def body_of(webhook: Webhook) -> bytes:

@@ -25,7 +25,7 @@ HTTP = (
 )
 CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider")
 POSTGRES = ("--stores=postgres", "-p", "no:cacheprovider")
-SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py", "test_i*.py", "test_l*.py")
+SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py", "test_i*.py", "test_l*.py", "test_m*.py")
 """The files of the conformance suite that take most of its time."""
 
 LIGHT = ("tests/cluster/test_several_engines.py", "tests/cluster/test_many_writers.py")

@@ -14,12 +14,12 @@ import pytest
 
 from fairlane.errors import FairlaneError, Refused, StaleLease, WrongState
 from fairlane.ledger.postgres.admin import CHANGES_LOCK
-from fairlane.ledger.shapes import Accepted, Replayed, Settled, Unconfirmed
+from fairlane.ledger.shapes import Accepted, Replayed, Request, Settled, Unconfirmed
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Service
-from fairlane.model.state import State
+from fairlane.model.state import Move, State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
 from fairlane.policy.admission import Quota
@@ -379,6 +379,32 @@ async def test_a_skip_is_charged_once_by_two_processes(tmp_path: Path) -> None:
             price = max(each.price for each in outcomes if not isinstance(each, BaseException))
             assert await one.engine.balance("ada") == before - price
         await one.healthy()
+
+
+async def moved(world: World, move: str, request: Request) -> object:
+    ledger = world.engine.core.ledger
+    if move == "skip":
+        return await ledger.skip(request, 5)
+    if move == "cancel":
+        return await ledger.cancel(request, frozenset())
+    return await ledger.reopen(request, Move.REPLAY, None)
+
+
+@pytest.mark.parametrize("move", ["skip", "cancel", "replay"])
+async def test_moves_wait_for_a_job_without_holding_a_later_one(tmp_path: Path, move: str) -> None:
+    """Somebody who claims has the first of two jobs and asks for the second: moves of both, in any
+    order, must not have it, or each would wait for the other."""
+    async with World(catalog(), tmp_path / "ledger.db") as world, beside(world) as other:
+        await world.engine.add_credits("ada", 1000, "gift")
+        first, second = await world.submit_all([NewJob("work", user="ada")] * 2)
+        assert first < second
+        async with other.transaction(), beside(world) as watching:
+            await other.execute("SELECT id FROM jobs WHERE id = $1 FOR UPDATE", first)
+            wanted = [Request(job, None, "op", world.clock.now()) for job in (second, first)]
+            moving = asyncio.gather(*(moved(world, move, each) for each in wanted))
+            await until_waiting(watching, 1)
+            await other.execute("SELECT id FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", second)
+        await moving
 
 
 async def test_a_value_that_cannot_be_sent_harms_only_its_own_call(tmp_path: Path) -> None:

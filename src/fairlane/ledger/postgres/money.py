@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairlane.errors import InsufficientCredits
 from fairlane.ledger.accounts import SKIPS, is_house
 from fairlane.ledger.postgres.reading import Connection
@@ -34,6 +36,11 @@ async def is_done(tx: Transaction, operation: str) -> bool:
     return bool(
         await tx.fetchval("SELECT EXISTS (SELECT 1 FROM entries WHERE operation = $1)", operation)
     )
+
+
+async def hold_accounts(tx: Transaction, names: Sequence[str]) -> None:
+    """Nobody else moves their credits until this transaction ends."""
+    await tx.fetch(LOCK, names)
 
 
 async def transfer(

@@ -1,7 +1,8 @@
 """Moves from outside: cancel, resume, replay, skip. Each guarded by the state it starts from, each
 recognised when it is run again.
 
-Cells are locked before their parent, as whoever ends a cell does it."""
+Jobs are locked in the order of their ids, as claims do it, cells before their parent, as whoever
+ends a cell does it, and accounts last: nobody waits for somebody who waits for them."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import SKIPS, account_of
 from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
-from fairlane.ledger.postgres.history import JOB, find, write_all, write_events
-from fairlane.ledger.postgres.money import balance, is_done, refund, transfer
+from fairlane.ledger.postgres.history import JOB, find, find_all, write_all, write_events
+from fairlane.ledger.postgres.money import balance, hold_accounts, is_done, refund, transfer
 from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol, enrol_live
 from fairlane.ledger.postgres.slots import keep_until
 from fairlane.ledger.postgres.submit import ALMOST, LINE
@@ -32,6 +33,7 @@ from fairlane.policy.admission import Quota, Usage, admit
 async def cancel(
     tx: Transaction, items: Sequence[CancelRequest]
 ) -> list[list[Ended] | FairlaneError]:
+    await tx.fetch(LOCK_SINGLE, [item.request.job for item in items])
     return [await _cancel(tx, *item) for item in items]
 
 
@@ -100,6 +102,7 @@ async def _end_attempts(tx: Transaction, jobs: Sequence[Job], now: int) -> None:
 
 # --- resume and replay ---------------------------------------------------------------------------
 async def reopen(tx: Transaction, items: Sequence[ReopenRequest]) -> list[Reopened | FairlaneError]:
+    await tx.fetch(LOCK_SINGLE, [item.request.job for item in items])
     return [await _reopen(tx, *item) for item in items]
 
 
@@ -201,6 +204,9 @@ async def _back_in_line(tx: Transaction, jobs: Sequence[Job], move: Move, now: i
 
 # --- skip ----------------------------------------------------------------------------------------
 async def skip(tx: Transaction, items: Sequence[SkipRequest]) -> list[Skipped | FairlaneError]:
+    jobs = await find_all(tx, [item.request.job for item in items])
+    payers = {account_of(job.tenant, job.user) for job in jobs.values() if job.user is not None}
+    await hold_accounts(tx, [*payers, SKIPS])
     return [await _skip(tx, *item) for item in items]
 
 
@@ -245,6 +251,7 @@ async def _find(tx: Transaction, request: Request, *, lock: bool) -> Job | None:
     return job
 
 
+LOCK_SINGLE = "SELECT id FROM jobs WHERE id = ANY($1::text[]) AND cells = 0 ORDER BY id FOR UPDATE"
 CELLS = f"SELECT {JOB} FROM jobs WHERE parent = $1 ORDER BY id FOR UPDATE"
 
 

@@ -13,8 +13,9 @@ from typing import Protocol
 A_SECOND = 2_000
 """About a tenth of what a process can do."""
 
-LONGEST = 0.25
-"""Seconds. Somebody may want to cancel over the same connection."""
+LONGEST = 0.5
+"""Seconds. Somebody may want to cancel over the same connection; a thousand connections have their
+turn within it."""
 
 TICK = 0.005
 

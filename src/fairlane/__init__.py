@@ -9,6 +9,7 @@ from fairlane.compose import embedded
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done, Failed, GivenBack
 from fairlane.engine.submit import Caller
+from fairlane.errors import FairlaneError
 from fairlane.ledger.shapes import Filter
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
@@ -48,6 +49,7 @@ __all__ = [
     "Done",
     "Engine",
     "Failed",
+    "FairlaneError",
     "Fault",
     "Filter",
     "GivenBack",

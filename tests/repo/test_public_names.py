@@ -12,6 +12,7 @@ NAMES = [
     "Done",
     "Engine",
     "Failed",
+    "FairlaneError",
     "Fault",
     "Filter",
     "GivenBack",

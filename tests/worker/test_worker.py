@@ -52,7 +52,7 @@ async def test_functions_run_tasks_async_ones_and_plain_ones_in_threads(
         assert found[0].services == frozenset({"add", "shout", "length"})
 
 
-WRONG = (
+WRONG: tuple[tuple[str, Any], ...] = (
     ("add", {"b": 1}),
     ("add", {"a": 1, "b": 2}),
     ("add", {}),

@@ -24,7 +24,7 @@ from fairlane.policy.health import Failure
 
 T = TypeVar("T")
 
-CLAIMED, A_CALL = 500, 1_500
+CLAIMED, A_CALL = 1_000, 1_500
 """How many are claimed in one call, put or freed, unless somebody asks for more at once: others are
 served in between."""
 

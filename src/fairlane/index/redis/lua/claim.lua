@@ -36,7 +36,7 @@ while at <= #asked do
     loaded = {model = model, since = since, streak = streak},
   }
   ids[#ids + 1], firsts[#firsts + 1] = asked[at + 1], tokens[1]
-  at = at + 7 + n
+  at, flows.asked = at + 7 + n, flows.asked + n
 end
 local answers = {now}
 if state.loading then

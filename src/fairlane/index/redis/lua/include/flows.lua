@@ -7,7 +7,7 @@
 --
 -- `head` is who is first: nil = not looked at, false = nobody. `ranked` is the head that the rankings
 -- know, or false. What changes is written by flows.save().
-local flows = {touched = {}, counted = {}, moved = {}}
+local flows = {touched = {}, counted = {}, moved = {}, asked = 0}
 local MIDDLE = 4503599627370496 -- 2^52: makes every score positive, so that its bytes sort like it
 local SPOTS_AHEAD = 64
 
@@ -18,7 +18,7 @@ local function flow_of(place, user)
     flow = {
       place = place, user = user, name = name, line = life .. 'line:' .. name, popped = 0,
       head = nil, ranked = nil, account = nil, parked = nil, is_touched = nil, coming = nil,
-      spots = nil, spot_at = nil, saw_all = nil, -- named here so that there is room for them
+      spots = nil, spot_at = nil, saw_all = nil, texts = nil, -- named here so that there is room for them
     }
     place.flows[user] = flow
   end
@@ -44,8 +44,8 @@ local function touch(flow)
 end
 
 -- Who stands first. What the entry says is read when it is needed.
-local function spot(id, score, member)
-  return {score = score, id = id, member = member, text = nil, rev = nil, cost = nil, user = nil, spec = nil}
+local function spot(id, score, member, text)
+  return {score = score, id = id, member = member, text = text or nil, rev = nil, cost = nil, user = nil, spec = nil}
 end
 
 local function first_of(row)
@@ -134,18 +134,36 @@ function flows.known_head(flow)
   return head
 end
 
+-- How many jobs of one flow in this place a claim may hand out, if all flows are served alike.
+local function share_of_a_flow(place)
+  if not place.share then
+    local among = math.max(1, call('ZCARD', life .. 'fair:' .. place.queue))
+    place.share = math.max(1, math.min(SPOTS_AHEAD, math.ceil(flows.asked / among)))
+  end
+  return place.share
+end
+
+-- Those who stand behind the head, and what their entries say: as many as will probably be needed.
+local function look_behind(flow)
+  local n = flow.spots and math.min(SPOTS_AHEAD, #flow.spots) or share_of_a_flow(flow.place)
+  local spots = call('ZRANGE', flow.line, flow.popped, flow.popped + n - 1, 'WITHSCORES')
+  flow.spots, flow.saw_all, flow.texts = spots, #spots < 2 * n, nil
+  if #spots > 2 then
+    local ids = {}
+    for i = 1, #spots, 2 do ids[#ids + 1] = spots[i] end
+    flow.texts = values_of(life .. 'jobs', ids)
+  end
+  return spots
+end
+
 -- The head has been handed out.
 function flows.advance(flow)
   flow.popped = flow.popped + 1
   local spots, at = flow.spots, (flow.spot_at or -1) + 2
-  if not spots or (at > #spots and not flow.saw_all) then
-    local n = spots and math.min(SPOTS_AHEAD, #spots * 2) or 1
-    spots, at = call('ZRANGE', flow.line, flow.popped, flow.popped + n - 1, 'WITHSCORES'), 1
-    flow.spots, flow.saw_all = spots, #spots < 2 * n
-  end
+  if not spots or (at > #spots and not flow.saw_all) then spots, at = look_behind(flow), 1 end
   flow.spot_at = at
-  local id = spots[at]
-  flow.head = id and spot(id, tonumber(spots[at + 1])) or false
+  local id, texts = spots[at], flow.texts
+  flow.head = id and spot(id, tonumber(spots[at + 1]), nil, texts and texts[(at + 1) / 2]) or false
   touch(flow)
   if not id then flows.forget_parked(flow) end
 end

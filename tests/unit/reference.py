@@ -319,8 +319,8 @@ class Reference:
             users = Fraction(len(crowds[model]), loads.count(model) + 1)
             return -users, model != up.job.model, model
 
-        crowd = crowds[min(crowds, key=first)]
-        return self._as_fresh(up.service, min(crowd, key=lambda flow: flow.place))
+        best = min(crowds[min(crowds, key=first)], key=lambda flow: flow.place)
+        return up if best.jobs[0].user == up.job.user else self._as_fresh(up.service, best)
 
     # --- slots ---------------------------------------------------------------------------------
     def _open_for(self, service: str, flows: list[Flow], worker: Worker, now: int) -> bool:

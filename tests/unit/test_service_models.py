@@ -105,6 +105,12 @@ def test_as_many_users_for_each_model_are_served_in_turn() -> None:
     assert line.names() == ["z0"]
 
 
+def test_nobody_waits_for_later_work_of_their_own() -> None:
+    line = world(Service("s"), start=500)
+    line.put(job("first", at=499, model="a", user="b0"), *crowd("b", 3))
+    assert line.names() == ["first"]
+
+
 def test_workers_that_load_at_the_same_time_share_the_models() -> None:
     """Four wait for b, then three over two workers; two for a; two for c."""
     line = world(Service("s"), start=500)

@@ -171,7 +171,8 @@ class Round:
         )
 
     def _most_wanted(self, view: View, up: Choice, own: str, pick: Pick) -> Choice:
-        """The first in fair order that needs the model most users of that tier wait for."""
+        """The first in fair order that needs the model most users of that tier wait for. Nobody
+        waits for later work of their own."""
         queues = [queue for queue in view.queues if queue.rank == pick.rank]
         users = Counter[str]()
         for queue in queues:
@@ -179,8 +180,11 @@ class Round:
         model = most_wanted(users, view.desk.loaded_since(self.now - residency(pick)), own)
         if model == own:
             return up
-        found = [each for queue in queues if (each := queue.warm(model)) is not None]
-        return Choice(min(found), jumped=False)
+        flows = view.desk.flows
+        best = min(each for queue in queues if (each := queue.warm(model)) is not None)
+        if flows[best.flow].user == flows[up.candidate.flow].user:
+            return up
+        return Choice(best, jumped=False)
 
     def _warm(self, model: str) -> tuple[View, Candidate] | None:
         hold = self.index.current_hold(self.now)

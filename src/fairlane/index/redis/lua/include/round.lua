@@ -143,7 +143,8 @@ local function best_warm(model)
   return best_view, best
 end
 
--- The first in fair order that needs the model most users of that tier wait for.
+-- The first in fair order that needs the model most users of that tier wait for. Nobody waits for later
+-- work of their own.
 local function most_wanted_of(view, up, pick)
   local own, users, models, loads, best = up.of.place.model, {}, 0, {}, nil
   for _, queue in ipairs(view.queues) do
@@ -167,7 +168,7 @@ local function most_wanted_of(view, up, pick)
     local found = queue.rank == pick.rank and queues.warm(queue, model)
     if found and (not best or order.less(found, best)) then best = found end
   end
-  return best or up
+  return best and best.of.user ~= up.of.user and best or up
 end
 
 -- Instead of the job that is up, perhaps another one: that needs the loaded model, or, where a model has

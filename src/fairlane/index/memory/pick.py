@@ -17,7 +17,7 @@ from fairlane.model.entry import Entry
 from fairlane.model.lease import Slot
 from fairlane.model.make import maker
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.affinity import Pick, may_wait, most_wanted, residency, stays
+from fairlane.policy.affinity import MOST_MODELS, Pick, may_wait, most_wanted, residency, stays
 from fairlane.policy.aging import HOLD_AFTER
 from fairlane.policy.order import Candidate, Choice, Heads, between_services, choose
 from fairlane.policy.shares import Kind, granted, may_jump
@@ -175,6 +175,8 @@ class Round:
         waits for later work of their own."""
         queues = [queue for queue in view.queues if queue.rank == pick.rank]
         users = Counter[str]()
+        if any(len(queue.wanted) > MOST_MODELS for queue in queues):
+            return up
         for queue in queues:
             users.update(queue.wanted)
         model = most_wanted(users, view.desk.loaded_since(self.now - residency(pick)), own)

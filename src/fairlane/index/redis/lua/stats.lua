@@ -1,5 +1,6 @@
 -- Everything counted: {depths, pools, gates, held, idle, lanes}.
 -- KEYS prefix
+--@include looking
 --@include gates
 --@include desk
 local LOOKED_AT = 1000 -- the most lines of a queue, those that have aged longest

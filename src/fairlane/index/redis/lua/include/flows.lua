@@ -1,5 +1,6 @@
 --@include accounts
 --@include entry
+--@include wanted
 -- Flows: one user's line inside a place. Without an account it is everybody's, oldest first. A queue
 -- is what waits in one lane and band. It ranks its flows in sorted sets: their members are (score of
 -- the head, name, id of the head, its length), exact at all times; their scores (counter, or since
@@ -7,7 +8,7 @@
 --
 -- `head` is who is first: nil = not looked at, false = nobody. `ranked` is the head that the rankings
 -- know, or false. What changes is written by flows.save().
-local flows = {touched = {}, counted = {}, moved = {}, asked = 0}
+local flows = {touched = {}, counted = {}, asked = 0}
 local MIDDLE = 4503599627370496 -- 2^52: makes every score positive, so that its bytes sort like it
 local SPOTS_AHEAD = 64
 
@@ -165,7 +166,10 @@ function flows.advance(flow)
   local id, texts = spots[at], flow.texts
   flow.head = id and spot(id, tonumber(spots[at + 1]), nil, texts and texts[(at + 1) / 2]) or false
   touch(flow)
-  if not id then flows.forget_parked(flow) end
+  if not id then
+    wanted.leaves(flow)
+    flows.forget_parked(flow)
+  end
 end
 
 -- So many more wait in this place.
@@ -249,7 +253,7 @@ local function save_rank(flow)
   if ranked and head and ranked.id == head.id and ranked.score == head.score then return end
   if ranked then unrank(flow, ranked) end
   if head then rank(flow, head) end
-  if flow.place.model ~= '' and not ranked ~= not head then flows.moved[flow.place] = true end
+  if flow.place.model ~= '' and not ranked ~= not head then wanted.moved[flow.place] = true end
   flow.ranked = head
 end
 
@@ -267,15 +271,6 @@ local function save_counts()
   flows.counted = {}
 end
 
--- How many flows need each model: as many as its ranking holds by now.
-local function save_wanted()
-  for place in pairs(flows.moved) do
-    local n, key = call('ZCARD', place.rankings.warm), life .. 'wanted:' .. place.queue
-    if n > 0 then call('ZADD', key, n, place.model) else call('ZREM', key, place.model) end
-  end
-  flows.moved = {}
-end
-
 -- Write what has changed: lines, rankings, counts and accounts.
 function flows.save()
   for _, flow in ipairs(flows.touched) do
@@ -290,7 +285,7 @@ function flows.save()
   save_counts()
   accounts.save()
   later.run()
-  if next(flows.moved) then save_wanted() end
+  wanted.save()
 end
 
 -- Every flow of a queue, parked ones too.
@@ -303,15 +298,6 @@ function flows.all(queue)
     found[#found + 1] = flows.named(name)
   end
   return found
-end
-
--- The first of a queue in one of its rankings and as many parked ones; and how many there are in all.
-function flows.some(queue, ranking, most)
-  local found, key = {}, life .. ranking .. queue
-  for _, text in ipairs(call('ZRANGE', key, 0, most - 1)) do found[#found + 1] = flows.of_member(text) end
-  local parked = call('SMEMBERS', life .. 'parked:' .. queue)
-  for i = 1, math.min(most, #parked) do found[#found + 1] = flows.named(parked[i]) end
-  return found, call('ZCARD', key) + #parked
 end
 
 -- Whether its head is where claims look for it, or it is parked for a reason and will be unparked.
@@ -338,6 +324,7 @@ function flows.park(flow)
   call('SADD', life .. 'parked:' .. flow.place.queue, flow.name)
   call('SADD', life .. 'capped:' .. flow.user, flow.name)
   flow.parked = true
+  wanted.leaves(flow)
   touch(flow)
 end
 

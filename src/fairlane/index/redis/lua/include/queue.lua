@@ -64,6 +64,7 @@ end
 -- How many flows need each model, of more models than are compared only some; those who have left in
 -- this script do no longer.
 function queues.wanted(queue)
+  if wanted.known[queue.key] then return wanted.known[queue.key] end
   local found = pairs_of(
     call('ZRANGE', life .. 'wanted:' .. queue.key, 0, 2 * MOST_MODELS, 'WITHSCORES'))
   for model, n in pairs(found) do found[model] = tonumber(n) end
@@ -73,5 +74,6 @@ function queues.wanted(queue)
       found[model] = found[model] > 1 and found[model] - 1 or nil
     end
   end
+  wanted.known[queue.key] = found
   return found
 end

@@ -7,7 +7,7 @@
 --@include idle
 -- One claim: the next jobs for some workers. The candidates of every service are kept between picks
 -- and looked at again only where a pick has touched them.
-local round = {}
+local round = {loads = {}}
 local HOLD_AFTER, HOLD_FOR = 4, 30000000
 local MOST_LOADS = 1000 -- that are remembered
 local NO_SLOTS = {}
@@ -143,6 +143,20 @@ local function best_warm(model)
   return best_view, best
 end
 
+-- Which models were loaded in this service, and when, oldest first.
+local function loads_of(service)
+  local known = round.loads[service]
+  if not known then
+    known = {at = {}, model = {}}
+    local rows = call('ZRANGE', life .. 'loaded:' .. service, 0, -1, 'WITHSCORES')
+    for i = 1, #rows, 2 do
+      known.at[#known.at + 1], known.model[#known.model + 1] = tonumber(rows[i + 1]), match(rows[i], ' (.*)$')
+    end
+    round.loads[service] = known
+  end
+  return known
+end
+
 -- The first in fair order that needs the model most users of that tier wait for. Nobody waits for later
 -- work of their own.
 local function most_wanted_of(view, up, pick)
@@ -156,11 +170,11 @@ local function most_wanted_of(view, up, pick)
       if models > MOST_MODELS then return up end
     end
   end
-  local since = '(' .. whole(round.now - residency(pick))
-  local lately = call('ZRANGEBYSCORE', life .. 'loaded:' .. view.service.name, since, '+inf')
-  for _, text in ipairs(lately) do
-    local model = match(text, ' (.*)$')
-    loads[model] = (loads[model] or 0) + 1
+  if models < 2 then return up end
+  local known, since = loads_of(view.service.name), round.now - residency(pick)
+  for i = math.max(1, #known.at - MOST_LOADS + 1), #known.at do
+    local model = known.model[i]
+    if known.at[i] > since then loads[model] = (loads[model] or 0) + 1 end
   end
   local model = most_wanted(users, loads, own)
   if model == own then return up end
@@ -249,6 +263,8 @@ local function grant(view, flow, in_turn, token)
     local key = life .. 'loaded:' .. view.service.name
     call('ZADD', key, now, token .. ' ' .. model)
     call('ZREMRANGEBYRANK', key, 0, -MOST_LOADS - 1)
+    local known = round.loads[view.service.name]
+    if known then known.at[#known.at + 1], known.model[#known.model + 1] = now, model end
   end
   desk.start(flow, entry, in_turn, now)
   round.number = round.number + 1

@@ -1,3 +1,4 @@
+--@include looking
 --@include desk
 --@include pools
 --@include gates

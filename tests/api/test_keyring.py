@@ -51,6 +51,22 @@ async def test_a_flood_of_keys_that_nobody_has_leaves_the_ledger_alone(
     assert await ring.identify(meanwhile) is not None
 
 
+async def test_keys_that_are_known_do_not_count_as_a_flood(
+    world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4: or a key made elsewhere would be a stranger's wherever many are in use."""
+    ring = Keyring(world.engine.core.ledger.keys, world.clock, open_here=False)
+    keys = [await served.key() for _ in range(3)]
+    monkeypatch.setattr("fairlane.api.strangers.ONE_BY_ONE", len(keys))
+    for key in keys:
+        assert await ring.identify(key) is not None
+    monkeypatch.setattr("fairlane.api.keyring.HOLDS_FOR", 0)
+    ring._strangers._tried = 0  # noqa: SLF001 - a while later
+    for key in keys * 2:
+        assert await ring.identify(key) is not None
+    assert ring._strangers._tried == 0  # noqa: SLF001
+
+
 async def test_a_key_made_here_opens_at_once_in_a_flood(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

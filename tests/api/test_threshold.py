@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from fairlane.api.connection import MOST_REFUSED
 from fairlane.config.settings import Server
 from fairlane.model.key import Role
 from tests.api.raw import Answer, exchange
@@ -85,6 +86,14 @@ async def test_a_connection_goes_on_after_it_was_turned_away(full: Gateway) -> N
     assert b" 503 " in await reader.readuntil(b"}")
     writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert b" 200 OK" in await reader.readuntil(b"ok")
+    writer.close()
+
+
+async def test_who_sends_many_at_once_and_is_refused_begins_anew(full: Gateway) -> None:
+    await developed(full)
+    reader, writer = await asyncio.open_connection("127.0.0.1", full.port)
+    writer.write((head() + b"\r\n\r\n" + JOB) * 100)
+    assert (await reader.read()).count(b" 503 ") == MOST_REFUSED
     writer.close()
 
 

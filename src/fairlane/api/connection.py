@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 10
 """Of the head of a request, more or less; the guard says exactly how much headers may be."""
 
+MOST_REFUSED = 16
+"""That came in one piece. More of them are no way to submit."""
+
 
 class Connection(HttpToolsProtocol):
     """The head of a request comes within a time and a size. What comes after its body is no
@@ -36,6 +39,7 @@ class Connection(HttpToolsProtocol):
         self._is_away = self._is_extra = False
         self._between, self._is_quiet = True, True
         self._turned_away: Caller | None = None
+        self._refused = self._turns = 0
         self._before: tuple[Caller, Pattern] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -51,6 +55,7 @@ class Connection(HttpToolsProtocol):
         if self._before is not None and self._is_turned_away_again(data):
             return
         begins, self._turned_away, self._before = self._between, None, None
+        self._refused = 0
         self._bytes += len(data)
         super().data_received(data)
         if begins and self._between:
@@ -69,6 +74,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._asked, self._in_head, self._bytes = True, True, 0
         self._between = False
+        self._unset_keepalive_if_required()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -78,6 +84,9 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._wait_no_longer()
+        if self.transport.is_closing():
+            self._is_away = True  # what stands behind the last answer
+            return
         if self._is_extra and not is_spared(self.parser.get_method(), self.url):
             self._is_away = True
             self._refuse(too_many_connections())
@@ -113,7 +122,9 @@ class Connection(HttpToolsProtocol):
         if before is not None and not before.response_complete:
             super().on_headers_complete()  # it waits for the one before
             return
-        if threshold.is_open or (caller := threshold.caller(self.url, self.headers)) is None:
+        if self.flow.write_paused or threshold.is_open:
+            self._begin()  # who does not read what was answered waits for room, as everywhere
+        elif (caller := threshold.caller(self.url, self.headers)) is None:
             self._begin()
         elif (said := threshold.turned_away(caller)) is not None:
             self._turn_away(caller, said)
@@ -137,8 +148,12 @@ class Connection(HttpToolsProtocol):
             super().on_body(self._body)
 
     def _turn_away(self, caller: Caller, said: bytes) -> None:
+        """Who sends many at once, before they hear the first answer, begins anew."""
         self._held, self._is_away, self._turned_away = None, True, caller
+        self._refused += 1
         self.transport.write(said)
+        if self._refused >= MOST_REFUSED:
+            self.transport.close()
 
     def _remember(self, data: bytes) -> None:
         """These bytes were whole requests. If they were one, and it was turned away, the next one
@@ -177,7 +192,7 @@ class Connection(HttpToolsProtocol):
         """Not read before its turn, and closed if nobody comes any more."""
         self._is_away = False
         self._wait_no_longer()
-        if not self.parser.should_keep_alive():
+        if not self.parser.should_keep_alive() or self.parser.get_http_version() == "1.0":
             self.transport.close()
         if self.transport.is_closing():
             return
@@ -185,10 +200,13 @@ class Connection(HttpToolsProtocol):
         self._app.door.turns.wait(self)
 
     def pause_reading(self) -> None:
+        self._turns += 1
         self.flow.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self.transport.is_closing():
+        """When it was the turn of all that were refused together."""
+        self._turns -= 1
+        if self._turns == 0 and not self.transport.is_closing():
             self.flow.resume_reading()
 
     # --- what is no request, or too slow ---------------------------------------------------------

@@ -85,7 +85,8 @@ class Keyring:
         known = self._known.get(name)
         if known is not None and time.monotonic() - known[0] <= HOLDS_FOR:
             return known[1]
-        if await self._strangers.knows(name, HOLDS_FOR):
+        is_ours = known is not None and known[1] is not None
+        if not is_ours and await self._strangers.knows(name, HOLDS_FOR):
             return None
         asked = time.monotonic()
         key = await self._book.get(name)

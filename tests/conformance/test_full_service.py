@@ -29,6 +29,14 @@ def told(outcomes: list[SubmitOutcome]) -> Counter[str]:
     return Counter(each.code if isinstance(each, Refused) else "accepted" for each in outcomes)
 
 
+async def test_batches_of_new_users_at_once_do_not_share_the_last_places(tmp_path: Path) -> None:
+    """§6: their tiers are looked up in between."""
+    async with World(SETTINGS, tmp_path / "ledger.db") as world:
+        batches = [[NewJob("work", user=f"{b}-{n}") for n in range(5)] for b in range(6)]
+        found = await asyncio.gather(*(world.engine.submit_many(each) for each in batches))
+        assert told([each for batch in found for each in batch])["accepted"] == 5
+
+
 async def test_a_full_service_is_full_until_a_job_starts(tmp_path: Path) -> None:
     """§6: what waits for its time counts, too, and so does each execution of a fan-out."""
     later = seconds(60)

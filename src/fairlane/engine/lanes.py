@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from fairlane.engine.core import Core
 from fairlane.engine.drain import drained_at
@@ -20,7 +21,7 @@ class Lanes:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._waiting: dict[str, dict[str, int]] = {}
-        self.checked: set[int] = set()
+        self.checked: dict[int, Plan] = {}
         """Terms are shared, so a plan that was seen is the same object."""
         self.coming: Counter[str] = Counter()
 
@@ -37,7 +38,12 @@ class Lanes:
                     "and this one's are new; use fewer combinations of regions and capabilities"
                 )
             live.setdefault(step.lane, 0)
-        self.checked.add(id(plan))
+        self.checked[id(plan)] = plan
+
+    async def count(self, services: Iterable[str]) -> None:
+        """Those who wait for these services by now."""
+        for service in services:
+            self._waiting[service] = await self._lanes(service)
 
     def refusal(self, on: Terms, jobs: int, now: int) -> Refused | None:
         """Why so many more may not wait for their first service. If they may, they count from now

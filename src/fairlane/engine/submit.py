@@ -55,16 +55,17 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
             on = core.terms.of(request, tier)
             if id(on.plan) not in lanes.checked:
                 await lanes.check(on.plan)
-            submission = _submission(core, caller, request, on, now)
-            if on.room and submission.refusal is None:
-                full = lanes.refusal(on, len(submission.cells) or 1, now)
-                submission = submission._replace(refusal=full)
-            prepared.append(submission)
+            prepared.append(_submission(core, caller, request, on, now))
             terms.append(on)
         except FairlaneError as error:
             refused[i] = error
     if not prepared:
         return list(refused.values())
+    await lanes.count({on.plan[0].service for on in terms if on.room})
+    for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):  # nobody else comes between
+        if on.room and each.refusal is None:
+            full = lanes.refusal(on, len(each.cells) or 1, now)
+            prepared[n] = each._replace(refusal=full)
     core.coming.update(lanes.coming)
     outcomes = await asyncio.shield(_write(core, prepared, terms, lanes.coming, now))
     if not refused:

@@ -7,7 +7,6 @@ import logging
 import random
 from datetime import UTC, datetime
 from enum import Enum
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import orjson
@@ -60,6 +59,7 @@ class WebhookSender:
         self._engine, self._egress = engine, egress or Egress()
         self._jitter = random.Random(seed)
         self._post: Post | None = None
+        self._loading = asyncio.Lock()
         self._sending: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
@@ -146,11 +146,16 @@ class WebhookSender:
         body = body_of(webhook)
         secrets = await secrets_of(self._engine, webhook.tenant)
         headers = signed(webhook.id, self._engine.core.now() // SECOND, body, secrets)
-        if self._post is None:
-            # many queues send none, and what sends them takes ten megabytes
-            module = await asyncio.to_thread(import_module, "fairlane.webhooks.post")
-            self._post = module.Post()
+        async with self._loading:  # many queues send none, and what sends them takes ten megabytes
+            if self._post is None:
+                self._post = await asyncio.to_thread(_load)
         return await self._post.send(url, addresses, body, headers)
+
+
+def _load() -> Post:
+    from fairlane.webhooks.post import Post
+
+    return Post()
 
 
 def body_of(webhook: Webhook) -> bytes:

@@ -32,7 +32,8 @@ async def _known(connection: Connection, tenant: str, users: Sequence[str]) -> d
 
 
 async def _know(tx: Transaction, items: Sequence[Told]) -> list[None]:
-    for row in sorted(row for item in items for row in item.rows):  # locked in one order
+    told = [row for item in items for row in item.rows]
+    for row in sorted(told, key=lambda row: (row[0], row[1], row[3])):  # locked in one order
         await tx.execute(
             "INSERT INTO known_tiers VALUES ($1, $2, $3, $4) "
             "ON CONFLICT (tenant, username) DO UPDATE SET tier = $3, learnt_at = $4",

@@ -12,7 +12,7 @@ from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
 from fairlane.ledger import rows
 from fairlane.ledger.accounts import SKIPS, account_of
 from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
-from fairlane.ledger.postgres.history import JOB, find, find_all, write_all, write_events
+from fairlane.ledger.postgres.history import JOB, find, write_all, write_events
 from fairlane.ledger.postgres.money import balance, hold_accounts, is_done, refund, transfer
 from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol, enrol_live
 from fairlane.ledger.postgres.slots import keep_until
@@ -33,7 +33,7 @@ from fairlane.policy.admission import Quota, Usage, admit
 async def cancel(
     tx: Transaction, items: Sequence[CancelRequest]
 ) -> list[list[Ended] | FairlaneError]:
-    await tx.fetch(LOCK_SINGLE, [item.request.job for item in items])
+    await _hold(tx, [item.request for item in items])
     return [await _cancel(tx, *item) for item in items]
 
 
@@ -102,7 +102,7 @@ async def _end_attempts(tx: Transaction, jobs: Sequence[Job], now: int) -> None:
 
 # --- resume and replay ---------------------------------------------------------------------------
 async def reopen(tx: Transaction, items: Sequence[ReopenRequest]) -> list[Reopened | FairlaneError]:
-    await tx.fetch(LOCK_SINGLE, [item.request.job for item in items])
+    await _hold(tx, [item.request for item in items])
     return [await _reopen(tx, *item) for item in items]
 
 
@@ -204,9 +204,10 @@ async def _back_in_line(tx: Transaction, jobs: Sequence[Job], move: Move, now: i
 
 # --- skip ----------------------------------------------------------------------------------------
 async def skip(tx: Transaction, items: Sequence[SkipRequest]) -> list[Skipped | FairlaneError]:
-    jobs = await find_all(tx, [item.request.job for item in items])
-    payers = {account_of(job.tenant, job.user) for job in jobs.values() if job.user is not None}
-    await hold_accounts(tx, [*payers, SKIPS])
+    owners = await _hold(tx, [item.request for item in items])
+    payers = {account_of(tenant, user) for tenant, user in owners if user is not None}
+    if payers:
+        await hold_accounts(tx, [*payers, SKIPS])
     return [await _skip(tx, *item) for item in items]
 
 
@@ -251,7 +252,20 @@ async def _find(tx: Transaction, request: Request, *, lock: bool) -> Job | None:
     return job
 
 
-LOCK_SINGLE = "SELECT id FROM jobs WHERE id = ANY($1::text[]) AND cells = 0 ORDER BY id FOR UPDATE"
+HOLD = """
+SELECT jobs.tenant, jobs.username FROM unnest($1::text[], $2::text[]) v (id, tenant)
+    JOIN jobs ON jobs.id = v.id AND jobs.tenant = coalesce(v.tenant, jobs.tenant)
+WHERE jobs.cells = 0 ORDER BY jobs.id FOR UPDATE OF jobs
+"""
+
+
+async def _hold(tx: Transaction, requests: Sequence[Request]) -> list[tuple[str, str | None]]:
+    """Nobody else changes these jobs until this transaction ends; whose they are. Strangers hold
+    up nobody. Fan-outs are locked later, after their cells."""
+    ids, tenants = [each.job for each in requests], [each.tenant for each in requests]
+    return [(row[0], row[1]) for row in await tx.fetch(HOLD, ids, tenants)]
+
+
 CELLS = f"SELECT {JOB} FROM jobs WHERE parent = $1 ORDER BY id FOR UPDATE"
 
 

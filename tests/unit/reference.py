@@ -285,7 +285,9 @@ class Reference:
         counts = service.fairness is Fairness.USER and rule is Affinity.RESIDENCY
         is_early = up.kind == FRESH and age < patience
         if job.model and counts and is_early and cost <= FIRST_LOAD * 20:
-            return self._most_wanted(up, views[up.service], now - stay)
+            wanted = self._most_wanted(up, views[up.service], now - stay)
+            own = wanted.job.user == job.user
+            return up if own and now - job.score >= patience else wanted
         return up
 
     def _warm(
@@ -320,7 +322,7 @@ class Reference:
             return -users, model != up.job.model, model
 
         best = min(crowds[min(crowds, key=first)], key=lambda flow: flow.place)
-        return up if best.jobs[0].user == up.job.user else self._as_fresh(up.service, best)
+        return self._as_fresh(up.service, best)
 
     # --- slots ---------------------------------------------------------------------------------
     def _open_for(self, service: str, flows: list[Flow], worker: Worker, now: int) -> bool:

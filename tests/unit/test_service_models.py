@@ -105,10 +105,19 @@ def test_as_many_users_for_each_model_are_served_in_turn() -> None:
     assert line.names() == ["z0"]
 
 
-def test_nobody_waits_for_later_work_of_their_own() -> None:
-    line = world(Service("s"), start=500)
-    line.put(job("first", at=499, model="a", user="b0"), *crowd("b", 3))
-    assert line.names() == ["first"]
+def test_nobody_waits_for_ever_for_later_work_of_their_own() -> None:
+    """Each start sets their clock anew, so that the first job never is overdue."""
+    tiers = Tiers([Tier("one", {"one": 60})])
+    line = world(Service("s"), tiers=tiers, start=500)
+    line.put(job("first", at=500, rank=0, model="a", user="b0"))
+    started = []
+    for n in range(9):
+        line.put(
+            *[job(f"{n}-{u}", at=500 + 10 * n, rank=0, model="b", user=f"b{u}") for u in (0, 1)]
+        )
+        started += line.names()
+        line.pass_time(10)
+    assert "first" in started
 
 
 def test_workers_that_load_at_the_same_time_share_the_models() -> None:

@@ -113,7 +113,7 @@ def test_a_flood_cannot_age_past_another_users_better_tier() -> None:
 def test_a_user_is_served_oldest_first_whatever_models_the_jobs_need() -> None:
     line = world(Service("s"))
     models = ["z", "a", "m", "z", "a", "b"]
-    line.put(*[job(f"j{n}", at=n, model=model) for n, model in enumerate(models)])
+    line.put(*[job(f"j{n}", at=n, rank=HIGH, model=model) for n, model in enumerate(models)])
     line.pass_time(10)
     assert [entry.id for entry in line.served(6)] == [f"j{n}" for n in range(6)]
 

@@ -172,7 +172,7 @@ class Round:
 
     def _most_wanted(self, view: View, up: Choice, own: str, pick: Pick) -> Choice:
         """The first in fair order that needs the model most users of that tier wait for. Nobody
-        waits for later work of their own."""
+        waits longer than their patience for later work of their own."""
         queues = [queue for queue in view.queues if queue.rank == pick.rank]
         users = Counter[str]()
         if any(len(queue.wanted) > MOST_MODELS for queue in queues):
@@ -184,7 +184,8 @@ class Round:
             return up
         flows = view.desk.flows
         best = min(each for queue in queues if (each := queue.warm(model)) is not None)
-        if flows[best.flow].user == flows[up.candidate.flow].user:
+        is_late = self.now - up.candidate.score >= pick.patience
+        if is_late and flows[best.flow].user == flows[up.candidate.flow].user:
             return up
         return Choice(best, jumped=False)
 

@@ -182,7 +182,8 @@ local function most_wanted_of(view, up, pick)
     local found = queue.rank == pick.rank and queues.warm(queue, model)
     if found and (not best or order.less(found, best)) then best = found end
   end
-  return best and best.of.user ~= up.of.user and best or up
+  local is_late = round.now - up.score >= pick.patience
+  return best and not (is_late and best.of.user == up.of.user) and best or up
 end
 
 -- Instead of the job that is up, perhaps another one: that needs the loaded model, or, where a model has

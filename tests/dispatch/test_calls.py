@@ -266,6 +266,7 @@ async def test_a_lost_connection_keeps_the_slot_until_the_call_must_be_over(tmp_
         (attempt,) = await at.world.engine.attempts(job)
         assert attempt.fault is Fault.UNAVAILABLE
         await at.world.pass_time(10)
+        assert len(await at.world.engine.core.ledger.slots()) == 1
         assert len(at.service.calls) == 1
         await at.world.pass_time(51)
         assert (await at.ended(job)).state is State.COMPLETED

@@ -8,7 +8,7 @@ import orjson
 
 from fairlane.clock import seconds
 from fairlane.ids import token
-from fairlane.ledger.shapes import Confirmation, Request, Settlement, Submission
+from fairlane.ledger.shapes import Common, Confirmation, Request, Settlement, Submission
 from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact, place
 from fairlane.model.job import Job, Json, fair_user
@@ -33,15 +33,11 @@ def submission(
     tier = core.catalog.tiers[core.catalog.tiers.default]
     service = core.catalog.service(name)
     step = Step(name, service.executor, Lane(name).name, seconds(tier.timeout), 4)
-    return Submission(
-        id=core.ids.new(now),
+    common = Common(
         tenant="default",
         key="local",
-        user=user,
-        who=fair_user("default", user, "local"),
         name=name,
         plan=(step,),
-        input="null",
         model="",
         duration=0,
         tier=tier.name,
@@ -53,6 +49,13 @@ def submission(
         callback=None,
         trace=None,
         quota=quota or Quota(),
+    )
+    return Submission(
+        id=core.ids.new(now),
+        user=user,
+        who=fair_user("default", user, "local"),
+        input="null",
+        common=common,
         idempotency=idempotency,
         keep_keys=seconds(86_400),
     )

@@ -129,7 +129,7 @@ async def test_a_submit_that_runs_beside_itself_is_accepted_by_both(tmp_path: Pa
         await until_waiting(other, 2)
         await other.execute("SELECT pg_advisory_unlock_all()")
         for written in await asyncio.gather(*submits):
-            assert written.outcomes == [Accepted(item.id, item.tier)]
+            assert written.outcomes == [Accepted(item.id, item.common.tier)]
         assert await worlds[0].engine.count(State.QUEUED) == 1
 
 
@@ -150,7 +150,7 @@ async def test_a_fan_out_that_is_submitted_beside_itself_is_accepted_by_both(
             ]
             await until_waiting(watcher, 2)
         for written in await asyncio.gather(*submits):
-            assert written.outcomes == [Accepted(item.id, item.tier)]
+            assert written.outcomes == [Accepted(item.id, item.common.tier)]
         assert await worlds[0].engine.count(State.QUEUED) == 1
 
 

@@ -530,7 +530,7 @@ async def test_a_submit_run_again_is_one_job_that_counts_once(
         assert [job.id for job in (await world.engine.list_jobs()).jobs] == [item.id]
         other = submission(world, user="ada", quota=quota)
         assert only(await world.engine.core.ledger.submit([other])) == Accepted(
-            other.id, other.tier
+            other.id, other.common.tier
         )
         await world.restart()
         assert sorted(lease.job for lease in await world.claim(5)) == sorted([item.id, other.id])
@@ -542,7 +542,7 @@ async def test_a_fan_out_run_again_has_its_cells_once(tmp_path: Path, twice: Twi
     async with World(catalog(), tmp_path / "ledger.db") as world:
         item = with_cells(submission(world), world, 3)
         first, second = await twice(world, lambda: world.engine.core.ledger.submit([item]))
-        assert only(first) == only(second) == Accepted(item.id, item.tier)
+        assert only(first) == only(second) == Accepted(item.id, item.common.tier)
         cells = (await world.engine.list_jobs(Filter(parent=item.id))).jobs
         assert sorted(cell.id for cell in cells) == sorted(cell.id for cell in item.cells)
         await world.restart()

@@ -21,8 +21,6 @@ class Lanes:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._waiting: dict[str, dict[str, int]] = {}
-        self.checked: dict[int, Plan] = {}
-        """Terms are shared, so a plan that was seen is the same object."""
         self.coming: Counter[str] = Counter()
 
     async def check(self, plan: Plan) -> None:
@@ -38,7 +36,6 @@ class Lanes:
                     "and this one's are new; use fewer combinations of regions and capabilities"
                 )
             live.setdefault(step.lane, 0)
-        self.checked[id(plan)] = plan
 
     async def count(self, services: Iterable[str]) -> None:
         """Those who wait for these services by now."""

@@ -8,7 +8,8 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -18,7 +19,7 @@ from fairlane.engine.json_text import json_text
 from fairlane.engine.lanes import Lanes
 from fairlane.engine.terms import LONGEST, Terms
 from fairlane.errors import FairlaneError, InvalidInput, NotReady, Refused
-from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome, Unwritten
+from fairlane.ledger.shapes import Accepted, Common, Submission, SubmitOutcome, Unwritten
 from fairlane.model.catalog import checked_name
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band, NewJob, fair_user
@@ -30,6 +31,20 @@ MOST_KNOWN = 100_000
 """Users whose tier is kept at hand."""
 
 new_submission, entry = maker(Submission), maker(Entry)
+ALIKE = (
+    *("name", "model", "duration", "regions", "capabilities", "run_at", "timeout", "max_wait"),
+    *("callback", "tags", "trace"),
+)
+alike = itemgetter(*map(NewJob._fields.index, ALIKE))
+"""What decides, with the tier, what requests have in common once they are accepted."""
+
+
+class Granted(NamedTuple):
+    """What requests that are alike get."""
+
+    terms: Terms
+    common: Common
+    refusal: FairlaneError | None
 
 
 class Caller(NamedTuple):
@@ -46,17 +61,21 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     refused: dict[int, FairlaneError] = {}
     prepared: list[Submission] = []
     terms: list[Terms] = []
+    granted: dict[tuple[str, tuple[object, ...]], Granted] = {}
     lanes = Lanes(core)
     told = await _tiers_told(core, caller, requests) if core.tier_source is not None else {}
     for i, request in enumerate(requests):
         try:
             tier = request.tier or told.get(request.user or "")
             tier = tier or await _tier_of_user(core, caller, request)
-            on = core.terms.of(request, tier)
-            if id(on.plan) not in lanes.checked:
-                await lanes.check(on.plan)
-            prepared.append(_submission(core, caller, request, on, now))
-            terms.append(on)
+            kind = (tier, alike(request))
+            found = granted.get(kind)
+            if found is None:
+                found = _granted(core, caller, request, tier, now)
+                await lanes.check(found.terms.plan)
+                granted[kind] = found
+            prepared.append(_submission(core, caller, request, found, now))
+            terms.append(found.terms)
         except FairlaneError as error:
             refused[i] = error
     if not prepared:
@@ -160,65 +179,71 @@ def _entries(
     outcomes: Sequence[SubmitOutcome],
 ) -> list[Entry]:
     entries = []
-    tier_band, cost_of = Band.TIER, core.costs.get
+    cost_of = core.costs.get
+    places: dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
     for submission, on, outcome in zip(prepared, terms, outcomes, strict=True):
         if not isinstance(outcome, Accepted):
             continue
-        rank, cap = on.rank, on.cap
         for each in submission.cells or (submission,):
-            first, model, ready_at = each.plan[0], each.model, each.ready_at
-            cost = cost_of(first.service, model)
-            place = (first.lane, tier_band, rank, ready_at, ready_at, each.who, model, cost)
-            entries.append(entry((each.id, 1, *place, cap, rank)))
+            common = each.common
+            place = places.get(id(common))
+            if place is None:
+                first, at, model = common.plan[0], common.ready_at, common.model
+                before_user = (1, first.lane, Band.TIER, on.rank, at, at)
+                after = (model, cost_of(first.service, model), on.cap, on.rank)
+                place = places[id(common)] = (before_user, after)
+            entries.append(entry((each.id, *place[0], each.who, *place[1])))
     return entries
 
 
 # --- preparing ---------------------------------------------------------------------------------
-def _submission(core: Core, caller: Caller, request: NewJob, terms: Terms, now: int) -> Submission:
-    name, value, user, _, model, duration, _, _, matrix, run_at, *_ = request
+def _granted(core: Core, caller: Caller, request: NewJob, tier: str, now: int) -> Granted:
+    model, duration, run_at = request.model, request.duration, request.run_at
     if model and ("|" in model or len(model) > 100):
         raise InvalidInput('a model name has at most 100 characters and no "|"')
     if run_at is not None and not 0 <= run_at <= now + LONGEST:
         raise InvalidInput("run_at is a time within the next ten years, in microseconds")
+    terms = core.terms.of(request, tier)
     first = terms.plan[0]
-    limits = core.catalog.limits
     ready_at = max(now, run_at) if run_at else now
-    values = (
-        core.ids.new(now),
-        caller.tenant,
-        caller.key,
-        user,
-        fair_user(caller.tenant, user, caller.key),
-        name,
-        terms.plan,
-        json_text("input", value, limits.input_bytes),
-        model,
-        duration,
-        terms.tier.name,
-        first.timeout,
-        ready_at,
-        ready_at + first.max_wait if first.max_wait else None,
-        now,
-        request.tags,
-        request.callback,
-        request.trace,
-        terms.quota,
-        admit_duration(terms.tier, duration) if duration else None,
-        None,
-        0,
-        None,
-        None,
-        (),
+    common = Common(
+        tenant=caller.tenant,
+        key=caller.key,
+        name=request.name,
+        plan=terms.plan,
+        model=model,
+        duration=duration,
+        tier=terms.tier.name,
+        timeout=first.timeout,
+        ready_at=ready_at,
+        give_up_at=ready_at + first.max_wait if first.max_wait else None,
+        created_at=now,
+        tags=request.tags,
+        callback=request.callback,
+        trace=request.trace,
+        quota=terms.quota,
     )
-    submission = new_submission(values)
+    return Granted(terms, common, admit_duration(terms.tier, duration) if duration else None)
+
+
+def _submission(
+    core: Core, caller: Caller, request: NewJob, granted: Granted, now: int
+) -> Submission:
+    user, limits = request.user, core.catalog.limits
+    who = fair_user(caller.tenant, user, caller.key)
+    text = json_text("input", request.input, limits.input_bytes)
+    _, common, refusal = granted
+    submission = new_submission(
+        (core.ids.new(now), user, who, text, common, refusal, None, 0, None, None, ())
+    )
     if request.idempotency_key is not None:
         submission = submission._replace(
             idempotency=_idempotency(caller, request),
             keep_keys=round(limits.keep_keys * SECOND),
         )
-    if matrix is not None:
+    if request.matrix is not None:
         cells = _cells(core, request, submission, now)
-        submission = submission._replace(cells=cells, give_up_at=None)
+        submission = submission._replace(cells=cells, common=common._replace(give_up_at=None))
     return submission
 
 
@@ -243,15 +268,17 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
         cells.append(
             parent._replace(
                 id=core.ids.new(now),
-                plan=core.terms.of(own, parent.tier).plan,
                 input=json_text(
                     "input", {**(request.input or {}), **cell}, core.catalog.limits.input_bytes
                 ),
-                model=own.model,
+                common=parent.common._replace(
+                    plan=core.terms.of(own, parent.common.tier).plan,
+                    model=own.model,
+                    callback=None,
+                ),
                 parent=parent.id,
                 cell=cell,
                 idempotency=None,
-                callback=None,
             )
         )
     return tuple(cells)

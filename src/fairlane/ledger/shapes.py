@@ -46,19 +46,13 @@ def joined(
     return Written(outcomes, receipts)
 
 
-class Submission(NamedTuple):
-    """A job ready to be written. `who` is its user as fairness sees them. `cells` makes it a
-    fan-out, written with it or not at all; `refusal` is what it is refused with unless its
-    idempotency key is known."""
+class Common(NamedTuple):
+    """What those jobs of one call have in common that ask for the same."""
 
-    id: str
     tenant: str
     key: str
-    user: str | None
-    who: str
     name: str
     plan: Plan
-    input: str
     model: str
     duration: float
     tier: str
@@ -70,6 +64,18 @@ class Submission(NamedTuple):
     callback: str | None
     trace: str | None
     quota: Quota
+
+
+class Submission(NamedTuple):
+    """A job ready to be written. `who` is its user as fairness sees them. `cells` makes it a
+    fan-out, written with it or not at all; `refusal` is what it is refused with unless its
+    idempotency key is known."""
+
+    id: str
+    user: str | None
+    who: str
+    input: str
+    common: Common
     refusal: FairlaneError | None = None
     idempotency: tuple[str, str, str] | None = None
     keep_keys: int = 0

@@ -37,7 +37,7 @@ class EngineMeter:
     def submitted(self, outcomes: Iterable[tuple[Submission, SubmitOutcome]]) -> None:
         for submission, outcome in outcomes:
             if isinstance(outcome, Accepted):
-                self._numbers.add("fairlane_jobs_submitted_total", submission.tier)
+                self._numbers.add("fairlane_jobs_submitted_total", submission.common.tier)
 
     def started(self, leases: Iterable[Lease], took: float) -> None:
         self._numbers.observe("fairlane_claim_seconds", took)

@@ -82,12 +82,14 @@ class Keys:
         return self.earlier(item)
 
     async def _take(self, items: Sequence[Submission], keep: int) -> list[str]:
-        uses = sorted((*(item.idempotency or ()), item.id, item.created_at) for item in items)
+        uses = sorted(
+            (*(item.idempotency or ()), item.id, item.common.created_at) for item in items
+        )
         return [row[0] for row in await self._tx.fetch(TAKE, *zip(*uses, strict=True), keep)]
 
     async def _find(self, items: Sequence[Submission]) -> None:
         wanted = {
-            item.idempotency[:2]: item.created_at - item.keep_keys
+            item.idempotency[:2]: item.common.created_at - item.keep_keys
             for item in items
             if item.idempotency is not None
         }

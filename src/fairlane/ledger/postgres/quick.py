@@ -6,7 +6,6 @@ keys, counted users, fan-outs, a slot that is not free, any ending but success."
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -26,15 +25,16 @@ from fairlane.ledger.postgres.transaction import Verb
 from fairlane.ledger.rows import INLINE, dumps, plan_text
 from fairlane.ledger.shapes import (
     Accepted,
+    Common,
     Confirmation,
     Settled,
     Settlement,
     Stale,
     Submission,
-    SubmitOutcome,
     Unconfirmed,
 )
 from fairlane.model.lease import Lease
+from fairlane.model.make import maker
 from fairlane.model.service import is_user_pool
 from fairlane.model.state import Move, State
 
@@ -50,6 +50,8 @@ class Written(NamedTuple):
     outcomes: list[Any]
     receipts: tuple[int, ...] = ()
 
+
+accepted_as = maker(Accepted)
 
 Quick = Callable[[Connection, Sequence[Any], Beside], Awaitable[Written | None]]
 """None = nothing was written; the verb has to decide."""
@@ -86,43 +88,37 @@ WITH fit AS MATERIALIZED (
 INSERT INTO outbox (jobs) SELECT ids FROM named RETURNING seq
 """
 
-ALIKE = (
-    *("tenant", "key", "name", "plan", "model", "duration", "tier", "timeout", "ready_at"),
-    *("give_up_at", "created_at", "tags", "callback", "trace", "quota"),
-)
-alike = itemgetter(*map(Submission._fields.index, ALIKE))
-"""What many submissions of a batch have in common."""
-
 
 async def submit(
     connection: Connection, items: Sequence[Submission], beside: Beside
 ) -> Written | None:
-    groups: dict[tuple[Any, ...], list[Submission]] = {}
+    groups: dict[int, tuple[Common, list[Submission]]] = {}
     for item in items:
-        if (
-            item.idempotency is not None
-            or item.refusal is not None
-            or item.cells
-            or len(item.input) > INLINE
-        ):
+        _, _, _, text, common, refusal, idempotency, _, _, _, cells = item
+        if refusal is not None or idempotency is not None or cells or len(text) > INLINE:
             return None
-        groups.setdefault(alike(item), []).append(item)
-    most = 0
-    for *_, quota in groups:
-        if quota.counts_user:
-            return None
-        if quota.waiting:
-            most = min(most or quota.waiting, quota.waiting)
-    users = {(item.tenant, item.user) for item in items if item.user is not None}
+        group = groups.get(id(common))
+        if group is None:
+            group = groups[id(common)] = (common, [])
+        group[1].append(item)
+    quotas = {common.quota for common, _ in groups.values()}
+    if any(quota.counts_user for quota in quotas):
+        return None
+    users = {
+        (common.tenant, item.user)
+        for common, alike in groups.values()
+        for item in alike
+        if item.user is not None
+    }
     ids = [item.id for item in items]
     try:
-        columns = zip(*(_group(*group) for group in groups.items()), strict=True)
+        columns = zip(*(_group(*group) for group in groups.values()), strict=True)
         seq = await connection.fetchval(
             SUBMIT,
             *columns,
             [tenant for tenant, _ in users],
             [user for _, user in users],
-            most,
+            min((quota.waiting for quota in quotas if quota.waiting), default=0),
             len(items),
             packed(ids),
             min(ids),
@@ -134,11 +130,10 @@ async def submit(
         return None
     if seq is None:
         return None
-    outcomes: list[SubmitOutcome] = [Accepted(item.id, item.tier) for item in items]
-    return Written(outcomes, (seq,))
+    return Written([accepted_as((item.id, item.common.tier)) for item in items], (seq,))
 
 
-def _group(common: tuple[Any, ...], items: list[Submission]) -> tuple[Any, ...]:
+def _group(common: Common, items: list[Submission]) -> tuple[Any, ...]:
     tenant, key, name, plan, model, *more, tags, callback, trace, _ = common
     return (
         tenant,

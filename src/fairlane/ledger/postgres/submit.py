@@ -65,7 +65,7 @@ async def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOut
                 answers[item.id] = first
     written = [item for item in accepted if item.id not in answers]
     await _insert(tx, [each for item in written for each in (item, *item.cells)])
-    return [answers.get(item.id) or Accepted(item.id, item.tier) for item in items]
+    return [answers.get(item.id) or Accepted(item.id, item.common.tier) for item in items]
 
 
 KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"
@@ -92,26 +92,26 @@ def _values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
     """For `INSERT`, column by column."""
     return (
         [item.id for item in items],
-        [item.tenant for item in items],
-        [item.key for item in items],
+        [item.common.tenant for item in items],
+        [item.common.key for item in items],
         [item.user for item in items],
-        [item.name for item in items],
-        [plan_text(item.plan) for item in items],
-        [item.plan[0].lane for item in items],
+        [item.common.name for item in items],
+        [plan_text(item.common.plan) for item in items],
+        [item.common.plan[0].lane for item in items],
         [item.input if len(item.input) <= INLINE else None for item in items],
-        [item.model for item in items],
-        [item.duration for item in items],
-        [item.tier for item in items],
-        [item.timeout for item in items],
-        [item.ready_at for item in items],
-        [item.give_up_at for item in items],
-        [item.created_at for item in items],
+        [item.common.model for item in items],
+        [item.common.duration for item in items],
+        [item.common.tier for item in items],
+        [item.common.timeout for item in items],
+        [item.common.ready_at for item in items],
+        [item.common.give_up_at for item in items],
+        [item.common.created_at for item in items],
         [item.parent for item in items],
         [dumps(item.cell) if item.cell else None for item in items],
         [len(item.cells) for item in items],
-        [dumps(item.tags) if item.tags else None for item in items],
-        [item.callback for item in items],
-        [item.trace for item in items],
+        [dumps(item.common.tags) if item.common.tags else None for item in items],
+        [item.common.callback for item in items],
+        [item.common.trace for item in items],
     )
 
 
@@ -155,21 +155,21 @@ class _Quotas:
     def _accept(self, item: Submission, jobs: int) -> None:
         self._waiting += jobs
         if item.who in self._usage:
-            self._usage[item.who] = self._usage[item.who].plus(jobs, item.created_at)
+            self._usage[item.who] = self._usage[item.who].plus(jobs, item.common.created_at)
 
     def _quota(self, item: Submission) -> Quota:
         """The tier's quota, unless this user has limits of their own."""
-        own = self._own.get((item.tenant, item.user)) if item.user is not None else None
+        own = self._own.get((item.common.tenant, item.user)) if item.user is not None else None
         if own is None:
-            return item.quota
+            return item.common.quota
         pending, per_hour = own
-        return item.quota._replace(
-            pending=item.quota.pending if pending is None else pending,
-            per_hour=item.quota.per_hour if per_hour is None else per_hour,
+        return item.common.quota._replace(
+            pending=item.common.quota.pending if pending is None else pending,
+            per_hour=item.common.quota.per_hour if per_hour is None else per_hour,
         )
 
     async def _read_own(self, items: Iterable[Submission]) -> None:
-        users = {(item.tenant, item.user) for item in items if item.user is not None}
+        users = {(item.common.tenant, item.user) for item in items if item.user is not None}
         if not users:
             return
         tenants, names = zip(*users, strict=True)
@@ -182,13 +182,13 @@ class _Quotas:
             self._own[tenant, user] = (pending, per_hour)
 
     async def _count(self, item: Submission) -> Usage:
-        since = item.created_at - HOUR
+        since = item.common.created_at - HOUR
         mine = "username = $2" if item.user is not None else "username IS NULL AND key = $2"
-        who = item.user if item.user is not None else item.key
+        who = item.user if item.user is not None else item.common.key
         pending = await self._tx.fetchval(
             f"SELECT count(*) FROM jobs WHERE tenant = $1 AND {mine} AND finished_at IS NULL "
             f"AND cells = 0 AND id >= ({OLDEST_LIVE})",
-            item.tenant,
+            item.common.tenant,
             who,
         )
         number, oldest = 0, None
@@ -196,7 +196,7 @@ class _Quotas:
             ((number, oldest),) = await self._tx.fetch(
                 f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = $1 AND {mine} "
                 "AND id >= $3 AND created_at > $4 AND cells = 0",
-                item.tenant,
+                item.common.tenant,
                 who,
                 floor(since),
                 since,
@@ -205,7 +205,9 @@ class _Quotas:
 
     async def _count_line(self, items: Iterable[Submission]) -> None:
         """Near its limit the queue lets one transaction in at a time."""
-        most = min((item.quota.waiting for item in items if item.quota.waiting), default=0)
+        most = min(
+            (item.common.quota.waiting for item in items if item.common.quota.waiting), default=0
+        )
         if not most:
             return
         self._waiting = await self._tx.fetchval(LINE)

@@ -39,7 +39,7 @@ def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
     outcomes: list[SubmitOutcome] = []
     accepted: list[Submission] = []
     for item in items:
-        outcome: SubmitOutcome = accepted_as((item.id, item.tier))
+        outcome: SubmitOutcome = accepted_as((item.id, item.common.tier))
         if item.id in known:
             pass  # run again after a lost answer
         elif (earlier := _earlier(tx, item)) is not None:
@@ -86,8 +86,10 @@ def _insert(tx: Transaction, items: list[Submission]) -> None:
 
 def _row(item: Submission) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """What every job has, and what makes it more than plain."""
-    (id_, tenant, key, user, _, name, plan, text, model, duration, tier, timeout, *more) = item
-    ready_at, give_up_at, created_at, tags, callback, trace, _, _, _, _, parent, _, cells = more
+    id_, user, _, text, common, _, _, _, parent, _, cells = item
+    tenant, key, name, plan, model, duration, tier, timeout, *times, tags, callback, trace, _ = (
+        common
+    )
     row = (
         id_,
         tenant,
@@ -102,9 +104,7 @@ def _row(item: Submission) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         tier,
         tier,
         timeout,
-        ready_at,
-        give_up_at,
-        created_at,
+        *times,
     )
     return row, (tags, callback, trace, parent, cells)
 
@@ -116,9 +116,9 @@ def _rest(item: Submission) -> tuple[Any, ...]:
         dumps(item.cell) if item.cell else None,
         cells,
         cells,
-        dumps(item.tags) if item.tags else None,
-        item.callback,
-        item.trace,
+        dumps(item.common.tags) if item.common.tags else None,
+        item.common.callback,
+        item.common.trace,
     )
 
 
@@ -129,7 +129,7 @@ def _earlier(tx: Transaction, item: Submission) -> Replayed | FairlaneError | No
     scope, key, digest = item.idempotency
     row = tx.execute(
         "SELECT hash, job, status FROM idempotency WHERE scope = ? AND key = ? AND at > ?",
-        (scope, key, item.created_at - item.keep_keys),
+        (scope, key, item.common.created_at - item.keep_keys),
     ).fetchone()
     if row is None:
         return None
@@ -143,7 +143,7 @@ def _remember_key(tx: Transaction, item: Submission) -> None:
         scope, key, digest = item.idempotency
         tx.execute(
             "INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?, ?, NULL)",
-            (scope, key, digest, item.id, item.created_at),
+            (scope, key, digest, item.id, item.common.created_at),
         )
 
 
@@ -179,17 +179,17 @@ class _Quotas:
     def _own(self, item: Submission) -> Quota:
         """The tier's quota, unless this user has limits of their own."""
         if item.user is None or not self._own_limits:
-            return item.quota
+            return item.common.quota
         row = self._tx.execute(
             "SELECT pending, per_hour FROM quotas WHERE tenant = ? AND user = ?",
-            (item.tenant, item.user),
+            (item.common.tenant, item.user),
         ).fetchone()
         if row is None:
-            return item.quota
+            return item.common.quota
         pending, per_hour = row
-        return item.quota._replace(
-            pending=item.quota.pending if pending is None else pending,
-            per_hour=item.quota.per_hour if per_hour is None else per_hour,
+        return item.common.quota._replace(
+            pending=item.common.quota.pending if pending is None else pending,
+            per_hour=item.common.quota.per_hour if per_hour is None else per_hour,
         )
 
     def _hour(self, item: Submission, who: Who) -> tuple[int, int]:
@@ -197,16 +197,21 @@ class _Quotas:
         if who not in self._counted:
             self._counted[who] = self._count(item)
         number, oldest = self._counted[who]
-        return number + self._accepted.get(who, 0), oldest or item.created_at
+        return number + self._accepted.get(who, 0), oldest or item.common.created_at
 
     def _count(self, item: Submission) -> tuple[int, int]:
-        since = item.created_at - HOUR
+        since = item.common.created_at - HOUR
         early = floor(since - MINUTE)  # calls that wait for one another may be written out of order
         mine = "user = ?" if item.user is not None else "user IS NULL AND key = ?"
         number, oldest = self._tx.execute(
             f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = ? AND {mine} "
             "AND rowid >= (SELECT rowid FROM jobs WHERE id >= ? ORDER BY id LIMIT 1) "
             "AND created_at > ? AND cells = 0",
-            (item.tenant, item.user if item.user is not None else item.key, early, since),
+            (
+                item.common.tenant,
+                item.user if item.user is not None else item.common.key,
+                early,
+                since,
+            ),
         ).fetchone()
         return number, oldest or 0

@@ -60,6 +60,23 @@ async def test_processes_that_start_at_once_migrate_once(postgres_server: Databa
         await ledger.close()
 
 
+async def test_no_index_depends_on_the_language_of_the_database(postgres_server: Databases) -> None:
+    url = await postgres_server.new_database()
+    await (await PostgresLedger.open(url, unsafe=True)).close()
+    connection = await asyncpg.connect(url)
+    found = await connection.fetch(INDEXED_TEXTS)
+    await connection.close()
+    assert found
+    assert {(table, column) for table, column, how in found if how != "C"} == set()
+
+
+INDEXED_TEXTS = """
+SELECT indrelid::regclass::text, attname, collname FROM pg_index
+JOIN pg_attribute ON attrelid = indexrelid JOIN pg_collation ON pg_collation.oid = attcollation
+WHERE indrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'fairlane'::regnamespace)
+"""
+
+
 async def test_a_database_of_a_newer_version_is_left_alone(postgres_server: Databases) -> None:
     url = await postgres_server.new_database()
     await (await PostgresLedger.open(url, unsafe=True)).close()

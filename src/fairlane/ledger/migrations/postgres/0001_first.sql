@@ -1,8 +1,10 @@
 -- Times are bigint microseconds since 1970. JSON is stored as text. Everything stands in the schema
--- `fairlane`, which is the search path of every connection.
+-- `fairlane`, which is the search path of every connection. Texts in an index are compared byte by
+-- byte: sooner done than by the rules of a language, the same in every database, and true still when
+-- the system learns other rules.
 
 CREATE TABLE meta (
-    name  text PRIMARY KEY,
+    name  text COLLATE "C" PRIMARY KEY,
     value text NOT NULL
 );
 
@@ -14,9 +16,9 @@ INSERT INTO meta VALUES ('epoch', '/0'), ('turn', '0/'), ('file', ''), ('catalog
 -- never changes stands in front: the log repeats a row only from its first change on.
 CREATE TABLE jobs (
     id            text COLLATE "C" PRIMARY KEY,
-    tenant        text   NOT NULL,
+    tenant        text COLLATE "C" NOT NULL,
     key           text   NOT NULL,
-    username      text,
+    username      text COLLATE "C",
     name          text   NOT NULL,
     plan          text   NOT NULL,
     input         text,
@@ -83,7 +85,7 @@ CREATE INDEX jobs_ended_badly ON jobs (id)       WHERE error_code IS NOT NULL;
 CREATE SEQUENCE rolls_seq;
 
 CREATE TABLE rolls (
-    kind   text   NOT NULL,
+    kind   text COLLATE "C" NOT NULL,
     at     bigint NOT NULL DEFAULT (extract(epoch FROM now()) * 1000000)::bigint,
     seq    bigint NOT NULL DEFAULT nextval('rolls_seq'),
     number bigint NOT NULL,
@@ -142,15 +144,15 @@ CREATE TABLE events (
 -- A slot row exists while the slot is taken. `until` is empty while its lease lives; then, or for a
 -- rate, it says when the slot is free again.
 CREATE TABLE pools (
-    name  text PRIMARY KEY,
+    name  text COLLATE "C" PRIMARY KEY,
     size  bigint NOT NULL,
     drain bigint NOT NULL DEFAULT 0 -- the highest number in use when the limit was last changed
 );
 
 CREATE TABLE slots (
-    pool  text   NOT NULL,
+    pool  text COLLATE "C" NOT NULL,
     n     bigint NOT NULL CHECK (n > 0),
-    token text   NOT NULL,
+    token text COLLATE "C" NOT NULL,
     job   text COLLATE "C" NOT NULL,
     until bigint,
     PRIMARY KEY (pool, n)
@@ -217,8 +219,8 @@ CREATE TABLE outbox (
 );
 
 CREATE TABLE idempotency (
-    scope  text   NOT NULL,
-    key    text   NOT NULL,
+    scope  text COLLATE "C" NOT NULL,
+    key    text COLLATE "C" NOT NULL,
     hash   text   NOT NULL,
     job    text COLLATE "C" NOT NULL,
     at     bigint NOT NULL,
@@ -230,8 +232,8 @@ CREATE INDEX idempotency_by_age ON idempotency (at);
 CREATE INDEX idempotency_by_job ON idempotency (job);
 
 CREATE TABLE users (
-    tenant     text   NOT NULL,
-    id         text   NOT NULL,
+    tenant     text COLLATE "C" NOT NULL,
+    id         text COLLATE "C" NOT NULL,
     tier       text   NOT NULL,
     changed_at bigint NOT NULL,
     PRIMARY KEY (tenant, id)
@@ -239,8 +241,8 @@ CREATE TABLE users (
 
 -- Limits of single users, where they differ from their tier's.
 CREATE TABLE quotas (
-    tenant   text NOT NULL,
-    username text NOT NULL,
+    tenant   text COLLATE "C" NOT NULL,
+    username text COLLATE "C" NOT NULL,
     pending  bigint,
     per_hour bigint,
     PRIMARY KEY (tenant, username)
@@ -249,14 +251,14 @@ CREATE TABLE quotas (
 -- Credits: append-only, double entry. Every operation's entries add up to nothing, every balance is
 -- the sum of its account's entries, and nobody but the house goes below zero.
 CREATE TABLE accounts (
-    name    text PRIMARY KEY,
+    name    text COLLATE "C" PRIMARY KEY,
     balance bigint NOT NULL,
     CHECK (balance >= 0 OR name LIKE 'house:%')
 );
 
 CREATE TABLE entries (
-    operation text   NOT NULL,
-    account   text   NOT NULL,
+    operation text COLLATE "C" NOT NULL,
+    account   text COLLATE "C" NOT NULL,
     amount    bigint NOT NULL,
     at        bigint NOT NULL,
     note      text,
@@ -282,7 +284,7 @@ CREATE TABLE workers (
 
 -- Live changes win over the file until the file's own value changes.
 CREATE TABLE settings (
-    name       text PRIMARY KEY,
+    name       text COLLATE "C" PRIMARY KEY,
     value      text   NOT NULL,
     file_value text,
     changed_at bigint NOT NULL

@@ -1,7 +1,7 @@
 -- What the Priority Service last said about a user: good until it says something else.
 CREATE TABLE known_tiers (
-    tenant    text   NOT NULL,
-    username  text   NOT NULL,
+    tenant    text COLLATE "C" NOT NULL,
+    username  text COLLATE "C" NOT NULL,
     tier      text   NOT NULL,
     learnt_at bigint NOT NULL,
     PRIMARY KEY (tenant, username)
@@ -14,8 +14,8 @@ CREATE TABLE webhooks (
     id            text COLLATE "C" PRIMARY KEY,
     job           text COLLATE "C" NOT NULL,
     rev           bigint NOT NULL,
-    tenant        text   NOT NULL,
-    url           text   NOT NULL,
+    tenant        text COLLATE "C" NOT NULL,
+    url           text COLLATE "C" NOT NULL,
     state         text   NOT NULL,
     name          text   NOT NULL,
     username      text,
@@ -50,7 +50,7 @@ EXECUTE FUNCTION webhook_with_the_end();
 
 -- What deliveries are signed with. During a rotation the old secret lasts until `until`.
 CREATE TABLE webhook_secrets (
-    tenant text   NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
     secret text   NOT NULL,
     at     bigint NOT NULL,
     until  bigint,

@@ -28,7 +28,11 @@ POSTGRES = ("--stores=postgres", "-p", "no:cacheprovider")
 SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py", "test_i*.py", "test_l*.py", "test_m*.py")
 """The files of the conformance suite that take most of its time."""
 
-LIGHT = ("tests/cluster/test_several_engines.py", "tests/cluster/test_many_writers.py")
+LIGHT = (
+    "tests/cluster/test_several_engines.py",
+    "tests/cluster/test_many_writers.py",
+    "tests/cluster/test_lock_order.py",
+)
 """Of the tests with servers and processes, those that kill none."""
 
 

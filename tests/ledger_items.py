@@ -11,9 +11,9 @@ from fairlane.ids import token
 from fairlane.ledger.shapes import Common, Confirmation, Request, Settlement, Submission
 from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact, place
-from fairlane.model.job import Job, Json, fair_user
+from fairlane.model.job import Error, Job, Json, fair_user
 from fairlane.model.lease import Lease, Slot
-from fairlane.model.state import Move
+from fairlane.model.state import Code, Move
 from fairlane.model.step import Lane, Step
 from fairlane.policy.admission import Quota
 from tests.world import World
@@ -136,6 +136,19 @@ def retry(lease: Lease, now: int, ready_at: int) -> Settlement:
         timeout=lease.at.timeout,
         ready_at=ready_at,
         lane=lease.at.lane,
+    )
+
+
+def failure(lease: Lease, now: int, code: Code = Code.RESOURCE_EXHAUSTED) -> Settlement:
+    """The attempt failed, and the job with it."""
+    return Settlement(
+        lease=lease,
+        now=now,
+        move=Move.FAIL,
+        outcome=Outcome.FAILED,
+        facts=(Fact(EventType.JOB_FAILED, now, {"code": code}),),
+        error=Error(code, "it did not work"),
+        attempt=lease.attempt,
     )
 
 

@@ -14,6 +14,7 @@ SHORT = (
     "test_database_away",
     "test_dispatchers",
     "test_no_leader",
+    "test_lock_stress",
     "test_postgres",
     "test_postgres_plans",
     "test_postgres_rolls",

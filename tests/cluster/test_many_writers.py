@@ -4,10 +4,8 @@ moment as the other. Their indexes know the same jobs, so both propose everythin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -15,7 +13,7 @@ import pytest
 from fairlane.errors import FairlaneError, Refused, StaleLease, WrongState
 from fairlane.ledger.postgres.admin import CHANGES_LOCK
 from fairlane.ledger.shapes import Accepted, Replayed, Request, Settled, Unconfirmed
-from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.catalog import Limits
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Service
@@ -25,6 +23,7 @@ from fairlane.model.worker import Worker
 from fairlane.policy.admission import Quota
 from fairlane.servers import Databases
 from tests import stores
+from tests.cluster.beside import beside, two_worlds, until_waiting
 from tests.ledger_items import confirmation, submission, with_cells
 from tests.world import World, catalog
 
@@ -34,43 +33,6 @@ def _on_postgres(postgres_server: Databases) -> Iterator[None]:
     before, stores.present = stores.present, stores.PostgresAndMemory(postgres_server)
     yield
     stores.present = before
-
-
-@asynccontextmanager
-async def two_worlds(settings: Catalog, path: Path) -> AsyncIterator[tuple[World, World]]:
-    one, two = World(settings, path), World(settings, path)
-    two.starts = 1000  # ids of its own
-    async with one, two:
-        two.clock.advance(one.clock.now() - two.clock.now())
-        yield one, two
-
-
-@asynccontextmanager
-async def beside(world: World) -> AsyncIterator[asyncpg.Connection]:
-    """A connection of somebody else to the same database."""
-    assert isinstance(stores.present, stores.PostgresAndMemory)
-    url = await stores.present.database(world.path)
-    connection = await asyncpg.connect(url, server_settings={"search_path": "fairlane"})
-    try:
-        yield connection
-    finally:
-        await connection.close()
-
-
-async def until_waiting(
-    connection: asyncpg.Connection, number: int, unless: asyncio.Task[Any] | None = None
-) -> None:
-    """Returns when so many transactions wait for a lock, or this one waits for none. A connection
-    with a transaction of its own sees only what was so when it first looked."""
-    while (await connection.fetchval(WAITING)) < number:
-        if unless is not None and unless.done():
-            return
-
-
-WAITING = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock'
-"""
 
 
 async def claims(*worlds: World, n: int = 100) -> list[Lease]:

@@ -9,6 +9,7 @@ from fairlane.errors import FairlaneError
 from fairlane.ledger import rows, specs
 from fairlane.ledger.accounts import MINT, account_of
 from fairlane.ledger.postgres import stamps
+from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.money import balance, is_done, transfer
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.rolls import IS_LEASED
@@ -132,6 +133,8 @@ async def set_pools(
 ) -> list[Stamp | Superseded | None]:
     """Claims wait meanwhile: limits never change between their check and their insert."""
     await tx.execute(LOCK, SETTINGS_LOCK)
+    pools = [pool for item in items for pool in item.pools]
+    await hold_jobs(tx, [job for pool in pools for job in await _running(tx, pool)])
     return [await _set_pools(tx, item) for item in items]
 
 
@@ -164,7 +167,7 @@ async def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:
     """Whether anything changed. What runs is counted while there is no limit that would forbid
     it."""
     size = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool.name)
-    uncounted = await _uncounted(tx, pool)
+    uncounted = await _running(tx, pool)
     if size == pool.size and not uncounted:
         return False
     await tx.execute("DELETE FROM pools WHERE name = $1", pool.name)
@@ -179,30 +182,24 @@ async def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:
 
 
 RUNNING = f"""
-SELECT id, lane, region FROM jobs WHERE {IS_LEASED}
+SELECT id, token, lane, region FROM jobs WHERE {IS_LEASED}
 AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = $1 AND slots.token = jobs.token)
 """
-HOLD = """
-SELECT id, token FROM jobs WHERE id = ANY($1::text[]) AND token IS NOT NULL ORDER BY id FOR UPDATE
-"""
 
 
-async def _uncounted(tx: Transaction, pool: PoolLimit) -> list[tuple[str, str]]:
-    """(job, token) of what runs in this pool without a slot. Nothing starts meanwhile; what is just
-    ending is waited for, so that no slot is taken for a token that is gone."""
+async def _running(tx: Transaction, pool: PoolLimit) -> dict[str, str]:
+    """What runs in this pool without a slot, and under which token. Nothing starts meanwhile; what
+    is just ending is waited for, so that no slot is taken for a token that is gone."""
     if not pool.services:
-        return []
-    mine = [
-        job
-        for job, lane, region in await tx.fetch(RUNNING, pool.name)
+        return {}
+    return {
+        job: token
+        for job, token, lane, region in await tx.fetch(RUNNING, pool.name)
         if service_of(lane) in pool.services and pool.region in (None, region)
-    ]
-    if not mine:
-        return []
-    return [(job, token) for job, token in await tx.fetch(HOLD, mine)]
+    }
 
 
-async def _count(tx: Transaction, pool: PoolLimit, running: Sequence[tuple[str, str]]) -> None:
+async def _count(tx: Transaction, pool: PoolLimit, running: dict[str, str]) -> None:
     """What already runs takes a slot, also above the limit: it drains, nothing is killed."""
     if not running:
         return
@@ -215,8 +212,8 @@ async def _count(tx: Transaction, pool: PoolLimit, running: Sequence[tuple[str, 
         "v (n, token, job)",
         pool.name,
         list(itertools.islice(free, len(running))),
-        [token for _, token in running],
-        [job for job, _ in running],
+        list(running.values()),
+        list(running),
     )
 
 
@@ -245,7 +242,7 @@ async def settings(connection: Connection) -> Settings:
 
 # --- workers -------------------------------------------------------------------------------------
 async def put_worker(tx: Transaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
-    for worker, now in items:
+    for worker, now in sorted(items, key=lambda item: item[0].id):
         await tx.execute(
             "INSERT INTO workers (id, spec, state, heartbeat_at) VALUES ($1, $2, $3, $4) "
             "ON CONFLICT (id) DO UPDATE SET spec = $2, state = $3, heartbeat_at = $4",
@@ -269,7 +266,9 @@ async def hear(
     tx: Transaction, items: Sequence[tuple[str, WorkerState, int]]
 ) -> list[Worker | None]:
     """(worker, state, now): heard of; its state goes only onward."""
-    return [await _heard(tx, *item) for item in items]
+    in_order = sorted(enumerate(items), key=lambda each: each[1][0])
+    found = {i: await _heard(tx, *item) for i, item in in_order}
+    return [found[i] for i in range(len(items))]
 
 
 async def _heard(tx: Transaction, worker: str, state: WorkerState, now: int) -> Worker | None:
@@ -278,7 +277,12 @@ async def _heard(tx: Transaction, worker: str, state: WorkerState, now: int) -> 
 
 
 FORGET = """
-WITH gone AS (DELETE FROM workers WHERE heartbeat_at < $1 RETURNING 1) SELECT count(*) FROM gone
+WITH gone AS (
+    DELETE FROM workers WHERE id IN (
+        SELECT id FROM workers WHERE heartbeat_at < $1 FOR UPDATE SKIP LOCKED)
+    RETURNING 1
+)
+SELECT count(*) FROM gone
 """
 
 

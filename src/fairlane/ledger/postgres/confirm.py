@@ -9,6 +9,7 @@ from typing import Any
 from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
 from fairlane.ledger.postgres.context import contexts, large_inputs
 from fairlane.ledger.postgres.history import find
+from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.rolls import LEASED, enrol
 from fairlane.ledger.postgres.slots import hold, take, take_all
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Reader, Row, Transaction
@@ -116,10 +117,10 @@ async def _start_one_by_one(
     tx: Transaction, items: Sequence[Confirmation], refused: dict[int, Unconfirmed]
 ) -> dict[str, Row]:
     rows: dict[str, Row] = {}
-    await hold(tx, [item for i, item in enumerate(items) if i not in refused])
-    for i, item in enumerate(items):
-        if i in refused:
-            continue
+    hopeful = [(i, item) for i, item in enumerate(items) if i not in refused]
+    await hold(tx, [item for _, item in hopeful])
+    await hold_jobs(tx, [item.job for _, item in hopeful])
+    for i, item in sorted(hopeful, key=lambda each: sorted(each[1].slots)):
         refusal = await take(tx, item)
         if refusal is not None:
             refused[i] = refusal

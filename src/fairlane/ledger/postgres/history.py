@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fairlane.ledger import rows
+from fairlane.ledger.postgres.locks import IN_ORDER
 from fairlane.ledger.postgres.transaction import Reader, Transaction
 from fairlane.model.event import Fact, implied
 from fairlane.model.job import Job
@@ -14,7 +15,7 @@ JOB = rows.JOB.replace(" user,", " username,")
 
 FIND = f"SELECT {JOB} FROM jobs WHERE id = $1"
 LOCK = f"{FIND} FOR UPDATE"
-LOCK_ALL = f"SELECT {JOB} FROM jobs WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE"
+LOCK_ALL = f"SELECT {JOB} FROM jobs WHERE id = ANY($1::text[]) {IN_ORDER}"
 
 WRITE = """
 INSERT INTO events (job, first, body)

@@ -79,18 +79,24 @@ async def _secret(tx: Transaction, items: Sequence[str]) -> list[str]:
     return [found] * len(items)
 
 
+RUN_OUT = """
+DELETE FROM tickets WHERE id IN (
+    SELECT id FROM tickets WHERE until <= $1 FOR UPDATE SKIP LOCKED)
+"""
+
+
 async def _redeem(tx: Transaction, items: Sequence[Redemption]) -> list[bool]:
-    done = []
-    for ticket, until, now in items:
-        await tx.execute("DELETE FROM tickets WHERE until <= $1", now)
+    done: dict[int, bool] = {}
+    for i, (ticket, until, now) in sorted(enumerate(items), key=lambda each: each[1].ticket):
+        await tx.execute(RUN_OUT, now)
         added = await tx.fetchval(
             "INSERT INTO tickets (id, until) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING "
             "RETURNING 1",
             ticket,
             until,
         )
-        done.append(added is not None)
-    return done
+        done[i] = added is not None
+    return [done[i] for i in range(len(items))]
 
 
 VERBS = KeyVerbs(_add, _revoke, _get, _all, _names, _any, _secret, _redeem)

@@ -10,6 +10,7 @@ from fairlane.ids import token as new_token
 from fairlane.ledger import rows
 from fairlane.ledger.postgres.fanout import cell_ended
 from fairlane.ledger.postgres.history import JOB, find_all, write_all
+from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.money import refund
 from fairlane.ledger.postgres.rolls import enrol
 from fairlane.ledger.postgres.transaction import Transaction
@@ -33,6 +34,8 @@ RETURNING jobs.id, jobs.token
 
 
 async def renew(tx: Transaction, items: Sequence[RenewRequest]) -> list[Renewal]:
+    if len(items) > 1:
+        await hold_jobs(tx, [job for item in items for job, _ in item.tokens])
     return [await _renew(tx, item) for item in items]
 
 
@@ -91,8 +94,10 @@ RETURNING slots.pool, slots.token
 
 
 DRAINED = """
-UPDATE pools SET drain = 0 WHERE drain > size
-    AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = pools.name AND slots.n > pools.size)
+UPDATE pools SET drain = 0 WHERE name IN (
+    SELECT name FROM pools WHERE drain > size
+        AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = pools.name AND slots.n > pools.size)
+    FOR UPDATE SKIP LOCKED)
 """
 """Only a change of limits makes slots above one, and writes the pool's row anew."""
 
@@ -100,7 +105,7 @@ UPDATE pools SET drain = 0 WHERE drain > size
 async def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
     """(now, limit): slots whose time is over are free; the tokens that were kept beyond their
     lease. A rate's slot says nothing about its lease. Pools that have drained are like others."""
-    await tx.execute(DRAINED)  # first: it may wait, and holds nothing yet
+    await tx.execute(DRAINED)
     return [await _free_slots(tx, now, limit) for now, limit in items]
 
 
@@ -193,7 +198,14 @@ FROM unnest($1::text[], $2::bigint[], $3::text[]) v (id, waited, message) WHERE 
 
 async def give_up(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
     """(now, limit): queued jobs past their longest wait have failed, resumable."""
-    return [await _give_up(tx, now, limit) for now, limit in items]
+    given_up = [await _give_up(tx, now, limit) for now, limit in items]
+    ended = [(job, now) for (now, _), jobs in zip(items, given_up, strict=True) for job in jobs]
+    for parent, now in sorted((job.parent, now) for job, now in ended if job.parent is not None):
+        await cell_ended(tx, parent, now)
+    for job, now in ended:
+        if job.band is Band.SKIP and job.step == 0:
+            await refund(tx, job.id, now)
+    return given_up
 
 
 async def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
@@ -208,11 +220,6 @@ async def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
     messages = [f"no capacity at {job.current.service} in time" for job in jobs]
     await tx.execute(GIVE_UP, ids, waited, messages, now, code)
     await enrol(tx, State.FAILED, now, ids)
-    for job in jobs:
-        if job.band is Band.SKIP and job.step == 0:
-            await refund(tx, job.id, now)
-    for parent in sorted(job.parent for job in jobs if job.parent is not None):
-        await cell_ended(tx, parent, now)
     tx.touched += ids
     tx.line -= len(jobs)
     return jobs

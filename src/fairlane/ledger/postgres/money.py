@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fairlane.errors import InsufficientCredits
 from fairlane.ledger.accounts import SKIPS, is_house
 from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.model.job import Band
 
+CREDITS_LOCK = 4221
+"""Advisory lock: credits move in one transaction at a time. Almost every move has the account of
+skips on one side, and waited for the others anyway."""
+
 OPEN = """
-INSERT INTO accounts SELECT name, 0 FROM unnest($1::text[]) name ORDER BY name
-ON CONFLICT DO NOTHING
-"""
-LOCK = """
-SELECT name, balance FROM accounts WHERE name = ANY($1::text[]) ORDER BY name FOR UPDATE
+INSERT INTO accounts SELECT name, 0 FROM unnest($1::text[]) name ON CONFLICT DO NOTHING
 """
 BOOK = """
 UPDATE accounts SET balance = balance + v.change
@@ -38,24 +36,16 @@ async def is_done(tx: Transaction, operation: str) -> bool:
     )
 
 
-async def hold_accounts(tx: Transaction, names: Sequence[str]) -> None:
-    """Nobody else moves their credits until this transaction ends."""
-    await tx.fetch(LOCK, names)
-
-
 async def transfer(
     tx: Transaction, operation: str, source: str, target: str, amount: int, now: int, note: str
 ) -> InsufficientCredits | None:
-    """Move credits, once for one operation however often it is run. Whoever moves the same credits
-    meanwhile is waited for, so it is asked again whether that was this very operation."""
+    """Move credits, once for one operation however often it is run."""
+    await tx.execute("SELECT pg_advisory_xact_lock($1)", CREDITS_LOCK)
     if await is_done(tx, operation):
         return None
     accounts = [source, target]
     await tx.execute(OPEN, accounts)
-    balances = {name: held for name, held in await tx.fetch(LOCK, accounts)}  # noqa: C416
-    if await is_done(tx, operation):
-        return None
-    available = balances[source]
+    available = await balance(tx, source)
     if available < amount and not is_house(source):
         return InsufficientCredits(amount, available)
     changes = [-amount, amount]

@@ -1,8 +1,7 @@
 """Moves from outside: cancel, resume, replay, skip. Each guarded by the state it starts from, each
 recognised when it is run again.
 
-Jobs are locked in the order of their ids, as claims do it, cells before their parent, as whoever
-ends a cell does it, and accounts last: nobody waits for somebody who waits for them."""
+Everything a batch will touch is locked before it begins."""
 
 from __future__ import annotations
 
@@ -13,17 +12,18 @@ from fairlane.ledger import rows
 from fairlane.ledger.accounts import SKIPS, account_of
 from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
 from fairlane.ledger.postgres.history import JOB, find, write_all, write_events
-from fairlane.ledger.postgres.money import balance, hold_accounts, is_done, refund, transfer
+from fairlane.ledger.postgres.locks import Held, hold_families, hold_named, hold_owners
+from fairlane.ledger.postgres.money import balance, is_done, refund, transfer
 from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol, enrol_live
 from fairlane.ledger.postgres.slots import keep_until
-from fairlane.ledger.postgres.submit import ALMOST, LINE
-from fairlane.ledger.postgres.transaction import QUEUE_LOCK, Transaction
+from fairlane.ledger.postgres.submit import LINE, hold_queue
+from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.ledger.reopenings import place
 from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipRequest
 from fairlane.ledger.shapes import Ended, Reopened, Request, Skipped
 from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact
-from fairlane.model.job import Band, Job, fair_user
+from fairlane.model.job import Band, Job
 from fairlane.model.lease import Slot
 from fairlane.model.state import LIVE, Move, State, moved
 from fairlane.policy.admission import Quota, Usage, admit
@@ -33,14 +33,14 @@ from fairlane.policy.admission import Quota, Usage, admit
 async def cancel(
     tx: Transaction, items: Sequence[CancelRequest]
 ) -> list[list[Ended] | FairlaneError]:
-    await _hold(tx, [item.request for item in items])
-    return [await _cancel(tx, *item) for item in items]
+    held = await hold_families(tx, [item.request for item in items])
+    return [await _cancel(tx, held, *item) for item in items]
 
 
 async def _cancel(
-    tx: Transaction, request: Request, strict: frozenset[str]
+    tx: Transaction, held: Held, request: Request, strict: frozenset[str]
 ) -> list[Ended] | FairlaneError:
-    job, cells = await _find_with_cells(tx, request)
+    job, cells = await _find_with_cells(tx, held, request)
     if job is None:
         return NotFound("job", request.job)
     if await _seen(tx, request):
@@ -102,14 +102,23 @@ async def _end_attempts(tx: Transaction, jobs: Sequence[Job], now: int) -> None:
 
 # --- resume and replay ---------------------------------------------------------------------------
 async def reopen(tx: Transaction, items: Sequence[ReopenRequest]) -> list[Reopened | FairlaneError]:
-    await _hold(tx, [item.request for item in items])
-    return [await _reopen(tx, *item) for item in items]
+    await _hold_places(tx, [item for item in items if item.quota is not None])
+    held = await hold_families(tx, [item.request for item in items])
+    return [await _reopen(tx, held, *item) for item in items]
+
+
+async def _hold_places(tx: Transaction, items: Sequence[ReopenRequest]) -> None:
+    """Until this transaction ends nobody else counts these users' jobs, so two requests never share
+    the last place; nor, near its limit, of the whole queue."""
+    if items:
+        await hold_owners(tx, [item.request for item in items])
+        await hold_queue(tx, [item.quota for item in items if item.quota is not None])
 
 
 async def _reopen(
-    tx: Transaction, request: Request, move: Move, quota: Quota | None
+    tx: Transaction, held: Held, request: Request, move: Move, quota: Quota | None
 ) -> Reopened | FairlaneError:
-    job, cells = await _find_with_cells(tx, request)
+    job, cells = await _find_with_cells(tx, held, request)
     if job is None:
         return NotFound("job", request.job)
     if await _seen(tx, request):
@@ -152,26 +161,20 @@ SELECT count(*) FROM jobs WHERE tenant = $1 AND username IS NULL AND key = $2
 
 
 async def _usage(tx: Transaction, job: Job, quota: Quota) -> Usage:
-    """What the quota limits, counted. Until this transaction ends nobody else counts this user's
-    jobs, so two requests never share the last place; nor, near its limit, of the whole queue."""
+    """What the quota limits, counted."""
     pending = waiting = 0
     if quota.pending:
-        who = fair_user(job.tenant, job.user, job.key)
-        await tx.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 7))", who)
         if job.user is not None:
             pending = await tx.fetchval(PENDING_OF_USER, job.tenant, job.user)
         else:
             pending = await tx.fetchval(PENDING_OF_KEY, job.tenant, job.key)
     if quota.waiting:
         waiting = tx.line + await tx.fetchval(LINE)
-        if waiting + ALMOST > quota.waiting:
-            await tx.execute("SELECT pg_advisory_xact_lock($1)", QUEUE_LOCK)
-            waiting = tx.line + await tx.fetchval(LINE)
     return Usage(pending=pending, waiting=waiting)
 
 
 async def _is_cancelled(tx: Transaction, parent: str) -> bool:
-    state = await tx.fetchval("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", parent)
+    state = await tx.fetchval("SELECT state FROM jobs WHERE id = $1", parent)
     return bool(state == State.CANCELLED)
 
 
@@ -204,15 +207,14 @@ async def _back_in_line(tx: Transaction, jobs: Sequence[Job], move: Move, now: i
 
 # --- skip ----------------------------------------------------------------------------------------
 async def skip(tx: Transaction, items: Sequence[SkipRequest]) -> list[Skipped | FairlaneError]:
-    owners = await _hold(tx, [item.request for item in items])
-    payers = {account_of(tenant, user) for tenant, user in owners if user is not None}
-    if payers:
-        await hold_accounts(tx, [*payers, SKIPS])
-    return [await _skip(tx, *item) for item in items]
+    held = await hold_named(tx, [item.request for item in items])
+    return [await _skip(tx, held, *item) for item in items]
 
 
-async def _skip(tx: Transaction, request: Request, price: int) -> Skipped | FairlaneError:
-    job = await _find(tx, request, lock=True)
+async def _skip(
+    tx: Transaction, held: Held, request: Request, price: int
+) -> Skipped | FairlaneError:
+    job = await _find(tx, held, request)
     if job is None:
         return NotFound("job", request.job)
     if job.user is None:
@@ -244,38 +246,23 @@ async def _skip(tx: Transaction, request: Request, price: int) -> Skipped | Fair
 
 
 # --- shared --------------------------------------------------------------------------------------
-async def _find(tx: Transaction, request: Request, *, lock: bool) -> Job | None:
+async def _find(tx: Transaction, held: Held, request: Request) -> Job | None:
     """The job, if it is the tenant's. Foreign and missing ones look the same."""
-    job = await find(tx, request.job, lock=lock)
+    job = await find(tx, request.job, lock=False) if request.job in held else None
     if job is None or request.tenant not in (None, job.tenant):
         return None
     return job
 
 
-HOLD = """
-SELECT jobs.tenant, jobs.username FROM unnest($1::text[], $2::text[]) v (id, tenant)
-    JOIN jobs ON jobs.id = v.id AND jobs.tenant = coalesce(v.tenant, jobs.tenant)
-WHERE jobs.cells = 0 ORDER BY jobs.id FOR UPDATE OF jobs
-"""
+CELLS = f"SELECT {JOB} FROM jobs WHERE parent = $1 ORDER BY id"
 
 
-async def _hold(tx: Transaction, requests: Sequence[Request]) -> list[tuple[str, str | None]]:
-    """Nobody else changes these jobs until this transaction ends; whose they are. Strangers hold
-    up nobody. Fan-outs are locked later, after their cells."""
-    ids, tenants = [each.job for each in requests], [each.tenant for each in requests]
-    return [(row[0], row[1]) for row in await tx.fetch(HOLD, ids, tenants)]
-
-
-CELLS = f"SELECT {JOB} FROM jobs WHERE parent = $1 ORDER BY id FOR UPDATE"
-
-
-async def _find_with_cells(tx: Transaction, request: Request) -> tuple[Job | None, list[Job]]:
-    """Whether a job is a fan-out, and whose, never changes: that much is known before any lock."""
-    seen = await _find(tx, request, lock=False)
-    if seen is None:
-        return None, []
-    cells = await tx.fetch(CELLS, seen.id) if seen.fan_out else []
-    return await _find(tx, request, lock=True), [rows.job(tuple(row)) for row in cells]
+async def _find_with_cells(
+    tx: Transaction, held: Held, request: Request
+) -> tuple[Job | None, list[Job]]:
+    job = await _find(tx, held, request)
+    cells = await tx.fetch(CELLS, job.id) if job is not None and job.fan_out else []
+    return job, [rows.job(tuple(row)) for row in cells]
 
 
 async def _seen(tx: Transaction, request: Request) -> bool:

@@ -13,6 +13,13 @@ async def rows(connection: Connection, limit: int) -> list[tuple[int, list[str]]
     return [(seq, jobs) for seq, jobs in found]
 
 
+CLEAR = """
+DELETE FROM outbox WHERE seq IN (
+    SELECT seq FROM outbox WHERE seq = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED)
+"""
+"""Who has one of them at hand clears it too."""
+
+
 async def clear(tx: Transaction, items: Sequence[int]) -> list[None]:
-    await tx.execute("DELETE FROM outbox WHERE seq = ANY($1)", list(items))
+    await tx.execute(CLEAR, list(items))
     return [None] * len(items)

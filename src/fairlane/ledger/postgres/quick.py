@@ -169,11 +169,14 @@ started AS (
     {START.format(proposals=PROPOSALS)} RETURNING {RETURNED}
 ), parents AS (
     UPDATE jobs SET state = 'running', rev = rev + 1, started_at = $13
-    WHERE id IN (SELECT parent FROM started WHERE parent IS NOT NULL) AND state = 'queued'
+    WHERE state = 'queued' AND id = ANY(ARRAY(
+        SELECT id FROM jobs WHERE id IN (SELECT parent FROM started WHERE parent IS NOT NULL)
+            AND state = 'queued' ORDER BY id FOR UPDATE))
+    RETURNING 1
 ), counted AS (
     UPDATE line SET queued = queued - (SELECT count(*) FROM started),
         running = running + (SELECT count(*) FROM started)
-    WHERE part = $14
+    WHERE part = $14 AND (SELECT count(*) FROM parents) >= 0 -- always; they are locked before
 ), cleared AS (
     DELETE FROM outbox WHERE seq = ANY($15::bigint[])
 ), listed AS (

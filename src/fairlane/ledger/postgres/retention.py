@@ -14,6 +14,9 @@ from fairlane.model.state import ENDED, State
 ROUNDS = 5
 """How often those that had to stay are looked at in one call: a fan-out goes after its cells."""
 
+Gone = tuple[str, str]
+"""A job, and how it ended."""
+
 DUE = """
 SELECT rolls.kind, rolls.at, rolls.seq, rolls.jobs FROM rolls JOIN (
     SELECT kind, at, seq, sum(number) OVER (ORDER BY at, seq) - number AS earlier FROM (
@@ -40,8 +43,13 @@ STAYS = """
 SELECT id FROM jobs WHERE id = ANY($1::text[]) AND state = $2
 """
 REMEMBER = """
-UPDATE idempotency SET status = v.state
-FROM unnest($1::text[], $2::text[]) v (job, state) WHERE idempotency.job = v.job
+WITH used AS (
+    SELECT i.scope, i.key, v.state FROM unnest($1::text[], $2::text[]) v (job, state)
+    JOIN idempotency i ON i.job = v.job
+    ORDER BY i.scope COLLATE "C", i.key COLLATE "C" FOR UPDATE OF i
+)
+UPDATE idempotency SET status = used.state FROM used
+WHERE idempotency.scope = used.scope AND idempotency.key = used.key
 """
 FORGET_KEYS = """
 WITH due AS (
@@ -55,14 +63,17 @@ SELECT count(*) FROM gone
 
 
 async def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
-    return [await _retire(tx, item) for item in items]
+    gone = [await _retire(tx, item) for item in items]
+    await _remember(tx, [each for those in gone for each in those])
+    keys = [await tx.fetchval(FORGET_KEYS, item.keys_before, item.limit) for item in items]
+    return [max(len(jobs), number) for jobs, number in zip(gone, keys, strict=True)]
 
 
-async def _retire(tx: Transaction, item: Retirement) -> int:
+async def _retire(tx: Transaction, item: Retirement) -> list[Gone]:
     """Oldest first."""
-    gone = 0
+    gone: list[Gone] = []
     for _ in range(ROUNDS):
-        due = await _due(tx, item, item.limit - gone)
+        due = await _due(tx, item, item.limit - len(gone))
         if not due:
             break
         gone += await _remove(tx, item, [job for _, jobs in due for job in jobs])
@@ -70,10 +81,9 @@ async def _retire(tx: Transaction, item: Retirement) -> int:
             stay = [row[0] for row in await tx.fetch(STAYS, jobs, kind)]
             before = item.dead_before if kind == State.DEAD else item.finished_before
             await enrol(tx, kind, before, stay)
-        if gone >= item.limit:
+        if len(gone) >= item.limit:
             break
-    keys: int = await tx.fetchval(FORGET_KEYS, item.keys_before, item.limit)
-    return max(gone, keys)
+    return gone
 
 
 async def _due(tx: Transaction, item: Retirement, limit: int) -> list[tuple[str, list[str]]]:
@@ -91,20 +101,23 @@ async def _due(tx: Transaction, item: Retirement, limit: int) -> list[tuple[str,
     return found
 
 
-async def _remove(tx: Transaction, item: Retirement, jobs: Sequence[str]) -> int:
+async def _remove(tx: Transaction, item: Retirement, jobs: Sequence[str]) -> list[Gone]:
     """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
     names, stay; so does what another process is at."""
     found = await tx.fetch(OVER, item.finished_before, item.dead_before, jobs)
-    await _forget(tx, [(row[0], row[1]) for row in found])
-    return len(found)
+    await _forget(tx, [row[0] for row in found])
+    return [(row[0], row[1]) for row in found]
 
 
-async def _forget(tx: Transaction, gone: Sequence[tuple[str, str]]) -> None:
-    """(job, how it ended). Keys remember how."""
-    if not gone:
+async def _remember(tx: Transaction, gone: Sequence[Gone]) -> None:
+    """Keys know how their jobs ended."""
+    if gone:
+        await tx.execute(REMEMBER, *zip(*gone, strict=True))
+
+
+async def _forget(tx: Transaction, ids: Sequence[str]) -> None:
+    if not ids:
         return
-    ids = [job for job, _ in gone]
-    await tx.execute(REMEMBER, ids, [state for _, state in gone])
     for table in ("steps", "attempts", "events", "inputs"):
         await tx.execute(f"DELETE FROM {table} WHERE job = ANY($1::text[])", ids)
     await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
@@ -112,17 +125,23 @@ async def _forget(tx: Transaction, gone: Sequence[tuple[str, str]]) -> None:
 
 # --- dead letters that somebody throws away ------------------------------------------------------
 DEAD = """
-SELECT id FROM jobs WHERE id = ANY($1::text[]) AND tenant = $2 AND state = 'dead'
-AND parent IS NULL AND cells = 0 ORDER BY id FOR UPDATE
+SELECT jobs.id, jobs.tenant FROM unnest($1::text[], $2::text[]) v (id, tenant)
+JOIN jobs ON jobs.id = v.id AND jobs.tenant = v.tenant
+WHERE state = 'dead' AND parent IS NULL AND cells = 0 ORDER BY jobs.id FOR UPDATE OF jobs
 """
 
 
 async def purge(tx: Transaction, items: Sequence[Purge]) -> list[int]:
+    named = [(job, item.tenant) for item in items for job in item.jobs]
+    jobs, tenants = [job for job, _ in named], [tenant for _, tenant in named]
+    dead = {(job, tenant) for job, tenant in await tx.fetch(DEAD, jobs, tenants)}
+    await _forget(tx, [job for job, _ in dead])
+    await _remember(tx, [(job, "dead") for job, _ in dead])
     done = []
     for item in items:
-        found = [row[0] for row in await tx.fetch(DEAD, item.jobs, item.tenant)]
-        await _forget(tx, [(job, "dead") for job in found])
-        for job in found:
+        found = sorted(dead & {(job, item.tenant) for job in item.jobs})
+        dead -= set(found)
+        for job, _ in found:
             await audited(tx, Change(item.now, item.actor, "purge", job, "dead", None))
         done.append(len(found))
     return done

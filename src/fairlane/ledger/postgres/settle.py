@@ -17,6 +17,7 @@ from fairlane.ledger.endings import (
     unwritten,
 )
 from fairlane.ledger.postgres.fanout import cell_ended
+from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.money import refund
 from fairlane.ledger.postgres.rolls import enrol
 from fairlane.ledger.postgres.slots import free
@@ -75,14 +76,17 @@ async def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled |
     first: dict[str, Settlement] = {}
     for item in sorted(items, key=lambda item: item.lease.job):
         first.setdefault(item.lease.token, item)
-    held = await _write(tx, list(first.values()))
+    news = list(first.values())
+    if len({_statement(item) for item in news}) > 1:
+        await hold_jobs(tx, [item.lease.job for item in news])
+    held = await _write(tx, news)
     winners = [item for token, item in first.items() if token in held]
     tx.running -= len(winners)
     await _enrol_ended(tx, winners)
-    for item in winners:
-        await _account_for(tx, item)
     kept = await free(tx, items, held)
     ended = await _end_parents(tx, winners)
+    for item in winners:
+        await _account_for(tx, item)
     won = {id(item) for item in winners}
     jobs = await present(tx, [item for item in items if id(item) not in won])
     outcomes: list[Settled | Stale] = []
@@ -94,6 +98,14 @@ async def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled |
         else:
             outcomes.append(await too_late(tx, item, jobs.get(lease.job)))
     return outcomes
+
+
+def _statement(item: Settlement) -> str:
+    """What writes its job. One statement locks jobs in their order; for several all are locked
+    before."""
+    if item.move is Move.COMPLETE:
+        return COMPLETE_ALL
+    return REQUEUE if AFTER[item.move] is State.QUEUED else END
 
 
 async def _write(tx: Transaction, items: Sequence[Settlement]) -> set[str]:
@@ -162,7 +174,7 @@ async def _account_for(tx: Transaction, item: Settlement) -> None:
 
 
 async def _end_parents(tx: Transaction, winners: Sequence[Settlement]) -> dict[str, str | None]:
-    """Fan-outs that end with their last cell. Parents are locked after cells, in their order."""
+    """Fan-outs that end with their last cell."""
     over = [item for item in winners if item.lease.parent is not None and AFTER[item.move] in ENDED]
     return {
         item.lease.job: await cell_ended(tx, item.lease.parent or "", item.now)

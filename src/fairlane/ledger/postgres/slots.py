@@ -115,6 +115,13 @@ def _until(pool: str, now: int) -> int | None:
     return now + RATE_WINDOW if is_rate_pool(pool) else None
 
 
+FREE_DUE = """
+DELETE FROM slots WHERE pool = $1 AND n IN (
+    SELECT n FROM slots WHERE pool = $1 AND until <= $2 FOR UPDATE SKIP LOCKED)
+"""
+"""Who frees one of them just now is not waited for."""
+
+
 async def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bool:
     known = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool)
     size = known if known is not None else cap if is_user_pool(pool) else 0
@@ -122,7 +129,7 @@ async def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bo
         return False
     if await _has_room(tx, pool, n, size):
         return True
-    await tx.execute("DELETE FROM slots WHERE pool = $1 AND until <= $2", pool, now)
+    await tx.execute(FREE_DUE, pool, now)
     return await _has_room(tx, pool, n, size)
 
 

@@ -6,11 +6,13 @@ commit; a key belongs to whoever inserts it first."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from fairlane.errors import FairlaneError
 from fairlane.ids import floor
 from fairlane.ledger.postgres.idempotency import Keys
+from fairlane.ledger.postgres.locks import hold_users
 from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol_live
 from fairlane.ledger.postgres.transaction import (
     AT_ONCE_A_VERB,
@@ -64,9 +66,11 @@ async def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOut
             if first is not None:
                 answers[item.id] = first
     written = [item for item in accepted if item.id not in answers]
-    await _insert(tx, [each for item in written for each in (item, *item.cells)])
+    await _insert(tx, sorted((each for item in written for each in (item, *item.cells)), key=_id))
     return [answers.get(item.id) or Accepted(item.id, item.common.tier) for item in items]
 
+
+_id = attrgetter("id")
 
 KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"
 
@@ -116,11 +120,6 @@ def _values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
 
 
 # --- quotas ------------------------------------------------------------------------------------
-HOLD_USERS = """
-SELECT pg_advisory_xact_lock(hashtextextended(who, 7)) FROM unnest($1::text[]) who
-"""
-
-
 class _Quotas:
     """Usage as the rows count it, plus what this batch has already accepted."""
 
@@ -136,10 +135,10 @@ class _Quotas:
         await quotas._read_own(items)
         counted = {item.who: item for item in items if quotas._quota(item).counts_user}
         if counted:
-            await tx.execute(HOLD_USERS, sorted(counted))
+            await hold_users(tx, counted)
         for who, item in counted.items():
             quotas._usage[who] = await quotas._count(item)
-        await quotas._count_line(items)
+        quotas._waiting = await hold_queue(tx, [item.common.quota for item in items])
         return quotas
 
     def refusal(self, item: Submission) -> FairlaneError | None:
@@ -203,17 +202,17 @@ class _Quotas:
             )
         return Usage(pending, number, oldest or 0)
 
-    async def _count_line(self, items: Iterable[Submission]) -> None:
-        """Near its limit the queue lets one transaction in at a time."""
-        most = min(
-            (item.common.quota.waiting for item in items if item.common.quota.waiting), default=0
-        )
-        if not most:
-            return
-        self._waiting = await self._tx.fetchval(LINE)
-        if self._waiting + ALMOST > most:
-            await self._tx.execute("SELECT pg_advisory_xact_lock($1)", QUEUE_LOCK)
-            self._waiting = await self._tx.fetchval(LINE)
-
 
 LINE = "SELECT sum(queued)::bigint FROM line"
+
+
+async def hold_queue(tx: Transaction, quotas: Iterable[Quota]) -> int:
+    """How many wait, if there is a limit. Near it the queue lets one transaction in at a time."""
+    most = min((quota.waiting for quota in quotas if quota.waiting), default=0)
+    if not most:
+        return 0
+    waiting: int = await tx.fetchval(LINE)
+    if waiting + ALMOST > most:
+        await tx.execute("SELECT pg_advisory_xact_lock($1)", QUEUE_LOCK)
+        waiting = await tx.fetchval(LINE)
+    return waiting

@@ -235,7 +235,8 @@ async def _write(
 
 NOTE = """
 WITH cleared AS (
-    DELETE FROM outbox WHERE seq = ANY($2::bigint[])
+    DELETE FROM outbox WHERE seq IN (
+        SELECT seq FROM outbox WHERE seq = ANY($2::bigint[]) FOR UPDATE SKIP LOCKED)
 ), counted AS (
     UPDATE line SET queued = queued + $3, running = running + $4
     WHERE part = $5 AND ($3 <> 0 OR $4 <> 0)

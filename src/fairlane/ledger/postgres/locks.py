@@ -1,0 +1,64 @@
+"""The one order in which every verb locks, so that nobody waits in a circle. What it is and why:
+docs/decisions/0005-postgres.md, "The order of locks"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.shapes import Request
+from fairlane.model.job import fair_user
+
+USERS = "SELECT pg_advisory_xact_lock(hashtextextended(who, 7)) FROM unnest($1::text[]) who"
+
+NAMED = """
+SELECT jobs.id, jobs.parent, jobs.tenant, jobs.username, jobs.key
+FROM unnest($1::text[], $2::text[]) v (id, tenant)
+JOIN jobs ON jobs.id = v.id AND jobs.tenant = coalesce(v.tenant, jobs.tenant)
+"""
+FAMILIES = f"""
+WITH named AS MATERIALIZED ({NAMED})
+SELECT id FROM named UNION ALL SELECT parent FROM named WHERE parent IS NOT NULL
+UNION ALL SELECT jobs.id FROM jobs JOIN named ON jobs.parent = named.id
+"""
+IN_ORDER = "ORDER BY cells > 0, id FOR UPDATE"
+"""Whose a job is, and whether it is a fan-out, never changes: that is known before any lock."""
+
+HOLD_JOBS = f"SELECT id FROM jobs WHERE id = ANY($1::text[]) {IN_ORDER}"
+HOLD_NAMED = f"SELECT id FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM ({NAMED}) v)) {IN_ORDER}"
+HOLD_FAMILIES = f"SELECT id FROM jobs WHERE id = ANY(ARRAY({FAMILIES})) {IN_ORDER}"
+
+Held = frozenset[str]
+"""Jobs that nobody else changes until the transaction ends."""
+
+
+# --- users ---------------------------------------------------------------------------------------
+async def hold_users(tx: Transaction, users: Iterable[str]) -> None:
+    """Nobody else counts these users' jobs until this transaction ends."""
+    await tx.execute(USERS, sorted(users))
+
+
+async def hold_owners(tx: Transaction, requests: Sequence[Request]) -> None:
+    """The same for the users of these jobs. Strangers hold up nobody."""
+    found = await tx.fetch(NAMED, *_names(requests))
+    await hold_users(tx, {fair_user(*owner) for _, _, *owner in found})
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+async def hold_jobs(tx: Transaction, ids: Sequence[str]) -> Held:
+    """Those that exist."""
+    return frozenset(row[0] for row in await tx.fetch(HOLD_JOBS, ids)) if ids else frozenset()
+
+
+async def hold_named(tx: Transaction, requests: Sequence[Request]) -> Held:
+    """The jobs that are asked for, by those who may."""
+    return frozenset(row[0] for row in await tx.fetch(HOLD_NAMED, *_names(requests)))
+
+
+async def hold_families(tx: Transaction, requests: Sequence[Request]) -> Held:
+    """The same with their cells and their parents."""
+    return frozenset(row[0] for row in await tx.fetch(HOLD_FAMILIES, *_names(requests)))
+
+
+def _names(requests: Sequence[Request]) -> tuple[list[str], list[str | None]]:
+    return [each.job for each in requests], [each.tenant for each in requests]

@@ -38,6 +38,20 @@ async def test_a_key_is_kept_as_it_was_made_and_only_once(tmp_path: Path) -> Non
         assert (change.actor, change.action, change.target) == ("root", "add key", "ada")
 
 
+async def test_the_same_key_may_be_added_again_and_changes_nothing(tmp_path: Path) -> None:
+    """I6: whoever did not hear the answer asks again, perhaps after somebody has revoked it."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        keys = world.engine.core.ledger.keys
+        assert await keys.add(ADA, "root")
+        assert await keys.add(ADA, "root")
+        await keys.revoke("ada", 7, "root")
+        assert await keys.add(ADA, "root")
+        found = await keys.get("ada")
+        assert found is not None
+        assert found.revoked_at == 7
+        assert [change.action for change in await world.engine.audit()] == ["revoke key", "add key"]
+
+
 async def test_a_revoked_key_stays_revoked_and_known(tmp_path: Path) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world:
         keys = world.engine.core.ledger.keys

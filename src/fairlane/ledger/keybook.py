@@ -28,7 +28,8 @@ class KeyBook:
         self._write, self._read, self._verbs = write, read, verbs
 
     async def add(self, key: Key, actor: str) -> bool:
-        """Kept and audited, unless there is or was a key with that id."""
+        """Kept and audited, once; False if there is or was another key with that id. The same key
+        again changes nothing: what it opens, and whether it was revoked, stays."""
         return bool(await self._write(self._verbs.add, Addition(key, actor)))
 
     async def revoke(self, key: str, now: int, actor: str) -> bool:

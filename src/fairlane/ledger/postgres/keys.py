@@ -25,7 +25,7 @@ INSERT INTO audit (at, actor, action, target, before, after) VALUES ($1, $2, $3,
 
 
 async def _add(tx: Transaction, items: Sequence[Addition]) -> list[bool]:
-    """A commit whose answer was lost is recognised: the same hash is the same key."""
+    """The same hash is the same key, perhaps after a commit whose answer was lost."""
     await tx.execute(LOCK, CHANGES_LOCK)
     done = []
     for key, actor in items:

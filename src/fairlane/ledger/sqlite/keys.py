@@ -63,9 +63,10 @@ def _add(tx: sqlite3.Connection, items: Sequence[Addition]) -> list[bool]:
         added = tx.execute(
             f"INSERT OR IGNORE INTO keys ({COLUMNS}) VALUES ({marks})", values(key)
         ).rowcount
-        done.append(added > 0)
         if added:
             _audit(tx, (key.created_at, actor, "add key", key.id, None, told(key)))
+        known = tx.execute("SELECT hash FROM keys WHERE id = ?", (key.id,)).fetchone()
+        done.append(known == (key.hash,))
     return done
 
 

@@ -12,6 +12,7 @@ import pytest
 from fairlane.api.credentials import new_key
 from fairlane.engine.submit import Caller
 from fairlane.model.attempt import Fault
+from fairlane.model.job import NewJob
 from fairlane.model.key import Key, Role
 from fairlane.model.service import Fairness, Service
 from fairlane.webhooks import Egress, WebhookSender, secret_of
@@ -131,6 +132,23 @@ async def test_what_is_owed_survives_a_crash_and_so_does_what_was_being_sent(
         await at.world.pass_time(60)
         assert await at.send() == 1
         assert at.receiver.heard[0].id == held.id
+
+
+async def test_what_is_due_longest_is_handed_out_first(tmp_path: Path) -> None:
+    """Whatever order the rows stand in: by the time they have been due since, then by their ids."""
+    async with scene(tmp_path) as at:
+        webhooks = at.world.engine.core.ledger.webhooks
+        jobs = await at.world.submit_all([NewJob("work", callback=at.receiver.url)] * 6)
+        for job in jobs:
+            await at.end(job)
+        now = at.world.clock.now()
+        found = await webhooks.due(now, now, 10)
+        assert [each.job for each in found] == jobs
+        for n in (2, 0, 4, 1):
+            at.world.clock.advance(1)
+            await webhooks.again(found[n].id, 1, at.world.clock.now())
+        late = await webhooks.due(at.world.clock.now(), at.world.clock.now() + 1, 5)
+        assert [each.job for each in late] == [jobs[n] for n in (3, 5, 2, 0, 4)]
 
 
 async def test_a_job_that_ends_twice_is_told_twice_in_order(tmp_path: Path) -> None:

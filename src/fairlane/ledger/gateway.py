@@ -59,8 +59,8 @@ class Webhooks:
         self._write, self._read, self._verbs = write, read, verbs
 
     async def due(self, now: int, hold_until: int, limit: int) -> list[Webhook]:
-        """Those to try now, oldest first, each to one asker until `hold_until`. A job's second one
-        waits for its first. Those to receivers that want no more are over."""
+        """Those to try now, longest due first, each to one asker until `hold_until`. A job's second
+        one waits for its first. Those to receivers that want no more are over."""
         if not await self._read(self._verbs.any_due, now):
             return []
         found: list[Webhook] = await self._write(self._verbs.due, (now, hold_until, limit))

@@ -56,12 +56,16 @@ UPDATE webhooks SET due_at = NULL, outcome = 'gone', over_at = $1 WHERE id IN (
     FOR UPDATE SKIP LOCKED)
 """
 DUE = f"""
-UPDATE webhooks SET due_at = $2 WHERE id IN (
-    SELECT id FROM webhooks due WHERE due.due_at <= $1 AND NOT EXISTS (
+WITH late AS MATERIALIZED (
+    SELECT id, due_at AS since FROM webhooks due WHERE due.due_at <= $1 AND NOT EXISTS (
         SELECT 1 FROM webhooks first WHERE first.due_at IS NOT NULL AND first.job = due.job
         AND first.rev < due.rev)
-    ORDER BY due.due_at LIMIT $3 FOR UPDATE SKIP LOCKED)
-RETURNING {WEBHOOK}
+    ORDER BY due.due_at, id LIMIT $3 FOR UPDATE SKIP LOCKED
+), held AS (
+    UPDATE webhooks SET due_at = $2 FROM late WHERE webhooks.id = late.id
+    RETURNING webhooks.*, late.since
+)
+SELECT {WEBHOOK} FROM held ORDER BY since, id
 """
 
 

@@ -50,20 +50,20 @@ UPDATE webhooks SET due_at = NULL, outcome = 'gone', over_at = ?1 WHERE due_at <
     AND gone.url = webhooks.url)
 """
 DUE = f"""
-UPDATE webhooks SET due_at = ? WHERE id IN (
-    SELECT id FROM webhooks WHERE due_at <= ? AND NOT EXISTS (
-        SELECT 1 FROM webhooks first WHERE first.due_at IS NOT NULL AND first.job = webhooks.job
-        AND first.rev < webhooks.rev)
-    ORDER BY due_at LIMIT ?)
-RETURNING {WEBHOOK}
+SELECT {WEBHOOK} FROM webhooks WHERE due_at <= ? AND NOT EXISTS (
+    SELECT 1 FROM webhooks first WHERE first.due_at IS NOT NULL AND first.job = webhooks.job
+    AND first.rev < webhooks.rev)
+ORDER BY due_at, id LIMIT ?
 """
+HOLD = "UPDATE webhooks SET due_at = ? WHERE id = ?"
 
 
 def _due(tx: Transaction, items: Sequence[tuple[int, int, int]]) -> list[list[Webhook]]:
     found = []
     for now, hold_until, limit in items:
         tx.execute(UNWANTED, (now,))
-        rows = tx.execute(DUE, (hold_until, now, limit)).fetchall()
+        rows = tx.execute(DUE, (now, limit)).fetchall()
+        tx.executemany(HOLD, [(hold_until, row[0]) for row in rows])
         found.append([webhook(row) for row in rows])
     return found
 

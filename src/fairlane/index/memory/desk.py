@@ -95,7 +95,7 @@ class Queue:
         since = flow.since()
         reached = level(rank, now - since, thresholds)
         if reached < rank or now - since >= patience:
-            score = flow.line.head[0]
+            score = flow.line.head.score
             return candidate((reached, since, score, since, flow.name, rank, Kind.AGED)), fresh
         return None, fresh
 
@@ -108,7 +108,7 @@ class Queue:
         return self._candidate(flow, self.rank, KINDS.get(self.band, Kind.FRESH))
 
     def _candidate(self, flow: Flow, at_level: int, kind: Kind) -> Candidate:
-        score = flow.line.head[0]
+        score = flow.line.head.score
         return candidate((at_level, flow.order(), score, flow.since(), flow.name, self.rank, kind))
 
 
@@ -145,9 +145,9 @@ class Desk:
             flow = self.flows[name] = self._flow(name, entry)
             flow.queue.flows[name] = flow
             flow.queue.comes(flow)
-        job, lane, line = entry.id, entry.lane, flow.line
-        line.add((entry.score, job))
-        if line.head[1] == job and not flow.parked:
+        lane, line = entry.lane, flow.line
+        line.add(entry)
+        if line.head is entry and not flow.parked:
             flow.queue.push(flow)
         if flow.account is not None:
             flow.account.waiting += 1
@@ -157,8 +157,8 @@ class Desk:
     def remove(self, entry: Entry) -> None:
         """A waiting job is out of its line."""
         flow = self.flows[self.flow_name(entry)]
-        was_head = flow.line.head[1] == entry.id
-        flow.line.remove((entry.score, entry.id))
+        was_head = flow.line.head.id == entry.id
+        flow.line.remove(entry)
         self._left(flow, entry)
         if was_head and flow.line.head is not NOBODY and not flow.parked:
             flow.queue.push(flow)

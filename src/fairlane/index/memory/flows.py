@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from fairlane.index.memory.desk import Queue
 
 
+NEVER = Starts()
+
+
 class Account:
     """One user in one service and tier: the fair-share counter and the ageing clock."""
 
@@ -23,7 +26,7 @@ class Account:
     def __init__(self) -> None:
         self.counter = 0
         self.refund = 0
-        self.starts = Starts()
+        self.starts = NEVER
         self.waiting = 0
         self.running = 0
 
@@ -48,13 +51,12 @@ class Flow:
     def order(self) -> int:
         """Its place among the flows of a tier: its user's counter, or its head's score."""
         account = self.account
-        return self.line.head[0] if account is None else account.counter
+        return self.line.head.score if account is None else account.counter
 
     def since(self) -> int:
         """When its head began to age."""
-        score, job = self.line.head
-        account = self.account
-        return score if account is None else ages_from(score, job, account.starts)
+        head, account = self.line.head, self.account
+        return head.score if account is None else ages_from(head.score, head.id, account.starts)
 
 
 Measure = tuple[int, int]
@@ -121,9 +123,9 @@ def by_age(flows: dict[str, Flow]) -> Ranking:
 
 
 def _order(flow: Flow) -> Measure:
-    score = flow.line.head[0]
+    score = flow.line.head.score
     return (score, score) if flow.account is None else (flow.account.counter, score)
 
 
 def _age(flow: Flow) -> Measure:
-    return flow.since(), flow.line.head[0]
+    return flow.since(), flow.line.head.score

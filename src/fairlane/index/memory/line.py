@@ -3,55 +3,59 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from operator import attrgetter
 
-Spot = tuple[int, str]
-"""(score, job id)"""
+from fairlane.model.entry import Entry
+from fairlane.model.job import Band
 
-NOBODY: Spot = (-1, "")
+NOBODY = Entry("", 0, "", Band.TIER, 0, -1, 0, "", "", 0)
+
+place = attrgetter("score", "id")
 
 
 class Line:
     """Almost everybody joins at the end and leaves from the front; a retry may go in between.
     `head` is who is first, or NOBODY."""
 
-    __slots__ = ("_front", "_spots", "head")
+    __slots__ = ("_entries", "_front", "head")
 
     def __init__(self) -> None:
-        self._spots: list[Spot] = []
+        self._entries: list[Entry] = []
         self._front = 0
         self.head = NOBODY
 
     def __len__(self) -> int:
-        return len(self._spots) - self._front
+        return len(self._entries) - self._front
 
-    def add(self, spot: Spot) -> None:
-        spots = self._spots
-        if not spots or spot >= spots[-1]:
-            spots.append(spot)
+    def add(self, entry: Entry) -> None:
+        entries = self._entries
+        if not entries or place(entry) >= place(entries[-1]):
+            entries.append(entry)
         else:
-            insort(spots, spot, lo=self._front)
-        self.head = spots[self._front]
+            insort(entries, entry, lo=self._front, key=place)
+        self.head = entries[self._front]
 
-    def pop(self) -> Spot:
-        spot = self.head
+    def pop(self) -> Entry:
+        entry = self.head
+        self._entries[self._front] = NOBODY  # nobody is kept alive by a place they have left
         self._front += 1
-        if self._front > 64 and self._front * 2 > len(self._spots):
-            del self._spots[: self._front]
+        if self._front > 64 and self._front * 2 > len(self._entries):
+            del self._entries[: self._front]
             self._front = 0
         self._look()
-        return spot
+        return entry
 
-    def remove(self, spot: Spot) -> None:
-        del self._spots[self._front + self.ahead_of(spot)]
+    def remove(self, entry: Entry) -> None:
+        del self._entries[self._front + self.ahead_of(entry)]
         self._look()
 
-    def ahead_of(self, spot: Spot) -> int:
-        """How many stand before this spot."""
-        return bisect_left(self._spots, spot, lo=self._front) - self._front
+    def ahead_of(self, entry: Entry) -> int:
+        """How many stand before the place of this one."""
+        return bisect_left(self._entries, place(entry), lo=self._front, key=place) - self._front
 
-    def first(self, n: int) -> list[Spot]:
-        return self._spots[self._front : self._front + n]
+    def first(self, n: int) -> list[Entry]:
+        return self._entries[self._front : self._front + n]
 
     def _look(self) -> None:
-        spots, front = self._spots, self._front
-        self.head = spots[front] if front < len(spots) else NOBODY
+        entries, front = self._entries, self._front
+        self.head = entries[front] if front < len(entries) else NOBODY

@@ -204,7 +204,7 @@ class MemoryIndex:
 
     def park(self, desk: Desk, flow: Flow) -> None:
         """Its user has as many jobs running as allowed."""
-        if self.hold is not None and self.hold.job == flow.line.head[1]:
+        if self.hold is not None and self.hold.job == flow.line.head.id:
             self.hold = None
         self._parking.park(desk, flow)
 

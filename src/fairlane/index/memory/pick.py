@@ -205,7 +205,7 @@ class Round:
         return best
 
     def _head_entry(self, view: View, candidate: Candidate) -> Entry:
-        return self.index.waiting[view.desk.flows[candidate.flow].line.head[1]]
+        return view.desk.flows[candidate.flow].line.head
 
     # --- reserving the last slot ---------------------------------------------------------------
     def _is_held_for(self, view: View, hold: Hold | None) -> bool:
@@ -235,7 +235,7 @@ class Round:
 
     def _grant(self, view: View, flow: Flow, *, in_turn: bool) -> Proposal:
         index, desk, now = self.index, view.desk, self.now
-        entry = index.waiting.pop(flow.line.pop()[1])
+        entry = index.waiting.pop(flow.line.pop().id)
         token = index.new_token()
         slots: tuple[Slot, ...] = ()
         if view.pools or flow.cap:

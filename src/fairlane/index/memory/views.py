@@ -31,7 +31,7 @@ def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
         return Standing(0, entry.rank, entry.score, 0, 0, ("delayed",))
     desk = index.desks[service_of(entry.lane)]
     flow = desk.flows[desk.flow_name(entry)]
-    own_before = flow.line.ahead_of((entry.score, entry.id))
+    own_before = flow.line.ahead_of(entry)
     since = flow.since() if own_before == 0 else now
     if flow.account is None:
         since = entry.score
@@ -75,7 +75,7 @@ def _same_tier(desk: Desk, queue: Queue, entry: Entry, own_before: int) -> int:
         if flow.name == own:
             continue
         if flow.account is None:
-            before += flow.line.ahead_of((entry.score, entry.id))
+            before += flow.line.ahead_of(entry)
         else:
             turn = 1 if flow.order() < counter else 0
             before += min(len(flow.line), own_before + turn)
@@ -130,13 +130,13 @@ def promotable(index: MemoryIndex, now: int, limit: int) -> list[tuple[str, int]
                 continue
             for flow in queue.flows.values():
                 heads = 1 if flow.account is not None else LOOKED_AT
-                for score, job in flow.line.first(heads):
-                    since = flow.since() if flow.account is not None else score
+                for entry in flow.line.first(heads):
+                    since = flow.since() if flow.account is not None else entry.score
                     reached = level(queue.rank, now - since, tiers.thresholds[queue.rank])
                     if reached == queue.rank:
                         break
-                    if reached < index.waiting[job].announced:
-                        found.append((job, reached))
+                    if reached < index.waiting[entry.id].announced:
+                        found.append((entry.id, reached))
                         if len(found) == limit:
                             return found
     return found
@@ -148,10 +148,10 @@ def stats(index: MemoryIndex) -> Stats:
     for name, desk in index.desks.items():
         for queue in desk.queues.values():
             for flow in queue.flows.values():
-                score, job = flow.line.head
-                key = (name, index.waiting[job].rank)
+                head = flow.line.head
+                key = (name, head.rank)
                 depths.setdefault(key, [0, 0])[0] += len(flow.line)
-                oldest[key] = min(score, oldest.get(key, score))
+                oldest[key] = min(head.score, oldest.get(key, head.score))
     for entry in index.delays:
         depths.setdefault((service_of(entry.lane), entry.rank), [0, 0])[1] += 1
     return Stats(

@@ -7,7 +7,7 @@ from functools import partial
 
 import uvloop
 
-from fairlane.bench import measure
+from fairlane.bench import measure, memory
 from fairlane.bench.measure import CALLERS, LANES, Figure, embedded_queue, repeat
 
 LIMITED = 1_000
@@ -35,5 +35,7 @@ def figures(runs: int, jobs: int, *, short: bool) -> Iterator[Figure]:
             rounds = max(5, min(2_000, waiting // 2) // n)
             values = repeat(runs, partial(measure.memory_claim_cost, waiting, n, rounds))
             yield Figure("claim cost", f"n = {n}, {waiting:,} waiting", "µs/job", values)
-    values = [measure.idle_megabytes() for _ in range(runs)]
-    yield Figure("idle memory", "empty queue", "MB", values)
+    taken = [memory.taken() for _ in range(runs)]
+    yield Figure("memory", "empty queue", "MB", [empty for empty, _ in taken])
+    users = f"{memory.USERS} users"
+    yield Figure("memory a waiting job", users, "bytes", [job for _, job in taken])

@@ -19,6 +19,7 @@ from typing import NamedTuple, cast
 import orjson
 
 from fairlane.bench.measure import NAMES, PAYLOAD, USERS
+from fairlane.bench.memory import megabytes
 from fairlane.config.read import FILE, without_settings
 
 CONNECTIONS = 50
@@ -46,8 +47,7 @@ class Served(NamedTuple):
     pid: int
 
     def megabytes(self) -> float:
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        return megabytes(self.pid)
 
 
 @asynccontextmanager

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -177,25 +174,6 @@ async def claim_cost(index: Index, waiting: int, n: int, rounds: int) -> float:
         taken += len(picks.proposals)
         await index.free([Freed(each.token) for each in picks.proposals], waiting)
     return spent / taken * 1_000_000
-
-
-def idle_megabytes() -> float:
-    """Resident memory of a fresh process with an open, empty queue."""
-    code = (
-        "import asyncio, tempfile, pathlib, os\n"
-        "from fairlane.compose import embedded\n"
-        "from fairlane.presets import tasks\n"
-        "async def main():\n"
-        "    with tempfile.TemporaryDirectory() as folder:\n"
-        "        async with await embedded(tasks(), pathlib.Path(folder) / 'ledger.db'):\n"
-        "            pages = int(open('/proc/self/statm').read().split()[1])\n"
-        "            print(pages * os.sysconf('SC_PAGE_SIZE') / 1e6)\n"
-        "asyncio.run(main())\n"
-    )
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own code
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
-    return float(done.stdout)
 
 
 async def _timed(*work: Coroutine[Any, Any, None]) -> float:

@@ -102,11 +102,11 @@ async def _phases(
     peak = await generated(Plan(served.port, 0, usual, client.CONNECTIONS))
     quiet = Plan(served.port, 0.7 * peak.goodput, usual, CONNECTIONS, ids=1_000)
     calm = await generated(quiet)
-    before = served.megabytes()
+    before, waiting = served.megabytes(), await _waiting(served.port)
     async with _beside(served, calm.jobs) as beside:
         offered = TIMES * peak.goodput
         flood = await generated(Plan(served.port, offered, overload, CONNECTIONS))
-    after = served.megabytes()
+    after, more = served.megabytes(), await _waiting(served.port) - waiting
     storm = await generated(Plan(served.port, offered, usual, CROWD))
     recovered = await _recovery(quiet, calm, patience=overload)
     kept = await _waiting(served.port) + len(beside.cancels) - WARMING_UP
@@ -136,6 +136,8 @@ async def _phases(
         _figure("accepted jobs lost", "", lost, "0"),
         _figure("memory, 70 % load", "MB", before, ""),
         _figure("memory", "MB", after, f"≤ 512, ≤ {1.5 * before:,.0f}"),
+        _figure("jobs that wait since then", "", more, "nobody works on them"),
+        _figure("growth a waiting job", "bytes", (after - before) * 1e6 / max(1, more), ""),
         _figure("recovery to p99 of 70 % load", "s", recovered.seconds, "≤ 30"),
         _figure("goodput in a retry storm", "%", 100 * storm.goodput / flood.goodput, "≥ 95"),
         _figure("premium, submit to end, alone p95", "ms", alone, ""),

@@ -21,7 +21,7 @@ from fairlane.errors import (
 )
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.job import NewJob
-from fairlane.model.service import Service
+from fairlane.model.service import Region, Service
 from fairlane.model.worker import Worker
 from tests.world import TIERS, World, catalog
 
@@ -172,6 +172,20 @@ async def test_one_job_with_too_many_different_needs_does_not_spoil_its_batch(
         outcomes = await world.engine.submit_many(jobs)
         refused = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInput)]
         assert refused == list(range(64, 70))
+
+
+async def test_a_fan_out_over_too_many_regions_does_not_spoil_its_batch(tmp_path: Path) -> None:
+    """Its cells stand in lanes of their own: all of them come in, or none does."""
+    regions = [f"r{n}" for n in range(70)]
+    settings = catalog(Service("work", regions={name: Region(name) for name in regions}))
+    async with World(settings, tmp_path / "ledger.db") as world:
+        outcomes = await world.engine.submit_many(
+            [NewJob("work", matrix={"region": tuple(regions[:most])}) for most in (65, 64, 3)]
+            + [NewJob("work", regions=(region,)) for region in regions[62:66]]
+        )
+        refused = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInput)]
+        assert refused == [0, 5, 6]
+        assert len(await world.engine.core.index.lanes("work")) == 64
 
 
 def _needing(capability: str) -> NewJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -23,19 +24,24 @@ class Lanes:
         self._waiting: dict[str, dict[str, int]] = {}
         self.coming: Counter[str] = Counter()
 
-    async def check(self, plan: Plan) -> None:
+    async def check(self, *plans: Plan) -> None:
         """At most 64 live lanes a service, counting those of this call: every claim compares
-        them."""
-        for step in plan:
+        them. These plans come in together, or none does."""
+        new: dict[str, set[str]] = {}
+        for step in itertools.chain.from_iterable(plans):
             live = self._waiting.get(step.service)
             if live is None:
                 live = self._waiting[step.service] = await self._lanes(step.service)
-            if step.lane not in live and len(live) >= MOST_LANES:
-                raise InvalidInput(
-                    f"{step.service} has jobs with {MOST_LANES} different needs waiting, "
-                    "and this one's are new; use fewer combinations of regions and capabilities"
-                )
-            live.setdefault(step.lane, 0)
+            if step.lane not in live:
+                more = new.setdefault(step.service, set())
+                more.add(step.lane)
+                if len(live) + len(more) > MOST_LANES:
+                    raise InvalidInput(
+                        f"{step.service} has jobs with {MOST_LANES} different needs waiting, "
+                        "and this one's are new; use fewer combinations of regions and capabilities"
+                    )
+        for service, more in new.items():
+            self._waiting[service].update(dict.fromkeys(more, 0))
 
     async def count(self, services: Iterable[str]) -> None:
         """Those who wait for these services by now."""

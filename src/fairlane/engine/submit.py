@@ -72,9 +72,13 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
             found = granted.get(kind)
             if found is None:
                 found = _granted(core, caller, request, tier, now)
-                await lanes.check(found.terms.plan)
-                granted[kind] = found
-            prepared.append(_submission(core, caller, request, found, now))
+                if request.matrix is None:
+                    await lanes.check(found.terms.plan)
+                    granted[kind] = found
+            job = _submission(core, caller, request, found, now)
+            if job.cells:
+                await lanes.check(*(cell.common.plan for cell in job.cells))
+            prepared.append(job)
             terms.append(found.terms)
         except FairlaneError as error:
             refused[i] = error

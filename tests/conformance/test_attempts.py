@@ -428,8 +428,8 @@ async def test_one_job_that_finds_nobody_three_times_closes_nothing(tmp_path: Pa
 async def test_an_answer_in_between_ends_the_streak(tmp_path: Path) -> None:
     """I18: three in a row means in a row."""
     async with World(catalog(work(max_attempts=3)), tmp_path / "ledger.db") as world:
-        await world.submit_all([NewJob("work") for _ in range(8)])
-        leases = await world.claim(8)
+        await world.submit_all([NewJob("work") for _ in range(9)])
+        leases = await world.claim(9)
         for number, lease in enumerate(leases):
             if number % 3 == 2:
                 await world.engine.complete(lease)

@@ -28,13 +28,31 @@ def after_failures(*jobs: str) -> Gate:
 
 
 def test_three_failures_in_a_row_from_different_jobs_close_the_gate() -> None:
-    assert not after_failures("a", "b").closed
-    assert after_failures("a", "b", "c").closed_until == NOW + FIRST_DELAY
+    assert not after_failures("a", "b").sick
+    gate = after_failures("a", "b", "c")
+    assert gate.sick
+    assert gate.closed_until == NOW + FIRST_DELAY
 
 
 @given(st.lists(st.sampled_from("ab"), max_size=20))
 def test_two_sick_jobs_alone_never_close_it(jobs: list[str]) -> None:
-    assert not after_failures(*jobs).closed
+    assert not after_failures(*jobs).sick
+
+
+def test_after_two_failures_one_call_looks_a_second_later() -> None:
+    """Three at once would be more than a service with one slot should hear."""
+    assert after_failures("a").admits(NOW)
+    gate = after_failures("a", "b")
+    assert not gate.admits(NOW + FIRST_DELAY - 1)
+    assert gate.admits(NOW + FIRST_DELAY)
+    looking = let_through(gate, "t")
+    assert not looking.admits(NOW + FIRST_DELAY)
+    assert failed(looking, "t", "c", NOW + FIRST_DELAY).gate.sick
+
+
+def test_in_doubt_any_answer_opens_it() -> None:
+    assert succeeded(after_failures("a", "b"), "an older call") == Gate()
+    assert succeeded(let_through(after_failures("a", "b"), "t"), "an older call") == Gate()
 
 
 def test_an_answer_between_ends_the_streak() -> None:
@@ -117,11 +135,11 @@ class AGate(RuleBasedStateMachine):
     @rule(data=st.data(), retry_after=st.sampled_from([0, 0, 5 * SECOND]))
     def it_fails(self, data: st.DataObject, retry_after: int) -> None:
         token = self._ends(data)
-        was_closed = self.gate.closed
+        was_sick = self.gate.sick
         failure = failed(self.gate, token, f"job of {token}", self.now, retry_after)
         self.gate = failure.gate
-        assert failure.free == self.gate.closed
-        assert not (was_closed and failure.forgiven)
+        assert failure.free == self.gate.sick
+        assert not (was_sick and failure.forgiven)
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 CLOSE_AFTER = 3
-"""Failures in a row, from different jobs."""
+"""Failures in a row, from different jobs. One before, nothing more is handed out for a moment: a
+service that is away hears of at most one job more than it has slots, also of the first ones."""
 
 FIRST_DELAY = 1_000_000
 LONGEST_DELAY = 60_000_000
@@ -13,7 +14,8 @@ LONGEST_DELAY = 60_000_000
 
 class Gate(NamedTuple):
     """One service, or one of its regions. `failed` are the jobs of the present streak; closed while
-    `closed_until` > 0; `probe` is the token of the one call let through to look."""
+    `closed_until` > 0, and only in doubt without a `delay`; `probe` is the token of the one call
+    let through to look."""
 
     failed: tuple[str, ...] = ()
     closed_until: int = 0
@@ -23,6 +25,12 @@ class Gate(NamedTuple):
     @property
     def closed(self) -> bool:
         return self.closed_until > 0
+
+    @property
+    def sick(self) -> bool:
+        """Closed and not only in doubt, where any answer opens it and failures cost their jobs what
+        they always do."""
+        return self.delay > 0
 
     def admits(self, now: int) -> bool:
         """Whether a job may be handed out: always when open; one at a time as a probe when the
@@ -41,23 +49,27 @@ class Failure(NamedTuple):
 
 def succeeded(gate: Gate, token: str) -> Gate:
     """An answer came: the streak is over; if it answered a probe, the gate opens."""
-    if gate.closed and gate.probe != token:
+    if gate.sick and gate.probe != token:
         return gate
     return Gate()
 
 
 def failed(gate: Gate, token: str, job: str, now: int, retry_after: int = 0) -> Failure:
     """The service did not answer (refused, lost, 502/503/504, 429)."""
-    if gate.closed:
+    if gate.sick:
         if gate.probe != token:
             return Failure(gate, free=True, forgiven=())
         delay = min(LONGEST_DELAY, gate.delay * 2)
         closed = Gate(gate.failed, now + (retry_after or delay), delay)
         return Failure(closed, free=True, forgiven=())
     streak = (*(each for each in gate.failed if each != job), job)
-    if len(streak) < CLOSE_AFTER:
+    until = now + (retry_after or FIRST_DELAY)
+    probe = forget_probe(gate, token).probe
+    if len(streak) < CLOSE_AFTER - 1:
         return Failure(Gate(streak), free=False, forgiven=())
-    closed = Gate(streak, now + (retry_after or FIRST_DELAY), FIRST_DELAY)
+    if len(streak) < CLOSE_AFTER:
+        return Failure(Gate(streak, until, probe=probe), free=False, forgiven=())
+    closed = Gate(streak, until, FIRST_DELAY, probe)
     return Failure(closed, free=True, forgiven=streak[:-1])
 
 

@@ -59,12 +59,13 @@ function gates.let_through(service, region, token)
   end
 end
 
--- The service answered. Whether that opened a gate.
+-- The service answered. Whether that opened a gate. Without a delay it is only in doubt: any answer
+-- opens it.
 function gates.answered(service, region, token)
   local opened = false
   for _, key in ipairs(gates.keys(service, region)) do
     local gate = gates.get(key)
-    if gate.closed_until == 0 or gate.probe == token then
+    if gate.delay == 0 or gate.probe == token then
       opened = opened or gate.closed_until > 0
       gates.set(key, {failed = {}, closed_until = 0, delay = 0, probe = ''})
     end
@@ -74,7 +75,7 @@ end
 
 -- The service did not answer: (the gate, whether it is the service's fault, jobs forgiven).
 function gates.failed(gate, token, job, now, retry_after)
-  if gate.closed_until > 0 then
+  if gate.delay > 0 then
     if gate.probe ~= token then return gate, true, {} end
     local delay = math.min(LONGEST_DELAY, gate.delay * 2)
     local wait = retry_after > 0 and retry_after or delay
@@ -85,11 +86,15 @@ function gates.failed(gate, token, job, now, retry_after)
     if each ~= job then streak[#streak + 1], forgiven[#forgiven + 1] = each, each end
   end
   streak[#streak + 1] = job
-  if #streak < CLOSE_AFTER then
+  if #streak < CLOSE_AFTER - 1 then
     return {failed = streak, closed_until = 0, delay = 0, probe = ''}, false, {}
   end
-  local wait = retry_after > 0 and retry_after or FIRST_DELAY
-  return {failed = streak, closed_until = now + wait, delay = FIRST_DELAY, probe = ''}, true, forgiven
+  local closed_until = now + (retry_after > 0 and retry_after or FIRST_DELAY)
+  local probe = gate.probe ~= token and gate.probe or ''
+  if #streak < CLOSE_AFTER then
+    return {failed = streak, closed_until = closed_until, delay = 0, probe = probe}, false, {}
+  end
+  return {failed = streak, closed_until = closed_until, delay = FIRST_DELAY, probe = probe}, true, forgiven
 end
 
 -- The attempt ended without an answer: if it was a probe, another may look.

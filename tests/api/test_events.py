@@ -274,6 +274,15 @@ async def test_a_message_that_is_too_long_closes_the_socket(world: World, served
         assert socket.close_code == 1009
 
 
+async def test_a_message_that_is_no_text_closes_the_socket(world: World, served: Gateway) -> None:
+    job = await world.submit()
+    async with connect(f"ws://127.0.0.1:{served.port}/ws/{job}") as socket:
+        await socket.send("anything")
+        await socket.send(b"not text")
+        await socket.wait_closed()
+        assert socket.close_code == 1003
+
+
 async def test_a_listener_that_reads_nothing_is_sent_away(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from fairlane.api.keyring import Keyring
 from fairlane.api.strangers import ONE_BY_ONE
+from fairlane.errors import NotReady
 from fairlane.ledger.keybook import KeyBook
 from fairlane.model.key import Key
 from tests.api.server import Gateway
@@ -49,6 +50,28 @@ async def test_a_flood_of_keys_that_nobody_has_leaves_the_ledger_alone(
     monkeypatch.setattr("fairlane.api.keyring.HOLDS_FOR", 0)
     monkeypatch.setattr("fairlane.api.strangers.ONE_BY_ONE", 0)  # the flood goes on
     assert await ring.identify(meanwhile) is not None
+
+
+class Away(Asked):
+    """Nobody can tell the names, after a while."""
+
+    async def names(self, most: int) -> frozenset[str]:
+        del most
+        self.times += 1
+        await asyncio.sleep(0)
+        raise NotReady("away")
+
+
+async def test_a_flood_waits_once_for_a_ledger_that_is_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlane.api.strangers.ONE_BY_ONE", 0)
+    asked = Away(world.engine.core.ledger.keys)
+    ring = Keyring(asked, world.clock, open_here=False)  # type: ignore[arg-type]
+    flood = [ring.identify(f"fl{n:016x}.{SECRET}") for n in range(100)]
+    said = await asyncio.gather(*flood, return_exceptions=True)
+    assert all(isinstance(each, NotReady) for each in said)
+    assert asked.times == 1
 
 
 async def test_keys_that_are_known_do_not_count_as_a_flood(

@@ -19,7 +19,7 @@ class Strangers:
         self._book = book
         self._began, self._tried = 0.0, 0
         self._read_at, self._names = float("-inf"), frozenset[str]()
-        self._reading = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
 
     async def knows(self, name: str, span: float) -> bool:
         """Whether nobody has that name, as far as that is known without looking it up. A key that
@@ -30,12 +30,16 @@ class Strangers:
         self._tried += 1
         if self._tried <= ONE_BY_ONE:
             return False
-        async with self._reading:
-            if time.monotonic() - self._read_at > span:
-                read_at = time.monotonic()
-                self._names = await self._book.names(MOST_NAMES + 1)
-                self._read_at = read_at
+        if now - self._read_at > span:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read())
+            await asyncio.shield(self._reading)  # all for the same: also when it cannot be read
         return len(self._names) <= MOST_NAMES and name not in self._names
+
+    async def _read(self) -> None:
+        read_at = time.monotonic()
+        self._names = await self._book.names(MOST_NAMES + 1)
+        self._read_at = read_at
 
     def forget(self) -> None:
         """A key was made here."""

@@ -37,7 +37,7 @@ SLOWEST = 10.0
 
 NUMBER = re.compile(r"[0-9]{1,15}")
 
-GOING_AWAY, TRY_LATER, NOT_HERE, NOT_ANY_MORE = 1012, 1013, 4404, 4401
+ONLY_TEXT, GOING_AWAY, TRY_LATER, NOT_HERE, NOT_ANY_MORE = 1003, 1012, 1013, 4404, 4401
 
 
 @routes.add(
@@ -127,7 +127,7 @@ def message(job_id: str, news: News) -> dict[str, Any]:
 @routes.socket("/ws/{job_id}", "events")
 async def listen(socket: WebSocket) -> None:
     """Ends with 1000 when the job is over, 1012 when this process is, 4404 where there is no such
-    job, 4401 when the key no longer holds."""
+    job, 4401 when the key no longer holds, 1003 for whoever sends anything but text."""
     door: Door = socket.scope["door"]
     identity: Identity = socket.scope["identity"]
     job_id = socket.path_params["job_id"]
@@ -176,6 +176,8 @@ async def _tell_all(
 
 async def _hear(socket: WebSocket) -> None:
     """Listeners say nothing that matters, until they leave."""
-    with suppress(WebSocketDisconnect):
-        while True:
-            await socket.receive_text()
+    while (said := await socket.receive())["type"] != "websocket.disconnect":
+        if said.get("text") is None:
+            with suppress(RuntimeError):  # gone already
+                await socket.close(ONLY_TEXT)
+            return

@@ -1,5 +1,5 @@
-"""S13, S26: who was turned away and asks the same again is not read twice, and nobody else is taken
-for them."""
+"""S13, S26: a submit like one that was turned away is not read once more, and nobody is taken for
+somebody else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.api.again import LONGEST, Like, Pattern
+from fairlane.api.again import LONGEST, MOST, Heads, Like
+from fairlane.api.turns import Turns
 from fairlane.config.settings import Server
 from fairlane.model.key import Role
 from tests.api.raw import Answer, answer
@@ -55,6 +56,16 @@ class Line:
         return not await self._reader.read()
 
 
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @asynccontextmanager
 async def line(served: Gateway) -> AsyncIterator[Line]:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -80,12 +91,23 @@ async def known(served: Gateway, key: str) -> str:
 
 
 # --- what is the same ----------------------------------------------------------------------------
+def heads(*known: bytes) -> Heads[str]:
+    found = Heads[str]()
+    for each in known:
+        found.learn(each, "me")
+    return found
+
+
 def test_the_same_head_is_known_by_its_bytes_whatever_changes_with_every_request() -> None:
-    own = (b"X-Request-Id: first", b"Idempotency-Key: a:1")
-    pattern = Pattern.of(request(b"{}", *own))
-    assert pattern is not None
+    known = heads(request(b"{}", b"X-Request-Id: first", b"Idempotency-Key: a:1"))
     other = (b"X-Request-Id: second", b"Idempotency-Key: b.2")
-    assert pattern.match(request(b"[1, 2]", *other)) == Like(b"[1, 2]", b"second")
+    assert known.match(request(b"[1, 2]", *other)) == Like("me", b"[1, 2]", b"second")
+
+
+def test_no_more_heads_are_kept_than_a_process_has_room_for() -> None:
+    known = heads(*(request(b"{}", b"X-Number: %d" % n) for n in range(MOST + 1)))
+    assert known.match(request(b"{}", b"X-Number: 0")) is None
+    assert known.match(request(b"{}", b"X-Number: %d" % MOST)) is not None
 
 
 @pytest.mark.parametrize(
@@ -109,9 +131,7 @@ def test_the_same_head_is_known_by_its_bytes_whatever_changes_with_every_request
     ],
 )
 def test_anything_else_is_another_request(other: bytes) -> None:
-    pattern = Pattern.of(request(b"{}"))
-    assert pattern is not None
-    assert pattern.match(other) is None
+    assert heads(request(b"{}")).match(other) is None
 
 
 @given(st.binary(max_size=40), st.integers(min_value=0))
@@ -119,10 +139,8 @@ def test_bytes_in_between_make_it_another_request(extra: bytes, at: int) -> None
     """Only the body may be another, and its size says how long it is."""
     whole = request(b"{}")
     place = at % (len(whole) + 1)
-    pattern = Pattern.of(whole)
-    assert pattern is not None
     changed = whole[:place] + extra + whole[place:]
-    assert pattern.match(changed) == (Like(b"{}", b"") if not extra else None)
+    assert heads(whole).match(changed) == (Like("me", b"{}", b"") if not extra else None)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +153,13 @@ def test_bytes_in_between_make_it_another_request(extra: bytes, at: int) -> None
         request(b"{}", b"Content-Length: 2"),
         request(b"{}", b"X-Request-Id: a", b"X-Request-Id: b"),
         request(b"{}", b"X-Request-Id: a\nX-Other: b"),
+        request(b"{}", b"X-Request-Id: a\r\n b"),
+        request(b"{}", b"X-Other: a\r\n\tb"),
         request(b"{}", b"X-Long: " + b"x" * LONGEST),
     ],
 )
 def test_only_one_whole_plain_request_is_remembered(strange: bytes) -> None:
-    assert Pattern.of(strange) is None
+    assert heads(strange).match(strange) is None
 
 
 # --- over a connection ---------------------------------------------------------------------------
@@ -267,3 +287,81 @@ async def test_a_connection_over_which_somebody_asks_again_is_not_idle(full: Gat
         connection.timeout_keep_alive_handler()
         connection.timeout_keep_alive_handler()
         assert await caller.is_over()
+
+
+async def test_what_was_read_on_one_connection_is_known_on_all(full: Gateway) -> None:
+    """Whoever was let in the last time is refused as cheaply as who was not."""
+    key = await known(full, await full.key())
+    async with line(full) as first, line(full) as second:
+        assert (await first.ask(request(key=key))).status == 503
+        assert (await second.ask(LIVE)).status == 200
+        assert (await second.ask(request(key=key))).status == 503
+        assert (await second.ask(request())).status == 401
+
+
+async def test_who_wants_no_more_than_one_answer_is_known_by_nothing(full: Gateway) -> None:
+    key = await known(full, await full.key())
+    for _ in range(2):
+        async with line(full) as caller:
+            assert (await caller.ask(request(key=key))).status == 503
+            assert (await caller.ask(request(JOB, b"Connection: close", key=key))).status == 503
+            assert await caller.is_over()
+
+
+# --- before they were told to --------------------------------------------------------------------
+@pytest.fixture
+async def still(full: Gateway) -> Hands:
+    """A clock of turns that stands still, and one that waits already."""
+    clock = Hands()
+    turns = full.app.door.turns = Turns(clock)
+    turns.wait(Nobody(), 1)
+    while not turns.wait(Nobody(), 1):
+        pass
+    return clock
+
+
+class Nobody:
+    def go_on(self) -> None: ...
+
+
+async def test_who_asks_again_at_once_is_heard_when_it_is_their_turn(
+    full: Gateway, still: Hands
+) -> None:
+    key = await known(full, await full.key())
+    whole = request(key=key)
+    async with line(full) as caller, line(full) as other:
+        assert (await caller.ask(whole)).status == 503, "the first time"
+        await caller.say(whole[:50], whole[50:] + whole)
+        heard = asyncio.create_task(caller.hear())
+        assert (await other.ask(whole)).status == 503, "and those who did not ask before"
+        assert (await other.ask(LIVE)).status == 200, "and what is no submit"
+        assert not heard.done()
+        still.now += 1
+        full.app.door.turns.call()
+        assert [(await heard).status, (await caller.hear()).status] == [503, 503]
+
+
+async def test_what_is_kept_for_later_is_not_read_without_end(full: Gateway, still: Hands) -> None:
+    key = await known(full, await full.key())
+    large = request(b"x" * (1 << 20), key=key)
+    async with line(full) as caller:
+        assert (await caller.ask(request(key=key))).status == 503
+        await caller.say(large)
+        while not any(  # noqa: ASYNC110 - no event
+            each.flow.read_paused for each in full.connections
+        ):
+            await asyncio.sleep(0)
+        still.now += 1
+        full.app.door.turns.call()
+        assert (await caller.hear()).status == 503
+
+
+async def test_who_left_before_their_turn_is_forgotten(full: Gateway, still: Hands) -> None:
+    key = await known(full, await full.key())
+    async with line(full) as caller:
+        assert (await caller.ask(request(key=key))).status == 503
+        await caller.say(request(key=key))
+    while full.connections:  # noqa: ASYNC110 - no event
+        await asyncio.sleep(0)
+    still.now += 1
+    full.app.door.turns.call()

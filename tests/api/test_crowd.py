@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 
 import pytest
 
-from fairlane.api.crowd import LEAST, SLOW, Crowd
+from fairlane.api.crowd import AT_A_TIME, LEAST, SLOW, Crowd
 from fairlane.api.problems import Problem
 from fairlane.config.settings import Server
 from tests.api.server import Gateway, gateway
@@ -117,34 +118,68 @@ def room(crowd: Crowd) -> int:
     return 1000
 
 
-def test_fewer_come_in_while_they_are_slow_and_more_again_when_they_are_not() -> None:
+def wait(crowd: Crowd, clock: Hands, seconds: float, number: int = 1) -> None:
+    """So many are let in, and begin after that time."""
+    answered: list[Callable[[], None]] = []
+    for _ in range(number):
+        crowd.let_in(answered.append)
+    clock.now += seconds
+    while len(answered) < number:
+        crowd.begin()
+    for left in answered:
+        left()
+
+
+async def test_fewer_come_in_while_they_wait_long_and_more_again_when_they_do_not() -> None:
     clock = Hands()
     crowd = Crowd(256, clock)
     assert room(crowd) == 256
-    with crowd.inside(), crowd.inside():
-        clock.now += SLOW * 1.01
-    assert room(crowd) in (224, 229), "those that were slow together count once"
+    wait(crowd, clock, SLOW * 1.01, number=100)
+    assert room(crowd) == 224, "those that waited together count once"
     for _ in range(100):
-        with crowd.inside():
-            clock.now += SLOW * 1.01
+        wait(crowd, clock, SLOW * 1.01)
     assert room(crowd) == LEAST
     for _ in range(20_000):
-        with crowd.inside():
-            clock.now += 0.001
+        wait(crowd, clock, 0.001)
     assert room(crowd) == 256
 
 
-def test_a_large_batch_may_take_its_time() -> None:
+async def test_who_is_written_slowly_takes_no_room_from_others() -> None:
     clock = Hands()
     crowd = Crowd(256, clock)
-    with crowd.inside(jobs=1000):
-        clock.now += 10 * SLOW
+    for _ in range(10):
+        with crowd.inside():
+            clock.now += 10 * SLOW
     assert room(crowd) == 256
 
 
-def test_what_is_let_in_counts_before_it_begins() -> None:
-    crowd = Crowd(4)
-    crowd.coming = 2
-    assert not crowd.room_for_all
-    assert crowd.has_room(rank=0, tiers=3)
-    assert not crowd.has_room(rank=2, tiers=3)
+async def test_what_is_let_in_counts_until_it_is_answered() -> None:
+    crowd, answered = Crowd(4), list[Callable[[], None]]()
+    crowd.let_in(answered.append)
+    crowd.let_in(answered.append)
+    for _ in range(2):
+        assert not crowd.room_for_all
+        assert crowd.has_room(rank=0, tiers=3)
+        assert not crowd.has_room(rank=2, tiers=3)
+        crowd.begin()
+    for left in answered:
+        left()
+    assert crowd.room_for_all
+
+
+async def test_only_some_begin_in_one_turn_and_in_their_order() -> None:
+    crowd, begun = Crowd(1000), list[int]()
+
+    def begin(number: int, left: Callable[[], None]) -> None:
+        begun.append(number)
+        left()
+
+    for number in range(3 * AT_A_TIME):
+        crowd.let_in(partial(begin, number))
+    most = 0
+    while len(begun) < 3 * AT_A_TIME:
+        before = len(begun)
+        await asyncio.sleep(0)
+        most = max(most, len(begun) - before)
+    assert most == AT_A_TIME
+    assert begun == sorted(begun)

@@ -142,20 +142,58 @@ async def test_a_key_that_asks_too_often_is_told_so_from_the_head(world: World) 
         assert 8 <= int(again.headers["retry-after"]) <= 12
 
 
-async def test_what_is_let_in_counts_until_it_has_begun_and_no_longer(world: World) -> None:
+async def test_what_is_let_in_counts_until_it_is_answered_whatever_that_is(world: World) -> None:
     async with gateway(world.engine, Server(submits=3)) as served:
         await developed(served)
         crowd = served.app.door.crowd
+        for body in (JOB, b'{"service": "work", "priority": "high"}', b"{", b"[]"):
+            await exchange(served.port, head(size=len(body)), body)
+            assert crowd.room_for_all
+        upgrade = head(PATHS[0], b"Connection: Upgrade", b"Upgrade: websocket")
+        await exchange(served.port, upgrade, JOB)
         with crowd.inside():
-            for body in (JOB, b'{"service": "work", "priority": "high"}', b"{", b"[]"):
-                await exchange(served.port, head(size=len(body)), body)
-                assert crowd.coming == 0
-            upgrade = head(PATHS[0], b"Connection: Upgrade", b"Upgrade: websocket")
-            await exchange(served.port, upgrade, JOB)
-            assert crowd.coming == 0
-        with crowd.inside():
-            crowd.coming = 2
+            crowd.let_in(lambda _: None)
+            assert crowd.has_room()
+            crowd.let_in(lambda _: None)
             assert said(await exchange(served.port, head(), JOB)) == (503, "overloaded")
+
+
+async def test_who_was_let_in_is_not_refused_later(world: World) -> None:
+    async with gateway(world.engine, Server(submits=2)) as served:
+        await developed(served)
+        crowd = served.app.door.crowd
+        begin = crowd.begin
+        coming = asyncio.Event()
+
+        def full_by_now() -> None:
+            crowd.let_in(lambda _: None)
+            coming.set()
+            begin()
+
+        crowd.begin = full_by_now  # type: ignore[method-assign]
+        assert (await exchange(served.port, head(), JOB)).status == 202
+        assert coming.is_set()
+
+
+async def test_a_body_that_takes_its_time_takes_no_place(world: World) -> None:
+    async with gateway(world.engine, Server(submits=1)) as served:
+        await developed(served)
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(head() + b"\r\n\r\n" + JOB[:5])
+        await writer.drain()
+        assert (await exchange(served.port, head(), JOB)).status == 202
+        writer.write(JOB[5:])
+        assert b" 202 " in await reader.readuntil(b"}")
+        writer.close()
+
+
+async def test_refused_is_who_is_noted_too(world: World) -> None:
+    server = Server(submits=1, access_log=True)
+    async with gateway(world.engine, server) as served:
+        await developed(served)
+        with served.app.door.crowd.inside():
+            for path in PATHS:
+                assert said(await exchange(served.port, head(path), JOB)) == (503, "overloaded")
 
 
 async def test_the_lowest_tier_is_turned_away_with_its_body_in_pieces_too(world: World) -> None:

@@ -1,19 +1,18 @@
-"""Who was refused is heard again in turn."""
+"""Who was refused and asks again at once is heard in turn."""
 
 from __future__ import annotations
 
-from fairlane.api.turns import A_SECOND, LONGEST, TICK, Turns
+from fairlane.api.turns import A_SECOND, LONGEST, MOST_BYTES, TICK, Turns
 
 
 class Ear:
-    def __init__(self) -> None:
-        self.hears = True
+    """Somebody who asks again, and is heard."""
 
-    def pause_reading(self) -> None:
-        self.hears = False
+    def __init__(self, turns: Turns, size: int = 100) -> None:
+        self.is_heard = not turns.wait(self, size)
 
-    def resume_reading(self) -> None:
-        self.hears = True
+    def go_on(self) -> None:
+        self.is_heard = True
 
 
 class Hands:
@@ -28,16 +27,15 @@ class Hands:
 
 async def test_a_few_are_heard_at_once_and_many_as_often_as_there_is_time_for() -> None:
     clock = Hands()
+    clock.now = 1.0
     turns = Turns(clock)
-    free = round(A_SECOND * TICK)
-    ears = [Ear() for _ in range(free + 100)]
-    for ear in ears:
-        turns.wait(ear)
-    assert all(ear.hears for ear in ears[:free])
-    assert not any(ear.hears for ear in ears[free + 1 :])
-    clock.now = TICK + 50 / A_SECOND
+    free = round(A_SECOND * TICK) + 1
+    ears = [Ear(turns) for _ in range(free + 100)]
+    assert all(ear.is_heard for ear in ears[: free - 1])
+    assert not any(ear.is_heard for ear in ears[free + 1 :])
+    clock.now += 50 / A_SECOND
     turns.call()
-    heard = [ear.hears for ear in ears[free:]]
+    heard = [ear.is_heard for ear in ears[free:]]
     assert heard == sorted(heard, reverse=True), "in their order"
     assert 49 <= sum(heard) <= 52
 
@@ -45,9 +43,13 @@ async def test_a_few_are_heard_at_once_and_many_as_often_as_there_is_time_for() 
 async def test_nobody_waits_longer_than_a_moment() -> None:
     clock = Hands()
     turns = Turns(clock)
-    ears = [Ear() for _ in range(3 * round(A_SECOND * LONGEST))]
-    for ear in ears:
-        turns.wait(ear)
+    ears = [Ear(turns) for _ in range(3 * round(A_SECOND * LONGEST))]
     clock.now = LONGEST
     turns.call()
-    assert all(ear.hears for ear in ears)
+    assert all(ear.is_heard for ear in ears)
+
+
+async def test_who_would_fill_the_memory_with_waiting_is_heard_at_once() -> None:
+    turns = Turns(Hands())
+    ears = [Ear(turns, MOST_BYTES // 100) for _ in range(200)]
+    assert 98 <= sum(not ear.is_heard for ear in ears) <= 100

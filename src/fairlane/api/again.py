@@ -1,82 +1,91 @@
-"""A submit like the one before it on the same connection, recognized by its bytes. Whoever was
-turned away and asks again is told so without reading the request once more: only what is the same
-to the byte, but for values that stand alone in their lines, is taken for the same."""
+"""A submit like one that was turned away before, recognized by its bytes. In an overload nearly
+every request is like that: only one that is the same to the byte, but for values that stand alone
+in their lines, is taken for the same, and is not read once more."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+Sender = TypeVar("Sender")
 
 LINE, END = b"\r\n", b"\r\n\r\n"
 SIZE, OWN_ID = b"content-length", b"x-request-id"
-CHANGING = frozenset({SIZE, OWN_ID, b"idempotency-key", b"traceparent"})
+CHANGING = re.compile(
+    rb"\r\n(content-length|x-request-id|idempotency-key|traceparent):[ \t]*"
+    rb"([A-Za-z0-9_\-:.]{1,255})(?=\r\n|\Z)",
+    re.IGNORECASE,
+)
 """Headers that are another with every request, and say nothing about who sends it."""
 
-VALUE = re.compile(rb"[A-Za-z0-9_\-:.]{1,255}")
 LONGEST = 2 << 10
-"""Bytes of a head that is kept as long as its connection."""
+"""Bytes of a head that is remembered."""
+
+MOST = 1000
+"""Heads that are."""
 
 
-class Like(NamedTuple):
-    """What such a request brings: its body, and the id it wants to have."""
+class Like(NamedTuple, Generic[Sender]):
+    """What such a request brings: who sends it, its body, and the id it wants to have."""
 
+    sender: Sender
     body: bytes
     request_id: bytes
 
 
-class Place(NamedTuple):
-    """A line whose value may be another: its header, and what stands before the value."""
+class _Known(NamedTuple, Generic[Sender]):
+    """Who sends it, and which of the changing values are the size and the id."""
 
-    name: bytes
-    start: bytes
+    sender: Sender
+    size: int
+    own_id: int | None
 
 
-class Pattern:
-    """The head of a request that others have read."""
+class Heads(Generic[Sender]):
+    """Of requests that others have read."""
 
-    __slots__ = ("_lines", "_places")
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, ...], _Known[Sender]] = {}
 
-    def __init__(self, lines: list[bytes], places: dict[int, Place]) -> None:
-        self._lines, self._places = lines, places
-
-    @classmethod
-    def of(cls, data: bytes) -> Pattern | None:
+    def learn(self, data: bytes, sender: Sender) -> None:
         """If these bytes are one whole request with a body of known size, and nothing else."""
-        head = data.partition(END)[0]
+        head, _, body = data.partition(END)
         lines = head.split(LINE)
         text = b"".join(lines)
-        places = {n: _place(line) for n, line in enumerate(lines) if _name(line) in CHANGING}
-        names = [place.name for place in places.values()]
-        found = cls(lines, places)
-        plain = lines[0] and b"\r" not in text and b"\n" not in text
+        plain = all(lines) and b"\r" not in text and b"\n" not in text
+        folded = any(line[:1] in b" \t" for line in lines)
+        fixed, values = _parts(head)
+        names = [name.lower() for name in fixed[1::2]]
         once = SIZE in names and len(names) == len({*names})
-        if plain and once and len(head) <= LONGEST and found.match(data) is not None:
-            return found
-        return None
+        if not plain or folded or not once or len(head) > LONGEST:
+            return
+        own_id = names.index(OWN_ID) if OWN_ID in names else None
+        known = _Known(sender, names.index(SIZE), own_id)
+        if _is_size(values[known.size], body):
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[fixed] = known
 
-    def match(self, data: bytes) -> Like | None:
-        """What these bytes bring, if they are one whole request with this head."""
+    def match(self, data: bytes) -> Like[Sender] | None:
+        """Who sends what, if these bytes are one whole request with a head that is known."""
         head, _, body = data.partition(END)
-        lines, own = head.split(LINE), b""
-        if len(lines) != len(self._lines):
+        fixed, values = _parts(head)
+        known = self._known.get(fixed)
+        if known is None:
             return None
-        for number, (name, start) in self._places.items():
-            line = lines[number]
-            value = line[len(start) :]
-            if not line.startswith(start) or not VALUE.fullmatch(value):
-                return None
-            if name == SIZE and not (value.isdigit() and int(value) == len(body)):
-                return None
-            if name == OWN_ID:
-                own = value
-            lines[number] = self._lines[number]
-        return Like(body, own) if lines == self._lines else None
+        sender, size, own_id = known
+        if not _is_size(values[size], body):
+            return None
+        return Like(sender, body, b"" if own_id is None else values[own_id])
 
 
-def _name(line: bytes) -> bytes:
-    return line.partition(b":")[0].lower()
+def _parts(head: bytes) -> tuple[tuple[bytes, ...], list[bytes]]:
+    """What stays, with a name of what changes at every second place; and what changes."""
+    parts = CHANGING.split(head)
+    values = parts[2::3]
+    del parts[2::3]
+    return tuple(parts), values
 
 
-def _place(line: bytes) -> Place:
-    value = line.partition(b":")[2].lstrip(b" \t")
-    return Place(_name(line), line[: len(line) - len(value)])
+def _is_size(value: bytes, body: bytes) -> bool:
+    return value.isdigit() and int(value) == len(body)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from fairlane.api.again import Pattern
 from fairlane.api.body import too_slow
 from fairlane.api.heads import IDS
 from fairlane.api.problems import Problem
 from fairlane.api.sockets import Socket
 from fairlane.api.threshold import BATCH, SUBMITS, Caller, is_spared, raw, too_many_connections
+from fairlane.api.turns import SOON
 
 if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+
     from fairlane.api.app import App
 
 MOST_BYTES = 64 << 10
@@ -22,6 +26,10 @@ MOST_BYTES = 64 << 10
 
 MOST_REFUSED = 16
 """That came in one piece. More of them are no way to submit."""
+
+SUBMITTING = tuple(b"POST %s " % path for path in SUBMITS)
+MOST_KEPT = 16 << 10
+"""Bytes that are read from who waits for their turn, more or less."""
 
 
 class Connection(HttpToolsProtocol):
@@ -35,12 +43,12 @@ class Connection(HttpToolsProtocol):
         self._asked, self._in_head, self._bytes = False, True, 0
         self._patience: asyncio.TimerHandle | None = None
         self._held: Caller | None = None
-        self._body = b""
+        self._body: bytes | None = None
         self._is_away = self._is_extra = False
         self._between, self._is_quiet = True, True
         self._turned_away: Caller | None = None
-        self._refused = self._turns = 0
-        self._before: tuple[Caller, Pattern] | None = None
+        self._refused, self._refused_at = 0, 0.0
+        self._kept, self._is_let_in = b"", False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -52,16 +60,20 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._before is not None and self._is_turned_away_again(data):
-            return
-        begins, self._turned_away, self._before = self._between, None, None
+        if self._kept or (self._refused_at and self._is_too_soon(data)):
+            self._keep(data)
+        elif not self._is_turned_away_again(data):
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        begins, self._turned_away = self._between, None
         self._refused = 0
         self._bytes += len(data)
         super().data_received(data)
         if begins and self._between:
             self._remember(data)
-        if self._held is not None:
-            self._let_in()  # its body takes a while
+        if self._body is not None:
+            self._go_in()  # the rest of it takes a while
         if self._is_away and self._patience is None:
             self._wait()
         if not self._in_head:
@@ -96,19 +108,15 @@ class Connection(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        if self._held is not None:
+        if self._body is not None:
             self._body += body
         elif not self._is_away:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._between = True
-        if self._held is not None:
-            said = self._threshold.turned_away_with(self._held, self._body)
-            if said is None:
-                self._let_in()
-            else:
-                self._turn_away(self._held, said)
+        if self._body is not None:
+            self._decide(self._body)
         if self._is_away:
             self._rest()
         else:
@@ -116,67 +124,103 @@ class Connection(HttpToolsProtocol):
 
     # --- more submits than can be taken ----------------------------------------------------------
     def _submit(self) -> None:
-        """Turned away here and now, or as soon as its tier is known; others pass."""
+        """Turned away here and now, or held until its tier is known."""
         threshold = self._threshold
         before = cast(RequestResponseCycle | None, self.cycle)
         if before is not None and not before.response_complete:
             super().on_headers_complete()  # it waits for the one before
             return
-        if self.flow.write_paused or threshold.is_open:
-            self._begin()  # who does not read what was answered waits for room, as everywhere
-        elif (caller := threshold.caller(self.url, self.headers)) is None:
-            self._begin()
-        elif (said := threshold.turned_away(caller)) is not None:
+        caller = None
+        if not threshold.is_open and not self.flow.write_paused:
+            caller = threshold.caller(self.url, self.headers)
+        if caller is not None and (said := threshold.turned_away(caller)) is not None:
             self._turn_away(caller, said)
-        elif self.url == BATCH:
-            self._begin()
         else:
             self._held, self._body = caller, b""
 
-    def _begin(self) -> None:
-        """From now on it counts, though its task runs later."""
-        before = self.cycle
-        super().on_headers_complete()
-        if self.cycle is not before:
-            self._app.door.crowd.coming += 1
-            self.scope["coming"] = self._app.door.crowd  # type: ignore[typeddict-unknown-key]
+    def _decide(self, body: bytes) -> None:
+        """All of a submit is here. If there is room it is let in, and nobody refuses it later; of
+        whom nothing is known, and of what is in a batch, others decide."""
+        caller, is_single = self._held, self.url != BATCH
+        if caller is None or not is_single:
+            self._is_let_in = is_single and self._app.door.crowd.room_for_all
+        elif (said := self._threshold.turned_away_with(caller, body)) is not None:
+            self._turn_away(caller, said)
+            return
+        else:
+            self._is_let_in = True
+        self._go_in()
 
-    def _let_in(self) -> None:
-        self._held = None
-        self._begin()
-        if self._body:
-            super().on_body(self._body)
+    def _go_in(self) -> None:
+        body, self._body = self._body, None
+        super().on_headers_complete()
+        self._is_let_in = False
+        if body:
+            super().on_body(body)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        start = super()._start_asgi_task
+        if not self._is_let_in:
+            start(cycle, app)
+            return
+        cycle.scope["let_in"] = True  # type: ignore[typeddict-unknown-key]
+
+        def begin(left: Callable[[], None]) -> None:
+            start(cycle, _until(left, app))
+
+        self._refused_at = 0.0
+        self._app.door.crowd.let_in(begin)
 
     def _turn_away(self, caller: Caller, said: bytes) -> None:
         """Who sends many at once, before they hear the first answer, begins anew."""
-        self._held, self._is_away, self._turned_away = None, True, caller
+        self._body, self._is_away, self._turned_away = None, True, caller
         self._refused += 1
+        self._refused_at = time.monotonic()
         self.transport.write(said)
         if self._refused >= MOST_REFUSED:
             self.transport.close()
 
     def _remember(self, data: bytes) -> None:
-        """These bytes were whole requests. If they were one, and it was turned away, the next one
-        may be like it."""
-        if self._turned_away is not None and (found := Pattern.of(data)) is not None:
-            self._before = (self._turned_away, found)
+        """These bytes were whole requests. Whoever is to be turned away like that is known."""
+        if self._turned_away is not None and not self.transport.is_closing():
+            self._threshold.remember(data, self._turned_away)
 
     def _is_turned_away_again(self, data: bytes) -> bool:
-        """The bytes before these were one whole request, and it was turned away. If these are the
-        same, so are they: nobody has to read them."""
-        if self._before is None or self._threshold.is_open:
+        """Between two requests, a whole one like others that were turned away: it is, too, and
+        nobody has to read it."""
+        if self._threshold.is_open or not self._between or self.timeout_keep_alive_task is None:
             return False
-        if self.flow.write_paused or self.transport.is_closing():
+        if self._is_extra or self.flow.write_paused or self.transport.is_closing():
             return False
-        caller, pattern = self._before
-        like = pattern.match(data)
-        said = None if like is None else self._threshold.turned_away_again(caller, like)
+        said = self._threshold.turned_away_again(data)
         if said is None:
             return False
-        self._is_quiet = False
+        self._is_quiet, self._refused_at = False, time.monotonic()
         self.transport.write(said)
-        self._app.door.turns.wait(self)
         return True
+
+    def _is_too_soon(self, data: bytes) -> bool:
+        """Whether who was refused a moment ago submits again, and it is not their turn."""
+        return (
+            data.startswith(SUBMITTING)
+            and time.monotonic() - self._refused_at < SOON
+            and self._app.door.turns.wait(self, len(data))
+        )
+
+    def _keep(self, data: bytes) -> None:
+        self._kept += data
+        self._is_quiet = False
+        if len(self._kept) > MOST_KEPT:
+            self.flow.pause_reading()
+
+    def go_on(self) -> None:
+        """What was kept is heard now."""
+        data, self._kept = self._kept, b""
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if not self._is_turned_away_again(data):
+            self._read(data)
 
     def timeout_keep_alive_handler(self) -> None:
         """What was turned away again has left the timer as it was."""
@@ -189,25 +233,13 @@ class Connection(HttpToolsProtocol):
             )
 
     def _rest(self) -> None:
-        """Not read before its turn, and closed if nobody comes any more."""
+        """Closed if nobody comes any more."""
         self._is_away = False
         self._wait_no_longer()
         if not self.parser.should_keep_alive() or self.parser.get_http_version() == "1.0":
             self.transport.close()
-        if self.transport.is_closing():
-            return
-        self.on_response_complete()
-        self._app.door.turns.wait(self)
-
-    def pause_reading(self) -> None:
-        self._turns += 1
-        self.flow.pause_reading()
-
-    def resume_reading(self) -> None:
-        """When it was the turn of all that were refused together."""
-        self._turns -= 1
-        if self._turns == 0 and not self.transport.is_closing():
-            self.flow.resume_reading()
+        if not self.transport.is_closing():
+            self.on_response_complete()
 
     # --- what is no request, or too slow ---------------------------------------------------------
     def send_400_response(self, msg: str) -> None:
@@ -244,3 +276,15 @@ class Connection(HttpToolsProtocol):
         self._app.door.meter.refused(problem.status_code, problem.code)
         self.transport.write(raw(problem, "", IDS.new(), close=True))
         self.transport.close()
+
+
+def _until(left: Callable[[], None], app: ASGI3Application) -> ASGI3Application:
+    """The same, and then this."""
+
+    async def run(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            left()
+
+    return run

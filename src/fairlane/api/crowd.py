@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from fairlane.api.problems import LONGEST, Problem
 
@@ -15,40 +18,41 @@ IN_A_BATCH = 0.02
 SMOOTH = 0.02
 """How much one submit moves the known time of a submit."""
 
-SLOW = 0.15
-"""Seconds a submit may take. When one takes longer, there are too many of them at once."""
+AT_A_TIME = 8
+"""That begin in one turn of the loop: whoever is heard in between does not wait for all of them."""
+
+SLOW = 0.2
+"""Seconds until a submit begins. When one waits longer, there are too many of them at once."""
 
 KEPT, REGAINED = 0.875, 0.02
-"""The part of the bound that a slow submit leaves, and what a quick one gives back."""
+"""The part of the bound that a slow one leaves, and what a quick one gives back."""
 
 LEAST = 32
 """Under way at once, however slow they are."""
 
 
 class Crowd:
-    """Submits that this process has begun and not yet answered. At most `most` of them, and fewer
-    while they are slow: then the bound shrinks by an eighth, and grows again with every quick one.
-    The lowest tier is refused when half of the bound is reached, the best one when all of it is,
-    those in between at equal steps. Nothing else is counted or refused here: what reads, cancels
-    or settles passes."""
+    """Submits that this process has let in and not yet answered. At most `most` of them, and fewer
+    while they wait long before they begin: then the bound shrinks by an eighth, and grows again
+    with every quick one. The lowest tier is refused when half of the bound is reached, the best one
+    when all of it is, those in between at equal steps. Nothing else is counted or refused here:
+    what reads, cancels or settles passes."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._least, self._clock = most, min(LEAST, most), clock
         self._under_way, self._bound = 0.0, float(most)
         self._seconds = 0.0
         self._slow_since = clock()
-        self.coming = 0
-        """Let in, and not begun yet."""
+        self._coming: deque[tuple[float, Callable[[], object]]] = deque()
 
     @property
     def room_for_all(self) -> bool:
         """Whether nobody would be refused, whatever their tier."""
-        return self._under_way + self.coming < self._bound / 2
+        return self._under_way < self._bound / 2
 
     def has_room(self, rank: int = 0, tiers: int = 1) -> bool:
         """Whether a submit of this tier, of so many, comes in."""
-        room = self._bound * (1 - 0.5 * rank / max(1, tiers - 1))
-        return self._under_way + self.coming < room
+        return self._under_way < self._bound * (1 - 0.5 * rank / max(1, tiers - 1))
 
     def check(self, rank: int = 0, tiers: int = 1) -> None:
         """Raises if a submit of this tier, of so many, has to wait outside."""
@@ -58,14 +62,40 @@ class Crowd:
     @contextmanager
     def inside(self, jobs: int = 1) -> Iterator[None]:
         """These count until they are answered."""
-        weight = 1 + IN_A_BATCH * (jobs - 1)
+        weight, came = 1 + IN_A_BATCH * (jobs - 1), self._clock()
         self._under_way += weight
-        began = self._clock()
         try:
             yield
         finally:
-            self._under_way -= weight
-            self._learn(began, jobs)
+            self._leave(weight, came)
+
+    def let_in(self, begin: Callable[[Callable[[], None]], object]) -> None:
+        """One that counts from now on. It begins when those before it have, and says when it is
+        answered."""
+        came = self._clock()
+        self._under_way += 1
+        self._coming.append((came, partial(begin, partial(self._leave, 1, came))))
+        if len(self._coming) == 1:
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def begin(self) -> None:
+        """Some of those that were let in."""
+        now = self._clock()
+        for _ in range(min(AT_A_TIME, len(self._coming))):
+            came, begin = self._coming.popleft()
+            self._learn(came, now)
+            begin()
+
+    def _turn(self) -> None:
+        try:
+            self.begin()
+        finally:
+            if self._coming:
+                asyncio.get_running_loop().call_soon(self._turn)
+
+    def _leave(self, weight: float, came: float) -> None:
+        self._under_way -= weight
+        self._seconds += SMOOTH * (self._clock() - came - self._seconds)
 
     def problem(self) -> Problem:
         return Problem(
@@ -81,13 +111,10 @@ class Crowd:
             return 1
         return max(1, min(LONGEST, round(self._seconds * random.uniform(0.8, 1.2))))
 
-    def _learn(self, began: float, jobs: int) -> None:
-        """A large batch may take long. Of those that were slow together, the first one counts."""
-        now = self._clock()
-        took = now - began
-        self._seconds += SMOOTH * (took - self._seconds)
-        if took <= SLOW:
+    def _learn(self, came: float, now: float) -> None:
+        """Of those that waited together, the first one counts."""
+        if now - came <= SLOW:
             self._bound = min(self._most, self._bound + REGAINED)
-        elif jobs == 1 and began >= self._slow_since:
+        elif came >= self._slow_since:
             self._bound = max(self._least, self._bound * KEPT)
             self._slow_since = now

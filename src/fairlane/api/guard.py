@@ -71,8 +71,6 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if "coming" in scope:
-            scope.pop("coming").coming -= 1
         seen = _look(scope)
         reply = Reply(scope, send, request_id(seen.headers.get(b"x-request-id", b"")))
         began = time.perf_counter()

@@ -13,7 +13,7 @@ REQUEST_ID = re.compile(rb"^[A-Za-z0-9_\-]{1,64}$")
 
 def request_id(given: bytes) -> str:
     """The caller's own, if it can be one."""
-    return given.decode() if REQUEST_ID.match(given) else IDS.new()
+    return given.decode() if given and REQUEST_ID.match(given) else IDS.new()
 
 
 def without_port(host: str) -> str:

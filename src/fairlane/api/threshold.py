@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from fairlane.api.again import Like
+from fairlane.api.again import Heads
 from fairlane.api.door import Door
 from fairlane.api.heads import MOST_HEADERS, request_id, without_port
 from fairlane.api.identity import ALLOWED, Identity
@@ -34,8 +34,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 class Caller(NamedTuple):
     identity: Identity
     path: bytes
+    credential: bytes | None
     request_id: str
-    credential: bytes | None = None
 
 
 class Threshold:
@@ -43,6 +43,7 @@ class Threshold:
         self._door, self._hosts = door, hosts
         self._noted = door.settings.server.access_log
         self._prepared: dict[bytes, Prepared] = {}
+        self._heads = Heads[Caller]()
 
     @property
     def is_open(self) -> bool:
@@ -68,36 +69,44 @@ class Threshold:
         identity = self._door.keyring.at_hand(credential)
         if identity is None or identity.role not in ALLOWED["client"]:
             return None
-        return Caller(identity, path, request_id(found.get(b"x-request-id", b"")), credential)
+        return Caller(identity, path, credential, request_id(found.get(b"x-request-id", b"")))
 
     def turned_away(self, caller: Caller) -> bytes | None:
         """The answer, if nobody comes in now, whatever they bring."""
-        door = self._door
-        if door.crowd.has_room() and not door.rates.is_spent(caller.identity, self._now()):
+        door, now = self._door, self._now()
+        if door.crowd.has_room() and not door.rates.is_spent(caller.identity, now):
             return None
-        return self._refuse(caller)
+        return self._refuse(caller, caller.request_id, now)
 
     def turned_away_with(self, caller: Caller, body: bytes) -> bytes | None:
         """The answer, if somebody of the tier that stands in the body does not."""
-        rank, tiers = self._rank(caller.identity, body), self._door.engine.core.catalog.tiers
-        if rank is None or self._door.crowd.has_room(rank, len(tiers.names)):
+        if self._has_room_for(caller, body):
             return None
-        return self._refuse(caller)
+        return self._refuse(caller, caller.request_id, self._now())
 
-    def turned_away_again(self, before: Caller, like: Like) -> bytes | None:
-        """The answer to another request with the same head, if it has not become another one."""
-        identity = self._door.keyring.at_hand(before.credential)
-        if (
-            identity is None
-            or identity != before.identity
-            or len(like.body) > self._door.bounds.bytes
-        ):
+    def remember(self, data: bytes, caller: Caller) -> None:
+        """These bytes were whole requests of theirs. If they were one, others may be like it."""
+        self._heads.learn(data, caller)
+
+    def turned_away_again(self, data: bytes) -> bytes | None:
+        """The answer to bytes like those of somebody who was, if it is the same now."""
+        like = self._heads.match(data)
+        if like is None:
             return None
-        caller = Caller(identity, before.path, request_id(like.request_id), before.credential)
-        said = self.turned_away(caller)
-        if said is None and caller.path != BATCH:
-            said = self.turned_away_with(caller, like.body)
-        return said
+        caller, body, own_id = like
+        door, now = self._door, self._now()
+        if len(body) > door.bounds.bytes:
+            return None
+        if door.keyring.at_hand(caller.credential) != caller.identity:
+            return None
+        passes = door.crowd.has_room() and not door.rates.is_spent(caller.identity, now)
+        if passes and (caller.path == BATCH or self._has_room_for(caller, body)):
+            return None
+        return self._refuse(caller, request_id(own_id), now)
+
+    def _has_room_for(self, caller: Caller, body: bytes) -> bool:
+        rank, tiers = self._rank(caller.identity, body), self._door.engine.core.catalog.tiers
+        return rank is None or self._door.crowd.has_room(rank, len(tiers.names))
 
     def _rank(self, identity: Identity, body: bytes) -> int | None:
         """None if others have to say that."""
@@ -114,24 +123,19 @@ class Threshold:
         likely = self._door.engine.likely_tier(identity.tenant, user, tier)
         return names.index(likely) if likely in names else None
 
-    def _refuse(self, caller: Caller) -> bytes:
-        now, crowd = self._now(), self._door.crowd
+    def _refuse(self, caller: Caller, own_id: str, now: int) -> bytes:
+        door, path = self._door, caller.path
         try:
-            self._door.rates.admit(caller.identity, now)
+            door.rates.admit(caller.identity, now)
         except Refused as error:
             problem = problem_of(error, now)
-            self._count(caller, problem)
-            return raw(problem, caller.path.decode(), caller.request_id)
-        prepared = self._prepared.get(caller.path)
+            door.meter.turned_away(path.decode(), problem.status_code, problem.code)
+            return raw(problem, path.decode(), own_id)
+        prepared = self._prepared.get(path)
         if prepared is None:
-            prepared = self._prepared[caller.path] = _prepare(crowd.problem(), caller.path)
-        self._count(caller, prepared.problem)
-        return prepared.fill(caller.request_id.encode(), crowd.retry_after())
-
-    def _count(self, caller: Caller, problem: Problem) -> None:
-        meter, status = self._door.meter, problem.status_code
-        meter.refused(status, problem.code)
-        meter.answered(caller.path.decode(), "POST", status, 0.0)
+            prepared = self._prepared[path] = _prepare(door.crowd.problem(), path)
+        door.meter.turned_away(prepared.route, 503, "overloaded")
+        return prepared.fill(own_id.encode(), door.crowd.retry_after())
 
     def _now(self) -> int:
         return self._door.engine.core.now()
@@ -166,7 +170,7 @@ def raw(problem: Problem, path: str, request_id: str, *, close: bool = False) ->
 class Prepared(NamedTuple):
     """An answer without what differs: when to come back, and the id of the request."""
 
-    problem: Problem
+    route: str
     head: bytes
     before: bytes
     after: bytes
@@ -182,4 +186,4 @@ def _prepare(problem: Problem, path: bytes) -> Prepared:
     fields = b"retry-after: %d\r\ncontent-length: %d\r\nx-request-id: %s\r\n"
     kind = b"content-type: %s\r\n" % MEDIA_TYPE.encode()
     head = STATUS_LINE[problem.status_code] + kind + fields + ALWAYS + b"\r\n"
-    return Prepared(problem, head, before, after)
+    return Prepared(path.decode(), head, before, after)

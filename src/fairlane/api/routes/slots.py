@@ -10,7 +10,7 @@ from starlette.responses import Response
 from fairlane.api import show, task_shapes
 from fairlane.api.door import Call, Here
 from fairlane.api.routes.jobs import Again, JobId, checked
-from fairlane.api.routes.submit import accepted, allowed_job
+from fairlane.api.routes.submit import accepted, allowed_job, check_room
 from fairlane.api.routing import Routes
 from fairlane.api.task_shapes import SlotRequest
 from fairlane.api.times import seconds
@@ -28,6 +28,7 @@ async def ask_for_slot(call: Here, wish: SlotRequest, key: Again = None) -> Resp
     if wish.slot_id is None:
         call.door.slots.check(wish.service)
         job = await allowed_job(call.door, call.identity, wish, key, None)
+        check_room(call.door, call.identity, job)
         slot_id = (await accepted(call.door, call.identity, job)).job
     else:
         slot_id = checked(wish.slot_id)

@@ -45,11 +45,7 @@ async def submit_job(scope: Scope, receive: Receive) -> Response:
     again."""
     door: Door = scope["door"]
     identity: Identity = scope["identity"]
-    door.crowd.check()
-    body = parse(await read(scope, receive, door.bounds))
-    key, trace = marks(scope)
-    job = await allowed_job(door, identity, validated(JobRequest, body), key, trace)
-    outcome = await accepted(door, identity, job)
+    job, outcome = await taken(scope, receive, JobRequest)
     if isinstance(outcome, Replayed):
         shown = await _known(door, identity, outcome)
         return show.answer(shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"})
@@ -81,7 +77,9 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
         results.append({})
         try:
             own = key_on(f"batch {i}", key)
-            jobs.append((i, await allowed_job(door, identity, request, own, trace)))
+            job = await allowed_job(door, identity, request, own, trace)
+            check_room(door, identity, job)
+            jobs.append((i, job))
         except Problem as problem:
             results[i] = _error(door, problem)
     with door.crowd.inside(len(jobs)):
@@ -89,6 +87,30 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     for (i, _), outcome in zip(jobs, outcomes, strict=True):
         results[i] = await _result(door, identity, outcome)
     return show.answer({"results": results})
+
+
+async def taken(
+    scope: Scope, receive: Receive, model: type[JobRequest] | type[TaskRequest]
+) -> tuple[NewJob, Accepted | Replayed]:
+    """The one job of a request, and what became of it. Who was let in counts already, and is not
+    refused any more."""
+    door: Door = scope["door"]
+    identity: Identity = scope["identity"]
+    if "let_in" in scope:
+        job = await _asked(scope, receive, model)
+        return job, await door.engine.submit(job, identity.caller)
+    door.crowd.check()
+    job = await _asked(scope, receive, model)
+    check_room(door, identity, job)
+    return job, await accepted(door, identity, job)
+
+
+async def _asked(
+    scope: Scope, receive: Receive, model: type[JobRequest] | type[TaskRequest]
+) -> NewJob:
+    door: Door = scope["door"]
+    request = validated(model, parse(await read(scope, receive, door.bounds)))
+    return await allowed_job(door, scope["identity"], request, *marks(scope))
 
 
 def validated(model: type[Any], body: Any) -> Any:
@@ -113,11 +135,14 @@ async def allowed_job(
         raise not_allowed("priority", "set_priority")
     if request.callback_url is not None:
         await _check_callback(door, request.callback_url)
-    job = request.new_job(key, trace)
+    return request.new_job(key, trace)
+
+
+def check_room(door: Door, identity: Identity, job: NewJob) -> None:
+    """Raises if one of its tier has to wait outside."""
     names = door.engine.core.catalog.tiers.names
     tier = door.engine.likely_tier(identity.tenant, job.user, job.tier)
     door.crowd.check(names.index(tier) if tier in names else 0, len(names))
-    return job
 
 
 async def _check_callback(door: Door, url: str) -> None:

@@ -8,11 +8,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from fairlane.api import show, task_shapes
-from fairlane.api.body import parse, read
 from fairlane.api.door import Call, Door, Here
 from fairlane.api.identity import Identity
 from fairlane.api.routes.jobs import Again, JobId, checked, operation
-from fairlane.api.routes.submit import accepted, allowed_job, marks, placement_of, validated
+from fairlane.api.routes.submit import placement_of, taken
 from fairlane.api.routes.workers import status_of
 from fairlane.api.routing import Routes
 from fairlane.api.task_shapes import TaskRequest
@@ -44,11 +43,7 @@ async def submit_task(scope: Scope, receive: Receive) -> Response:
     shown as `unrunnable` until one does."""
     door: Door = scope["door"]
     identity: Identity = scope["identity"]
-    door.crowd.check()
-    request = validated(TaskRequest, parse(await read(scope, receive, door.bounds)))
-    key, trace = marks(scope)
-    job = await allowed_job(door, identity, request, key, trace)
-    outcome = await accepted(door, identity, job)
+    job, outcome = await taken(scope, receive, TaskRequest)
     location = {"Location": f"/api/v1/tasks/{outcome.job}"}
     if isinstance(outcome, Replayed):
         shown = await _known(door, identity, outcome.job)

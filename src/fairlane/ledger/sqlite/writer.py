@@ -32,7 +32,7 @@ BESIDE_CALLS, BESIDE_ITEMS = 64, 500
 """How much new work shares a transaction with anything else: who renews a lease, settles or cancels
 does not wait until a flood of submits is written."""
 
-AT_A_TIME = 32
+AT_A_TIME = 16
 
 
 class Transaction:

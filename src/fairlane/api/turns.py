@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-A_SECOND = 3_500
-"""About a fifth of what a process can do."""
+A_SECOND = 2_000
+"""Costs about a tenth of a core."""
 
 LONGEST = 0.5
-"""Seconds. More than fifteen hundred connections have their turn within it."""
+"""Seconds. A thousand connections have their turn within it."""
 
 SOON = 0.8
 """Seconds. The least that anybody is told to wait is one, by a clock that may be a little fast."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -17,6 +18,7 @@ from fairlane.clock import ManualClock
 from fairlane.compose import shared
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done
+from fairlane.errors import WrongState
 from fairlane.ledger.postgres import PostgresLedger, reads
 from fairlane.ledger.postgres.connect import SETTINGS, plain
 from fairlane.ledger.postgres.ledger import CONNECTIONS
@@ -85,7 +87,7 @@ async def fail(engine: Engine) -> None:
 
 
 async def use(engine: Engine, clock: ManualClock) -> None:
-    """Every hot verb, in its quick way and in its long one."""
+    """Every hot verb, in its quick way and in its long one, and the moves from outside."""
     ledger = engine.core.ledger
     many = [NewJob("work", i, user=f"u{i}", tier="free") for i in range(100)]
     await engine.submit_many(many)
@@ -101,6 +103,8 @@ async def use(engine: Engine, clock: ManualClock) -> None:
     await engine.fail(leases[1], Fault.INVALID_INPUT, "no")
     await engine.settle([Done(lease) for lease in leases[2:40]])
     await engine.settle([Done(lease) for lease in leases[2:4]])
+    await asyncio.gather(*(engine.heartbeat(worker, [lease]) for lease in leases[50:52]))
+    await move(engine, leases[1].job)
     clock.advance(3_600_000_000)
     engine.core.reached_since = 0
     await engine.sweep()
@@ -114,6 +118,20 @@ async def use(engine: Engine, clock: ManualClock) -> None:
     await engine.list_jobs(Filter(states=(State.FAILED, State.DEAD)), None, 50)
     await ledger.load()
     await ledger.finished_since(0)
+
+
+async def move(engine: Engine, failed: str) -> None:
+    """What is asked for from outside: of single jobs and of a fan-out."""
+    await engine.add_credits("ada", 100, "gift")
+    wanted = [NewJob("work", user="ada"), NewJob("work", matrix={"n": ("1", "2")})]
+    job, fan_out = [each.job for each in await engine.submit_many(wanted)]  # type: ignore[union-attr]
+    await engine.skip(job)
+    await engine.cancel(job)
+    await engine.cancel(fan_out)
+    with suppress(WrongState):  # it was refused for good; who asks is looked up all the same
+        await engine.resume(failed)
+    await engine.replay(failed)
+    await engine.purge([failed], "default")
 
 
 async def test_hot_statements_find_their_rows_by_an_index(url: str) -> None:

@@ -16,16 +16,16 @@ SELECT jobs.id, jobs.parent, jobs.tenant, jobs.username, jobs.key
 FROM unnest($1::text[], $2::text[]) v (id, tenant)
 JOIN jobs ON jobs.id = v.id AND jobs.tenant = coalesce(v.tenant, jobs.tenant)
 """
+ONES = f"WITH named AS MATERIALIZED ({NAMED}) SELECT id FROM named"
 FAMILIES = f"""
-WITH named AS MATERIALIZED ({NAMED})
-SELECT id FROM named UNION ALL SELECT parent FROM named WHERE parent IS NOT NULL
+{ONES} UNION ALL SELECT parent FROM named WHERE parent IS NOT NULL
 UNION ALL SELECT jobs.id FROM jobs JOIN named ON jobs.parent = named.id
 """
 IN_ORDER = "ORDER BY cells > 0, id FOR UPDATE"
 """Whose a job is, and whether it is a fan-out, never changes: that is known before any lock."""
 
 HOLD_JOBS = f"SELECT id FROM jobs WHERE id = ANY($1::text[]) {IN_ORDER}"
-HOLD_NAMED = f"SELECT id FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM ({NAMED}) v)) {IN_ORDER}"
+HOLD_NAMED = f"SELECT id FROM jobs WHERE id = ANY(ARRAY({ONES})) {IN_ORDER}"
 HOLD_FAMILIES = f"SELECT id FROM jobs WHERE id = ANY(ARRAY({FAMILIES})) {IN_ORDER}"
 
 Held = frozenset[str]

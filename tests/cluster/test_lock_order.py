@@ -134,6 +134,15 @@ async def test_fan_outs_that_are_submitted_wait_for_a_job_without_holding_a_late
             await other.execute(INSERT, each.id)
 
 
+async def test_jobs_that_are_submitted_wait_for_a_job_without_holding_the_line(
+    world: World,
+) -> None:
+    """Also in one statement: the others count while so many are written."""
+    one, two = (submission(world) for _ in range(2))
+    async with waiting(world, ledger(world).submit([one, two]), INSERT, two.id) as other:
+        await other.execute(TAKE_LINE)
+
+
 INSERT = """
 INSERT INTO jobs (id, tenant, key, name, plan, tier, level, created_at, lane, ready_at, timeout)
 VALUES ($1, '', '', '', '', '', '', 0, '', 0, 0)

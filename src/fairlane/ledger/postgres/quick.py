@@ -76,8 +76,10 @@ WITH fit AS MATERIALIZED (
         unnest({unpacked("ids")}, {unpacked("usernames")}, {unpacked("inputs")})
             one (id, username, input)
     WHERE (SELECT ok FROM fit)
+    RETURNING 1
 ), counted AS (
-    UPDATE line SET queued = queued + $22 WHERE part = $25 AND (SELECT ok FROM fit)
+    UPDATE line SET queued = queued + $22
+    WHERE part = $25 AND (SELECT count(*) FROM new) > 0 -- all are written before
 ), cleared AS (
     DELETE FROM outbox WHERE seq = ANY($26::bigint[])
 ), named AS MATERIALIZED (

@@ -133,8 +133,8 @@ async def set_pools(
 ) -> list[Stamp | Superseded | None]:
     """Claims wait meanwhile: limits never change between their check and their insert."""
     await tx.execute(LOCK, SETTINGS_LOCK)
-    pools = [pool for item in items for pool in item.pools]
-    await hold_jobs(tx, [job for pool in pools for job in await _running(tx, pool)])
+    running = [each for item in items for each in (await _uncounted(tx, item.pools)).values()]
+    await hold_jobs(tx, [job for those in running for job in those])
     return [await _set_pools(tx, item) for item in items]
 
 
@@ -149,8 +149,9 @@ async def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | Superseded 
     names = [pool.name for pool in item.pools]
     gone = await tx.fetch("DELETE FROM pools WHERE name <> ALL($1::text[]) RETURNING 1", names)
     news = bool(gone) or await stamps.meta(tx, "catalog") != item.catalog
+    uncounted = await _uncounted(tx, item.pools)
     for pool in item.pools:
-        news = await _set_pool(tx, pool) or news
+        news = await _set_pool(tx, pool, uncounted[pool.name]) or news
     if item.change is not None:
         await _keep(tx, item.change)
     now = Stamp(was.life, was.settings + (news or item.change is not None))
@@ -163,11 +164,10 @@ async def _is_set(tx: Transaction, change: SettingChange) -> bool:
     return await _is_made(tx, change.now, change.actor, "set", change.name, value)
 
 
-async def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:
+async def _set_pool(tx: Transaction, pool: PoolLimit, uncounted: dict[str, str]) -> bool:
     """Whether anything changed. What runs is counted while there is no limit that would forbid
     it."""
     size = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool.name)
-    uncounted = await _running(tx, pool)
     if size == pool.size and not uncounted:
         return False
     await tx.execute("DELETE FROM pools WHERE name = $1", pool.name)
@@ -181,21 +181,28 @@ async def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:
     return True
 
 
-RUNNING = f"""
-SELECT id, token, lane, region FROM jobs WHERE {IS_LEASED}
-AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = $1 AND slots.token = jobs.token)
-"""
+COUNTED = "SELECT pool, token FROM slots WHERE pool = ANY($1::text[])"
+RUNNING = f"SELECT id, token, lane, region FROM jobs WHERE {IS_LEASED}"
 
 
-async def _running(tx: Transaction, pool: PoolLimit) -> dict[str, str]:
-    """What runs in this pool without a slot, and under which token. Nothing starts meanwhile; what
-    is just ending is waited for, so that no slot is taken for a token that is gone."""
-    if not pool.services:
-        return {}
+async def _uncounted(tx: Transaction, pools: Sequence[PoolLimit]) -> dict[str, dict[str, str]]:
+    """What runs in each of these pools without a slot, and under which token. Nothing starts
+    meanwhile; what is just ending is waited for, so that no slot is taken for a token that is
+    gone. Slots are looked at first: what ends in between has none left, and runs no longer."""
+    counted = {tuple(row) for row in await tx.fetch(COUNTED, [pool.name for pool in pools])}
+    running = [
+        (job, token, service_of(lane), region)
+        for job, token, lane, region in await tx.fetch(RUNNING)
+    ]
     return {
-        job: token
-        for job, token, lane, region in await tx.fetch(RUNNING, pool.name)
-        if service_of(lane) in pool.services and pool.region in (None, region)
+        pool.name: {
+            job: token
+            for job, token, service, region in running
+            if service in pool.services
+            and pool.region in (None, region)
+            and (pool.name, token) not in counted
+        }
+        for pool in pools
     }
 
 

@@ -14,7 +14,7 @@ import pytest
 from fairlane.clock import seconds
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.engine.submit import Caller
-from fairlane.errors import Expired, FairlaneError, KeyReused, Refused, WrongState
+from fairlane.errors import Expired, FairlaneError, InvalidInput, KeyReused, Refused, WrongState
 from fairlane.ledger.shapes import Accepted, Filter, Replayed, SubmitOutcome
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
@@ -422,6 +422,15 @@ async def test_a_job_longer_than_its_tier_allows_is_refused(tmp_path: Path) -> N
         assert (caught.value.code, caught.value.limit) == ("duration_too_long", 30)
         assert (await world.engine.list_jobs()).jobs == []
         await world.submit(user=ADA, duration=30)
+
+
+async def test_a_request_that_is_no_request_does_not_harm_its_batch(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        odd = NewJob("work", tags=["a", "list"])  # type: ignore[arg-type]
+        first, second, third = await world.engine.submit_many([NewJob("work"), odd, NewJob("work")])
+        assert isinstance(second, InvalidInput)
+        assert isinstance(first, Accepted)
+        assert isinstance(third, Accepted)
 
 
 # --- I13: the whole queue -------------------------------------------------------------------------

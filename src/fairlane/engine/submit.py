@@ -38,6 +38,8 @@ ALIKE = (
 alike = itemgetter(*map(NewJob._fields.index, ALIKE))
 """What decides, with the tier, what requests have in common once they are accepted."""
 
+Kind = tuple[str, tuple[object, ...]]
+
 
 class Granted(NamedTuple):
     """What requests that are alike get."""
@@ -58,30 +60,8 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     """Each request's own outcome, in order. Accepted means durable."""
     now = core.now()
     checked_name("tenant", caller.tenant)
-    refused: dict[int, FairlaneError] = {}
-    prepared: list[Submission] = []
-    terms: list[Terms] = []
-    granted: dict[tuple[str, tuple[object, ...]], Granted] = {}
     lanes = Lanes(core)
-    told = await _tiers_told(core, caller, requests) if core.tier_source is not None else {}
-    for i, request in enumerate(requests):
-        try:
-            tier = request.tier or told.get(request.user or "")
-            tier = tier or await _tier_of_user(core, caller, request)
-            kind = (tier, alike(request))
-            found = granted.get(kind)
-            if found is None:
-                found = _granted(core, caller, request, tier, now)
-                if request.matrix is None:
-                    await lanes.check(found.terms.plan)
-                    granted[kind] = found
-            job = _submission(core, caller, request, found, now)
-            if job.cells:
-                await lanes.check(*(cell.common.plan for cell in job.cells))
-            prepared.append(job)
-            terms.append(found.terms)
-        except FairlaneError as error:
-            refused[i] = error
+    prepared, terms, refused = await _prepared(core, caller, requests, lanes, now)
     if not prepared:
         return list(refused.values())
     await lanes.count({on.plan[0].service for on in terms if on.room})
@@ -95,6 +75,43 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
         return outcomes
     answers = iter(outcomes)
     return [refused[i] if i in refused else next(answers) for i in range(len(requests))]
+
+
+async def _prepared(
+    core: Core, caller: Caller, requests: Sequence[NewJob], lanes: Lanes, now: int
+) -> tuple[list[Submission], list[Terms], dict[int, FairlaneError]]:
+    """What may be written, on which terms, and the requests, by number, that may not."""
+    prepared: list[Submission] = []
+    terms: list[Terms] = []
+    refused: dict[int, FairlaneError] = {}
+    granted: dict[Kind, Granted] = {}
+    told = await _tiers_told(core, caller, requests) if core.tier_source is not None else {}
+    for i, request in enumerate(requests):
+        try:
+            tier = request.tier or told.get(request.user or "")
+            tier = tier or await _tier_of_user(core, caller, request)
+            kind = (tier, alike(request))
+            found = _known(granted, kind)
+            if found is None:
+                found = _granted(core, caller, request, tier, now)
+                if request.matrix is None:
+                    await lanes.check(found.terms.plan)
+                    granted[kind] = found
+            job = _submission(core, caller, request, found, now)
+            if job.cells:
+                await lanes.check(*(cell.common.plan for cell in job.cells))
+            prepared.append(job)
+            terms.append(found.terms)
+        except FairlaneError as error:
+            refused[i] = error
+    return prepared, terms, refused
+
+
+def _known(granted: Mapping[Kind, Granted], kind: Kind) -> Granted | None:
+    try:
+        return granted.get(kind)
+    except TypeError:
+        raise InvalidInput("regions, capabilities and tags are tuples of texts") from None
 
 
 async def _write(

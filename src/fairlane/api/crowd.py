@@ -21,7 +21,7 @@ SMOOTH = 0.02
 AT_A_TIME = 8
 """That begin in one turn of the loop: whoever is heard in between does not wait for all of them."""
 
-SLOW = 0.2
+SLOW = 0.1
 """Seconds until a submit begins. When one waits longer, there are too many of them at once."""
 
 KEPT, REGAINED = 0.875, 0.02

@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from fairlane.model.catalog import Catalog
-from fairlane.servers import Postgres, Redis
+from fairlane.servers import Databases, Postgres, Redis
+from tests import stores
 from tests.cluster.fleet import Fleet, Nursery
 from tests.world import catalog
 
@@ -24,6 +25,14 @@ def durable_server() -> Iterator[Postgres]:
     """PostgreSQL with fsync, private to these tests. Whoever stops it starts it again."""
     with Postgres(fsync=True, in_memory=True) as server:
         yield server
+
+
+@pytest.fixture
+def on_postgres(postgres_server: Databases) -> Iterator[None]:
+    """Worlds of this test have their ledger there, and an index of their own."""
+    before, stores.present = stores.present, stores.PostgresAndMemory(postgres_server)
+    yield
+    stores.present = before
 
 
 @pytest.fixture(scope="session")

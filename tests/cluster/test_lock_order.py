@@ -4,7 +4,7 @@ several things that a verb wants, the verb waits, and the others can still be ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ from fairlane.ledger.postgres.money import CREDITS_LOCK
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move
 from fairlane.policy.admission import Quota
-from fairlane.servers import Databases
-from tests import stores
 from tests.cluster.beside import beside, until_waiting
 from tests.ledger_items import (
     completion,
@@ -31,12 +29,7 @@ from tests.ledger_items import (
 )
 from tests.world import World, catalog
 
-
-@pytest.fixture(autouse=True)
-def _on_postgres(postgres_server: Databases) -> Iterator[None]:
-    before, stores.present = stores.present, stores.PostgresAndMemory(postgres_server)
-    yield
-    stores.present = before
+pytestmark = pytest.mark.usefixtures("on_postgres")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,8 +22,6 @@ from fairlane.model.service import Service
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.admission import Quota
-from fairlane.servers import Databases
-from tests import stores
 from tests.cluster.beside import beside, two_worlds
 from tests.cluster.conftest import THOROUGH
 from tests.ledger_items import (
@@ -42,11 +40,7 @@ USERS = ("ada", "bob", "cleo")
 LIMIT = 6
 
 
-@pytest.fixture(autouse=True)
-def _on_postgres(postgres_server: Databases) -> Iterator[None]:
-    before, stores.present = stores.present, stores.PostgresAndMemory(postgres_server)
-    yield
-    stores.present = before
+pytestmark = pytest.mark.usefixtures("on_postgres")
 
 
 async def circles(connection: asyncpg.Connection) -> int:

@@ -4,7 +4,6 @@ moment as the other. Their indexes know the same jobs, so both propose everythin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -21,18 +20,11 @@ from fairlane.model.state import Move, State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
 from fairlane.policy.admission import Quota
-from fairlane.servers import Databases
-from tests import stores
 from tests.cluster.beside import beside, two_worlds, until_waiting
 from tests.ledger_items import confirmation, submission, with_cells
 from tests.world import World, catalog
 
-
-@pytest.fixture(autouse=True)
-def _on_postgres(postgres_server: Databases) -> Iterator[None]:
-    before, stores.present = stores.present, stores.PostgresAndMemory(postgres_server)
-    yield
-    stores.present = before
+pytestmark = pytest.mark.usefixtures("on_postgres")
 
 
 async def claims(*worlds: World, n: int = 100) -> list[Lease]:

@@ -61,7 +61,9 @@ async def _submit(engine: Engine, tiers: tuple[str, ...], first: int, end: int) 
     """One job a call."""
     for start in range(first, end, AT_ONCE):
         jobs = [
-            NewJob("noop", {"text": "x" * 187}, user=f"user-{i % USERS}", tier=tiers[i % 3])
+            NewJob(
+                "noop", {"text": "x" * 187}, user=f"user-{i % USERS}", tier=tiers[i % len(tiers)]
+            )
             for i in range(start, start + AT_ONCE)
         ]
         await asyncio.gather(*map(engine.submit, jobs))

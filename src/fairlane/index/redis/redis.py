@@ -13,7 +13,7 @@ from fairlane.index.redis import texts, views
 from fairlane.index.redis.bells import Bells
 from fairlane.index.redis.line import Word
 from fairlane.index.redis.server import Server
-from fairlane.index.redis.texts import Asking, flat, json, plain
+from fairlane.index.redis.texts import Asking, json, plain
 from fairlane.index.redis.together import Together
 from fairlane.model.catalog import Catalog
 from fairlane.model.entry import Entry, Start
@@ -54,7 +54,7 @@ class RedisIndex:
             lambda now, asking: self._run("claim", now, *texts.asked(asking)), CLAIMED
         )
         self._put = Together[Entry](
-            lambda now, entries: self._run("put", now, *flat(entries)), A_CALL
+            lambda now, entries: self._run("put", now, *texts.sent(entries)), A_CALL
         )
         self._free = Together[Freed](
             lambda _, freed: self._run("free", *texts.freed(freed)), A_CALL
@@ -93,7 +93,7 @@ class RedisIndex:
     async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
         shown = [] if truth is None else [truth]
         self._check(shown)
-        await self._run("mend", seen.id, texts.text(seen), now, *flat(shown))
+        await self._run("mend", seen.id, texts.text(seen), now, *texts.sent(shown))
 
     async def announced(self, levels: Sequence[tuple[str, int]]) -> None:
         if levels:
@@ -210,7 +210,7 @@ class RedisIndex:
 
     async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[Held]) -> None:
         if entries:
-            await self._run("load", epoch, *flat(entries))
+            await self._run("load", epoch, *texts.sent(entries))
         if held:
             await self._run("load_held", epoch, *texts.running(held))
 

@@ -22,7 +22,8 @@ READERS = {
     "text": "ARGV[{0}]",
     "number": "tonumber(ARGV[{0}])",
     "json": "cjson.decode(ARGV[{0}])",
-    "rest": "{{}} for i = {0}, #ARGV do {1}[i - {0} + 1] = ARGV[i] end",
+    "rest": "{{unpack(ARGV, {0}, math.min(#ARGV, 4000))}} "  # so that it has its size at once
+    "for i = #{1} + {0}, #ARGV do {1}[i - {0} + 1] = ARGV[i] end",
 }
 """How an argument is read: as it is, as a number, as JSON, or all that are left as a list."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from struct import Struct
+from operator import attrgetter
+from struct import Struct, pack
 from typing import Any, NamedTuple
 
 import orjson
@@ -19,6 +20,7 @@ from fairlane.model.make import maker
 from fairlane.model.service import Fairness, Service
 from fairlane.model.worker import Loaded, Worker
 
+rev_of = attrgetter("rev")
 entry_of, slot_of, proposal_of = maker(Entry), maker(Slot), maker(Proposal)
 BANDS = tuple(Band)
 
@@ -76,9 +78,22 @@ def entry(job: bytes | str, text: bytes) -> Entry:
     )
 
 
-def flat(entries: Iterable[Entry]) -> list[Word]:
-    """Ids and texts in turn."""
-    return [part for each in entries for part in (each.id, text(each))]
+def sent(entries: Sequence[Entry]) -> list[Word]:
+    """For each job the number of its text, four bytes each; the texts; the ids. One user's jobs
+    that came together share a text. Of a job that comes twice the newest counts."""
+    if len({each.id for each in entries}) < len(entries):
+        entries = list({each.id: each for each in sorted(entries, key=rev_of)}.values())
+    texts: dict[tuple[object, ...], int] = {}
+    words: list[Word] = [b""]
+    numbers = []
+    for each in entries:
+        number = texts.get(each[1:])
+        if number is None:
+            number = texts[each[1:]] = len(words)
+            words.append(text(each))
+        numbers.append(number)
+    words[0] = pack(f"<{len(numbers)}I", *numbers)
+    return words + [each.id for each in entries]
 
 
 def slots(rows: Iterable[list[Any]]) -> tuple[Slot, ...]:

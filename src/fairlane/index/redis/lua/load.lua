@@ -1,12 +1,12 @@
 -- A page of jobs that wait, unless something newer has been heard of them meanwhile.
 -- KEYS prefix
 -- ARGV epoch text: pages of another one are ignored
--- ARGV entries rest: id, text in turn
+-- ARGV numbers text: which text each has
+-- ARGV words rest: texts, then ids
 --@include news
 if epoch ~= state.epoch or not state.loading then return end
-local ids, revs = news.known(entries)
-for i, id in ipairs(ids) do
-  local text = entries[2 * i]
-  if rev_of(text) > revs[i] then news.add(id, text) end
+local ids, said = news.read(numbers, words)
+for i, rev in ipairs(news.known(ids)) do
+  if said[i].rev > rev then news.add(ids[i], said[i]) end
 end
 later.run()

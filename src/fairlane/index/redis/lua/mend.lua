@@ -3,7 +3,8 @@
 -- ARGV job text: its id
 -- ARGV seen text: the text of its entry
 -- ARGV now number
--- ARGV truth rest: id and text, or nothing if it does not wait
+-- ARGV numbers text: which text it has
+-- ARGV words rest: text and id, or nothing if it does not wait
 --@include put
 local known = call('HGET', life .. 'jobs', job)
 if not known or known == seen then
@@ -11,5 +12,5 @@ if not known or known == seen then
   if tonumber(call('HGET', life .. 'held_revs', job) or -1) == rev_of(seen) then
     call('HDEL', life .. 'held_revs', job)
   end
-  put_entries(truth, now)
+  put_entries(numbers, words, now)
 end

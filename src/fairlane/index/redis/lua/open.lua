@@ -26,7 +26,10 @@ end
 
 local ids = call('ZRANGE', life .. 'loading', 0, most - 1)
 for i, text in ipairs(values_of(life .. 'jobs', ids)) do
-  if text then news.line_up(ids[i], text, now) end
+  if text then
+    local score, ready_at, owner = read_coming(text)
+    news.line_up(ids[i], score, ready_at, owner, now)
+  end
 end
 call('ZREMRANGEBYRANK', life .. 'loading', 0, most - 1)
 desk.enter()

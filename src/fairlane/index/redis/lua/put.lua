@@ -2,6 +2,7 @@
 -- newer rev. Wakes workers that can run it.
 -- KEYS prefix
 -- ARGV now number
--- ARGV entries rest: id, text in turn
+-- ARGV numbers text: which text each has
+-- ARGV words rest: texts, then ids
 --@include put
-put_entries(entries, now)
+put_entries(numbers, words, now)

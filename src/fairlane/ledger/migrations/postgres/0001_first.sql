@@ -94,6 +94,7 @@ CREATE TABLE rolls (
     PRIMARY KEY (kind, at, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE rolls ALTER jobs SET STORAGE EXTERNAL; -- compressing it costs more than writing it
 
 CREATE INDEX rolls_oldest ON rolls (first) WHERE kind = 'live';
 
@@ -217,6 +218,7 @@ CREATE TABLE outbox (
     seq  bigint PRIMARY KEY DEFAULT nextval('outbox_seq'),
     jobs text[] NOT NULL
 );
+ALTER TABLE outbox ALTER jobs SET STORAGE EXTERNAL;
 
 CREATE TABLE idempotency (
     scope  text COLLATE "C" NOT NULL,

@@ -16,10 +16,10 @@ function accounts.book(service, rank)
 end
 
 function accounts.unpacked(packed)
-  local counter, refund, at, other_at, waiting, running, next_at = struct.unpack(ACCOUNT, packed)
+  local counter, refund, at, other_at, lines, running, next_at = struct.unpack(ACCOUNT, packed)
   return {
     counter = sound(counter), refund = sound(refund), at = sound(at), other_at = sound(other_at),
-    waiting = waiting, running = running, job = sub(packed, next_at),
+    lines = lines, running = running, job = sub(packed, next_at),
   }
 end
 
@@ -60,7 +60,7 @@ end
 function accounts.get(book, user)
   local account = accounts.find(book, user)
   if not account then
-    account = {counter = 0, refund = 0, at = 0, job = '', other_at = 0, waiting = 0, running = 0}
+    account = {counter = 0, refund = 0, at = 0, job = '', other_at = 0, lines = 0, running = 0}
     book.users[user] = account
   end
   return account
@@ -103,7 +103,7 @@ function accounts.save()
         a.changed = false
         list[#list + 1] = book.begins .. user
         list[#list + 1] = struct.pack(
-          ACCOUNT, a.counter, a.refund, a.at, a.other_at, a.waiting, a.running) .. a.job
+          ACCOUNT, a.counter, a.refund, a.at, a.other_at, a.lines, a.running) .. a.job
       end
     end
     if book.virtual_changed then

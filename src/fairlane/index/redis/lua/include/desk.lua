@@ -39,12 +39,12 @@ local function lift(account, book)
 end
 
 local function lined_up(flow, coming)
-  local n, nobody, account = #coming / 2, flows.add(flow, coming), flows.account(flow)
+  local account = flows.add(flow, coming) and flows.account(flow)
   if account then
-    if nobody and account.waiting == 0 then lift(account, flow.place.book) end
-    account.waiting, account.changed = account.waiting + n, true
+    if account.lines == 0 then lift(account, flow.place.book) end
+    account.lines, account.changed = account.lines + 1, true
   end
-  flows.count(flow.place, n)
+  flows.count(flow.place, #coming / 2)
 end
 
 -- The next desk.enter() lines this job up.
@@ -61,12 +61,14 @@ function desk.comes(id, score, owner)
     coming[n + 1], coming[n + 2] = score, id
   else
     flow.coming, desk.coming[#desk.coming + 1] = {score, id}, flow
-    flows.want_account(flow)
   end
 end
 
 -- Those who came are in their lines, as if one by one.
 function desk.enter()
+  for _, flow in ipairs(desk.coming) do
+    if not flows.look(flow) then flows.want_account(flow) end
+  end
   accounts.fetch()
   for _, flow in ipairs(desk.coming) do
     lined_up(flow, flow.coming)
@@ -77,8 +79,8 @@ end
 
 local function left(flow)
   flows.count(flow.place, -1)
-  local account = flow.account or flows.account(flow)
-  if account then account.waiting, account.changed = account.waiting - 1, true end
+  local account = not flow.head and flows.account(flow)
+  if account then account.lines, account.changed = account.lines - 1, true end
 end
 
 -- A waiting job is out of its line.

@@ -95,17 +95,21 @@ end
 -- --- coming and going -------------------------------------------------------------------------------
 -- Those with these (score, id), in turn, stand in line. Whether nobody did before.
 function flows.add(flow, coming)
-  if #coming == 2 and flow.head == nil then
-    call('ZADD', flow.line, coming[1], coming[2])
-    if call('ZRANK', flow.line, coming[2]) > 0 then return false end
-    flow.head = first_of(call('ZRANGE', flow.line, 1, 1, 'WITHSCORES'))
-    flow.ranked = not flows.is_parked(flow) and flow.head
-  else
-    flows.look(flow)
-    with_all('ZADD', flow.line, coming)
+  local head = flows.look(flow)
+  local score, id = head and head.score, head and head.id
+  for i = 1, #coming, 2 do
+    local its_score, its_id = coming[i], coming[i + 1]
+    if not id or its_score < score or (its_score == score and before(its_id, id)) then
+      score, id = its_score, its_id
+    end
   end
-  local head, first = flow.head, first_of(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
-  if not head or first.id ~= head.id or first.score ~= head.score then
+  local first = head
+  if with_all('ZADD', flow.line, coming) < #coming / 2 then -- somebody stood there whom nobody knew
+    first = first_of(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
+  elseif not head or id ~= head.id then
+    first = spot(id, score)
+  end
+  if first ~= head then
     flow.head = first
     touch(flow)
   end

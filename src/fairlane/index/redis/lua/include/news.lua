@@ -3,11 +3,29 @@
 -- wait for the index to open.
 local news = {}
 
--- Ids and texts in turn: the ids, and for each the highest rev at which it is no news, of those that
--- wait, are held, or have gone; and the texts of those that wait.
-function news.known(flat)
-  local ids, found = {}, {}
-  for i = 1, #flat, 2 do ids[#ids + 1] = flat[i] end
+-- What was sent (texts.py): the ids, each once, and for each what its text says, which many may share.
+function news.read(numbers, words)
+  local ids, said, read = {}, {}, {}
+  local n = #numbers / 4
+  local texts = #words - n
+  for i = 1, n do
+    local number = struct.unpack('<I4', numbers, 4 * i - 3)
+    local its = read[number]
+    if not its then
+      local text = words[number]
+      local score, ready_at, owner = read_coming(text)
+      its = {text = text, rev = rev_of(text), score = score, ready_at = ready_at, owner = owner}
+      read[number] = its
+    end
+    ids[i], said[i] = words[texts + i], its
+  end
+  return ids, said
+end
+
+-- For each of them the highest rev at which it is no news, of those that wait, are held, or have gone;
+-- and the texts of those that wait.
+function news.known(ids)
+  local found = {}
   local texts, revs = values_of(life .. 'jobs', ids), values_of(life .. 'held_revs', ids)
   local gone = state.loading and values_of(life .. 'gone', ids) or {}
   for i, text in ipairs(texts) do
@@ -16,12 +34,11 @@ function news.known(flat)
     if text then rev = math.max(rev, rev_of(text)) end
     found[i] = rev
   end
-  return ids, found, texts
+  return found, texts
 end
 
 -- The next desk.enter() puts it in its place in line, unless it waits for its time.
-function news.line_up(id, text, now)
-  local score, ready_at, owner = read_coming(text)
+function news.line_up(id, score, ready_at, owner, now)
   if ready_at > now then
     desk.ensure(owner.spec.service)
     call('ZADD', life .. 'delays', ready_at, id)
@@ -32,20 +49,20 @@ function news.line_up(id, text, now)
 end
 
 -- Known from the next later.run() on, and in line, or waiting for the index to open.
-function news.add(id, text, now)
+function news.add(id, its, now)
   local jobs = news.jobs
   if not jobs then
     jobs = later.list('HSET', life .. 'jobs')
     news.jobs = jobs
   end
   local n = #jobs
-  jobs[n + 1], jobs[n + 2] = id, text
+  jobs[n + 1], jobs[n + 2] = id, its.text
   if state.loading then
-    local order, score, _, owner = later.list('ZADD', life .. 'loading'), read_coming(text)
-    desk.ensure(owner.spec.service)
-    order[#order + 1], order[#order + 2] = score, id
+    local order = later.list('ZADD', life .. 'loading')
+    desk.ensure(its.owner.spec.service)
+    order[#order + 1], order[#order + 2] = its.score, id
   else
-    news.line_up(id, text, now)
+    news.line_up(id, its.score, its.ready_at, its.owner, now)
   end
 end
 

@@ -1,6 +1,6 @@
 """Refusing costs time, too. Who was refused and asks again before they were told to is heard when
-it is their turn: so many a second, in the order in which they ask. That slows down nobody but
-themselves."""
+it is their turn, in the order in which they ask: as many as a small part of this process's time
+allows. That slows down nobody but themselves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-A_SECOND = 2_000
-"""Costs about a tenth of a core."""
+SHARE, IN_A_STORM = 0.13, 0.065
+"""The part of its time that a process hears them for, and when so many ask that the last of them
+would wait long all the same."""
+
+LONG = 0.1
+"""Seconds."""
+
+FASTEST, FIRST, SLOWEST = 1 / 10_000, 1 / 4_000, 1 / 1_000
+"""Seconds from one to the next: at least, until it is known how long hearing takes, at most."""
+
+SMOOTH = 0.05
+"""How much the last ones move what is known of it."""
 
 LONGEST = 0.5
-"""Seconds. A thousand connections have their turn within it."""
+"""Seconds that anybody waits, however slow it is."""
 
 SOON = 0.8
 """Seconds. The least that anybody is told to wait is one, by a clock that may be a little fast."""
@@ -32,7 +42,7 @@ class Heard(Protocol):
 
 class Turns:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._next = clock, 0.0
+        self._clock, self._next, self._pause = clock, 0.0, FIRST
         self._waiting: deque[tuple[float, int, Heard]] = deque()
         self._bytes = 0
 
@@ -42,7 +52,7 @@ class Turns:
         if not self._waiting:
             self._next = max(self._next, now - TICK)
             if self._next <= now:
-                self._next += 1 / A_SECOND
+                self._next += self._pause
                 return False
         if self._bytes + size > MOST_BYTES:
             return False
@@ -60,12 +70,22 @@ class Turns:
 
     def call(self) -> None:
         """Those whose turn it is."""
-        now = self._clock()
+        now, heard, pause = self._clock(), 0, self._pause
+        if len(self._waiting) * pause > LONG:
+            pause *= SHARE / IN_A_STORM
         while self._waiting and (self._next <= now or self._waiting[0][0] <= now - LONGEST):
-            self._next = min(self._next + 1 / A_SECOND, now + LONGEST)
+            self._next = min(self._next + pause, now + LONGEST)
             _, size, one = self._waiting.popleft()
             self._bytes -= size
+            heard += 1
             one.go_on()
+        if heard:
+            self._learn((self._clock() - now) / heard)
+
+    def _learn(self, seconds: float) -> None:
+        """It took so long to hear one."""
+        pause = self._pause + SMOOTH * (seconds / SHARE - self._pause)
+        self._pause = max(FASTEST, min(SLOWEST, pause))
 
     def _look_again(self) -> None:
         if self._waiting:

@@ -51,7 +51,7 @@ class Life:
             self.fuzz.driver.configure(unlimited(self.fuzz.catalog))
         self.pair = Pair(self.fuzz.driver.index, url, f"{{fuzz{seed}}}:")
         self.epoch = "e"
-        self.claimed = 0
+        self.claims = self.served = self.claimed = 0
 
     @property
     def now(self) -> int:
@@ -81,8 +81,10 @@ class Life:
     async def arrive(self) -> None:
         several = [2, 3, 5] if self.is_open else [1, 1, 3]
         entries = [self.entry() for _ in range(self.dice.choice(several))]
-        if self.dice.random() < 0.1:
-            entries.append(entries[0])
+        if self.dice.random() < 0.2:  # the same again, or changed since
+            again = self.entry()._replace(id=entries[0].id)
+            newer = again._replace(rev=entries[0].rev + self.dice.choice([0, 1]))
+            entries.append(self.dice.choice([entries[0], newer]))
         await self.pair.do("put", entries, self.now)
 
     async def cancel(self) -> None:
@@ -141,6 +143,8 @@ class Life:
         for worker, picks in zip(workers, answers, strict=True):
             for each in picks.proposals:
                 loaded[worker.id] = loaded[worker.id].after(each.entry.model, self.now)
+            self.claims += 1
+            self.served += bool(picks.proposals)
             self.claimed += len(picks.proposals)
 
     def how_many(self) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from struct import Struct, pack
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ from fairlane.model.make import maker
 from fairlane.model.service import Fairness, Service
 from fairlane.model.worker import Loaded, Worker
 
-rev_of = attrgetter("rev")
 entry_of, slot_of, proposal_of = maker(Entry), maker(Slot), maker(Proposal)
 BANDS = tuple(Band)
 
@@ -80,9 +78,9 @@ def entry(job: bytes | str, text: bytes) -> Entry:
 
 def sent(entries: Sequence[Entry]) -> list[Word]:
     """For each job the number of its text, four bytes each; the texts; the ids. One user's jobs
-    that came together share a text. Of a job that comes twice the newest counts."""
+    that came together share a text. A job comes again only if it is newer."""
     if len({each.id for each in entries}) < len(entries):
-        entries = list({each.id: each for each in sorted(entries, key=rev_of)}.values())
+        entries = list(_rising(entries))
     texts: dict[tuple[object, ...], int] = {}
     words: list[Word] = [b""]
     numbers = []
@@ -94,6 +92,15 @@ def sent(entries: Sequence[Entry]) -> list[Word]:
         numbers.append(number)
     words[0] = pack(f"<{len(numbers)}I", *numbers)
     return words + [each.id for each in entries]
+
+
+def _rising(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Without those of which one came before that is as new."""
+    newest: dict[str, int] = {}
+    for each in entries:
+        if newest.get(each.id, -1) < each.rev:
+            newest[each.id] = each.rev
+            yield each
 
 
 def slots(rows: Iterable[list[Any]]) -> tuple[Slot, ...]:

@@ -17,8 +17,9 @@ local function look_again_at()
   return math.max(now, soonest(at, now + LOOK_AGAIN))
 end
 
-local function as_before(tokens)
-  local found = {}
+local function as_before(from, to)
+  local tokens, found = {}, {}
+  for i = from, to do tokens[#tokens + 1] = asked[i] end
   for _, was in ipairs(held.all(tokens)) do
     if not was then break end
     found[#found + 1], found[#found + 2], found[#found + 3] = was.id, was.text, was.slots
@@ -28,15 +29,14 @@ end
 
 local asking, ids, firsts, at = {}, {}, {}, 1
 while at <= #asked do
-  local n, tokens = tonumber(asked[at + 6]), {}
-  for i = 1, n do tokens[i] = asked[at + 6 + i] end
+  local n, first = tonumber(asked[at + 6]), at + 7
   local model, since, streak = asked[at + 2], tonumber(asked[at + 3]), tonumber(asked[at + 4])
   asking[#asking + 1] = {
-    kind = asked[at], id = asked[at + 1], epoch = asked[at + 5], tokens = tokens,
+    kind = asked[at], id = asked[at + 1], epoch = asked[at + 5], first = first, last = at + 6 + n,
     loaded = {model = model, since = since, streak = streak},
   }
-  ids[#ids + 1], firsts[#firsts + 1] = asked[at + 1], tokens[1]
-  at, flows.asked = at + 7 + n, flows.asked + n
+  ids[#ids + 1], firsts[#firsts + 1] = asked[at + 1], asked[first]
+  at, round.asked = at + 7 + n, round.asked + n
 end
 local answers = {now}
 if state.loading then
@@ -47,20 +47,22 @@ if with_all('ZREM', prefix .. 'idle', ids) > 0 then with_all('HDEL', prefix .. '
 local repeated = values_of(life .. 'held', firsts)
 waiting.move_due(now)
 round.number = next_number(#asked) - #asked
+local for_nothing = {}
 for i, each in ipairs(asking) do
   if each.epoch ~= state.epoch then
     answers[i + 1] = false
   elseif repeated[i] then
-    answers[i + 1] = as_before(each.tokens)
+    answers[i + 1] = as_before(each.first, each.last)
   else
     round.begin(each.kind, each.loaded, now)
-    for _, token in ipairs(each.tokens) do
-      if not round.next(token) then break end
+    for at_token = each.first, each.last do
+      if not round.next(asked[at_token]) then break end
     end
-    if #round.granted == 0 then idle.file(each.id, each.loaded.model, each.kind) end
+    if #round.granted == 0 then for_nothing[#for_nothing + 1] = each end
     answers[i + 1] = round.granted
   end
 end
 round.save()
+idle.file(for_nothing)
 answers[1] = look_again_at()
 return answers

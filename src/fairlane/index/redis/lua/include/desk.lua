@@ -41,7 +41,7 @@ end
 local function lined_up(flow, coming)
   local account = flows.add(flow, coming) and flows.account(flow)
   if account then
-    if account.lines == 0 then lift(account, flow.place.book) end
+    if account.lines <= 0 then lift(account, flow.place.book) end
     account.lines, account.changed = account.lines + 1, true
   end
   flows.count(flow.place, #coming / 2)
@@ -80,7 +80,7 @@ end
 local function left(flow)
   flows.count(flow.place, -1)
   local account = not flow.head and flows.account(flow)
-  if account then account.lines, account.changed = account.lines - 1, true end
+  if account then account.lines, account.changed = math.max(0, account.lines - 1), true end
 end
 
 -- A waiting job is out of its line.

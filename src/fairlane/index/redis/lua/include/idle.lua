@@ -59,10 +59,20 @@ function idle.leave(id)
   if call('ZREM', prefix .. 'idle', id) == 1 then call('HDEL', prefix .. 'idlers', id) end
 end
 
-function idle.file(id, model, kind)
-  call('ZADD', prefix .. 'idle', next_number(), id)
-  call('HSET', prefix .. 'idlers', id, kind .. '\n' .. model)
-  call('SET', prefix .. 'alive:' .. cjson.decode(kind).process, '1', 'PX', ALIVE_FOR)
+-- All of these, each with id, kind and the model it has loaded, are idle in this order.
+function idle.file(all)
+  local order, texts, kinds = {}, {}, {}
+  local number = #all > 0 and next_number(#all) - #all
+  for i, each in ipairs(all) do
+    order[2 * i - 1], order[2 * i] = number + i, each.id
+    texts[2 * i - 1], texts[2 * i] = each.id, each.kind .. '\n' .. each.loaded.model
+    kinds[each.kind] = true
+  end
+  with_all('ZADD', prefix .. 'idle', order)
+  with_all('HSET', prefix .. 'idlers', texts)
+  for kind in pairs(kinds) do
+    call('SET', prefix .. 'alive:' .. cjson.decode(kind).process, '1', 'PX', ALIVE_FOR)
+  end
 end
 
 local function is_alive(process, known)

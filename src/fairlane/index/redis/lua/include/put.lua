@@ -4,14 +4,15 @@
 local function put_entries(numbers, words, now)
   local ids, said = news.read(numbers, words)
   local revs, texts = news.known(ids)
-  local heard, someone_sleeps = {}, idle.at(1)
+  local heard, came, someone_sleeps = {}, {}, idle.at(1)
   for i, id in ipairs(ids) do
     local its = said[i]
     if its.rev > revs[i] then
-      if texts[i] then -- it goes before it comes: so may its user, for a moment
+      if texts[i] or came[id] then -- it goes before it comes: so may its user, for a moment
         news.enter()
         news.remove(id)
       end
+      came[id] = true
       news.add(id, its, now)
       if someone_sleeps then heard[#heard + 1] = read_entry(id, its.text) end
     end

@@ -7,7 +7,7 @@
 --@include idle
 -- One claim: the next jobs for some workers. The candidates of every service are kept between picks
 -- and looked at again only where a pick has touched them.
-local round = {loads = {}}
+local round = {loads = {}, asked = 0}
 local HOLD_AFTER, HOLD_FOR = 4, 30000000
 local MOST_LOADS = 1000 -- that are remembered
 local NO_SLOTS = {}
@@ -17,9 +17,17 @@ local function admits(service, region, now)
   return not round.is_gated or gates.admits(service.name, region, now)
 end
 
+-- How many jobs of this service can start now, as far as slots decide.
+local function spare_of(view)
+  local least = round.asked
+  for _, pool in ipairs(view.pools) do least = math.min(least, pool.limit - pool.held) end
+  return least
+end
+
 -- What the services have to offer to workers of this kind.
 local function look_around(worker, now)
   round.worker, round.views, round.all, round.is_gated = worker, {}, {}, gates.any()
+  flows.asked = 0
   for _, name in ipairs(desk.all()) do
     local service = service_named(name)
     if admits(service, worker.region, now) then
@@ -41,6 +49,7 @@ local function look_around(worker, now)
           end
         end
         round.views[#round.views + 1], round.all[#round.all + 1] = view, view
+        flows.asked = math.max(flows.asked, spare_of(view))
       end
     end
   end

@@ -44,11 +44,11 @@ end
 -- What stays of a token's slots. Of the others, those that are given back are added to `given` by
 -- pool; rates run on by themselves unless the grant never was.
 local function sorted_out(token, has, kept, refused, given, users)
-  local keep, stays = {}, {}
-  for _, slot in ipairs(kept) do keep[slot[1] .. '|' .. slot[2]] = true end
+  local keep, stays = kept and {}, {}
+  for _, slot in ipairs(kept or NO_SLOTS) do keep[slot[1] .. '|' .. slot[2]] = true end
   for _, slot in ipairs(has) do
     local name, n = slot[1], slot[2]
-    if keep[name .. '|' .. n] then
+    if keep and keep[name .. '|' .. n] then
       stays[#stays + 1] = slot
     elseif refused or not is_rate_pool(name) then
       local list = given[name] or {}
@@ -62,15 +62,18 @@ end
 
 -- Give back what these tokens hold except what they keep. The users who may have one more running.
 function slots.release(tokens, kept, refused)
-  local held_by, given, users = {}, {}, {}
+  local held_by, given, users, nothing = {}, {}, {}, {}
   for i, packed in ipairs(values_of(life .. 'tokens', tokens)) do
     if packed then
       local token = tokens[i]
       local has = held_by[token] or cmsgpack.unpack(packed)
-      held_by[token] = sorted_out(token, has, kept[i] or NO_SLOTS, refused, given, users)
+      held_by[token] = sorted_out(token, has, kept[i], refused, given, users)
     end
   end
   for name, list in pairs(given) do pools.give_back(name, list) end
-  for token, stays in pairs(held_by) do note(token, stays) end
+  for token, stays in pairs(held_by) do
+    if #stays > 0 then note(token, stays) else nothing[#nothing + 1] = token end
+  end
+  with_all('HDEL', life .. 'tokens', nothing)
   return users
 end

@@ -27,18 +27,26 @@ REST = 5 * SECOND
 
 
 class Answer(NamedTuple):
+    """`said`: it named this tier. Else it is what holds without a word from it, for a while."""
+
     tier: str
     at: int
+    said: bool
 
 
 class Unreachable(Exception):
     """It did not say. Kept inside: callers get the last known tier."""
 
 
+class Unheard(Exception):
+    """It says that it knows no such user, which names no tier. Kept inside, too."""
+
+
 class PriorityService:
     """Use it as `async with PriorityService(engine, url)`: from then on submits without a tier of
-    their own ask it. An outage changes nobody's tier: what was said last holds without time limit,
-    through restarts; who was never heard of gets the tier stored for them, else the fallback."""
+    their own ask it. Neither an outage nor a 404 changes anybody's tier: what was said last holds
+    without time limit, through restarts; who was never heard of gets the tier stored for them,
+    else the fallback, which is not remembered."""
 
     def __init__(
         self,
@@ -100,22 +108,30 @@ class PriorityService:
         return await asyncio.shield(task)
 
     async def _learn(self, tenant: str, user: str) -> str:
-        core = self._engine.core
         try:
             tier = await self._ask(user)
+        except Unheard:
+            tier = await self._last_known(tenant, user)
+            self._keep(tenant, user, tier, said=False)
+            return tier
         except Unreachable as reason:
             log.warning("the Priority Service did not say: %s", reason)
             return await self._last_known(tenant, user)
-        known = self._answers.pop((tenant, user), None)
-        self._answers[tenant, user] = Answer(tier, core.now())
-        if len(self._answers) > MOST_CACHED:
-            del self._answers[next(iter(self._answers))]
-        if known is None or known.tier != tier:
+        known = self._keep(tenant, user, tier, said=True)
+        if known is None or known.tier != tier or not known.said:
             await self._remember(tenant, user, tier)
         return tier
 
+    def _keep(self, tenant: str, user: str, tier: str, *, said: bool) -> Answer | None:
+        """In memory; what was there before."""
+        known = self._answers.pop((tenant, user), None)
+        self._answers[tenant, user] = Answer(tier, self._engine.core.now(), said)
+        if len(self._answers) > MOST_CACHED:
+            del self._answers[next(iter(self._answers))]
+        return known
+
     async def _ask(self, user: str) -> str:
-        """The tier it names; the fallback if it has never heard of the user."""
+        """The tier it names."""
         now = self._engine.core.now()
         if now < self._ask_again_at:
             raise Unreachable("it has not answered lately")
@@ -127,7 +143,10 @@ class PriorityService:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._failed(now)
             raise Unreachable(type(error).__name__) from error
-        tier = self._fallback if status == 404 else _tier_in(body) if status == 200 else None
+        if status == 404:
+            self._failures = 0
+            raise Unheard
+        tier = _tier_in(body) if status == 200 else None
         if tier is None or tier not in self._engine.core.catalog.tiers.names:
             self._failed(now)
             raise Unreachable(f"it answered {status} without a known tier")
@@ -135,10 +154,15 @@ class PriorityService:
         return tier
 
     async def _get(self, user: str) -> tuple[int, bytes]:
+        """Its status and its whole body, which is empty if it would be too long."""
         url = URL(f"{self._url}/users/{quote(user, safe='')}/priority", encoded=True)
         async with self._session.get(url, allow_redirects=False) as response:
-            body = await response.content.read(LARGEST_ANSWER)
-            return response.status, body
+            body = bytearray()
+            async for piece in response.content.iter_any():
+                body += piece
+                if len(body) > LARGEST_ANSWER:
+                    return response.status, b""
+            return response.status, bytes(body)
 
     def _failed(self, now: int) -> None:
         self._failures += 1
@@ -148,7 +172,7 @@ class PriorityService:
     async def _last_known(self, tenant: str, user: str) -> str:
         ledger, names = self._engine.core.ledger, self._engine.core.catalog.tiers.names
         answer = self._answers.get((tenant, user))
-        said = answer.tier if answer else None
+        said = answer.tier if answer is not None and answer.said else None
         if said is None:
             said = (await ledger.known_tiers.get(tenant, [user])).get(user)
         if said not in names:

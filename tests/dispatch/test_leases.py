@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.background import end
 from fairlane.demo.services import SimulatedService
 from fairlane.dispatch import Dispatcher
 from fairlane.errors import SetupError
@@ -157,6 +158,24 @@ async def test_what_does_not_finish_within_the_grace_is_given_back_and_costs_not
         assert not await at.world.claim()
         await at.world.pass_time(1_000_000)
         assert (await at.world.claim_one()).attempt == 1
+
+
+async def test_a_drain_that_is_interrupted_is_ended_by_the_next(tmp_path: Path) -> None:
+    """Who leaves at once after all must not leave calls behind."""
+    service = SimulatedService("work", work=Held())
+    async with scene(tmp_path, service, settings=settings()) as at:
+        job = await at.world.submit()
+        await service.until(lambda it: it.running == 1)
+        draining = asyncio.create_task(at.dispatcher.drain(30))
+        draining_workers = at.world.engine.core.draining
+        await comes_true(lambda: bool(draining_workers))
+        await end(draining)
+        await at.dispatcher.drain(0)
+        assert at.dispatcher.running == 0
+        found = await at.world.job(job)
+        assert (found.state, found.attempt) == (State.QUEUED, 0)
+        ((worker, _),) = await at.world.engine.core.ledger.workers()
+        assert worker.state is WorkerState.DEAD
 
 
 async def test_leaving_the_dispatcher_gives_everything_back(tmp_path: Path) -> None:

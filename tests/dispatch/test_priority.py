@@ -95,7 +95,7 @@ async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_its_l
     tmp_path: Path,
 ) -> None:
     """After three in a row nobody is asked for five seconds: a submit must not wait for it."""
-    async with asking(tmp_path, timeout=0.05) as (world, source, _):
+    async with asking(tmp_path, timeout=0.5) as (world, source, _):
         source.gate.clear()
         for user in ("a", "b", "c", "d", "e"):
             assert await tier_of(world, user) == "medium"
@@ -114,6 +114,79 @@ async def test_a_tier_that_is_not_configured_changes_nothing(tmp_path: Path) -> 
         for nonsense in ("gold", "", 7, None):
             source.tiers["ada"] = nonsense  # type: ignore[assignment]
             assert await tier_of(world, "ada") == "high"
+
+
+async def test_a_user_it_no_longer_knows_keeps_their_tier_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """S9: a 404 names no tier, whoever sent it."""
+    async with asking(tmp_path) as (world, source, _):
+        assert await tier_of(world, "ada") == "high"
+        source.tiers.clear()
+        await world.pass_time(61)
+        assert await tier_of(world, "ada") == "high"
+        source.down = True
+        await world.pass_time(61)
+        assert await tier_of(world, "ada") == "high"
+        await world.restart()
+        source.down = False
+        async with PriorityService(world.engine, source.url):
+            assert await tier_of(world, "ada") == "high"
+
+
+async def test_the_fallback_is_not_remembered_as_what_it_said(tmp_path: Path) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        known = world.engine.core.ledger.known_tiers
+        assert await tier_of(world, "zoe") == "medium"
+        assert await known.get("default", ["zoe"]) == {}
+        await world.engine.set_tier("zoe", "low")
+        await world.pass_time(61)
+        assert await tier_of(world, "zoe") == "low"
+        source.tiers["zoe"] = "low"
+        await world.pass_time(61)
+        assert await tier_of(world, "zoe") == "low"
+        assert await known.get("default", ["zoe"]) == {"zoe": "low"}
+
+
+@asynccontextmanager
+async def saying(*pieces: bytes) -> AsyncIterator[str]:
+    """A service that answers in these pieces, a segment each: one is sent when the one before it
+    has long left."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        with suppress(ConnectionError):  # who has heard enough hangs up
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                for _ in range(100):
+                    await asyncio.sleep(0)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@only_http
+@pytest.mark.parametrize(
+    ("pieces", "tier"),
+    [
+        ((b'{"priority":', b' "hi', b'gh"}'), "high"),
+        ((b'{"priority": "high"}', b" " * priority.LARGEST_ANSWER), "medium"),
+    ],
+    ids=["in pieces", "too long"],
+)
+async def test_an_answer_is_read_to_its_end_unless_that_is_too_far(
+    tmp_path: Path, pieces: tuple[bytes, ...], tier: str
+) -> None:
+    async with (
+        saying(*pieces) as url,
+        World(catalog(), tmp_path / "db") as world,
+        PriorityService(world.engine, url, timeout=10),
+    ):
+        assert await tier_of(world, "ada") == tier
 
 
 @only_http

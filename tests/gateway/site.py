@@ -40,6 +40,12 @@ class Running:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    async def says(self) -> str:
+        """Its next line."""
+        assert self._process.stdout is not None
+        async with asyncio.timeout(LONG_ENOUGH):
+            return (await self._process.stdout.readline()).decode()
+
     async def ended(self) -> int:
         async with asyncio.timeout(LONG_ENOUGH):
             return await self._process.wait()

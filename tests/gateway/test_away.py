@@ -15,6 +15,9 @@ from fairlane.demo.subscriptions import Subscriptions
 from tests.cluster.fleet import comes_true
 from tests.gateway.site import LEASE, Caller, Site
 
+LONGEST_CUT = 3.0
+"""Seconds from a cancel to the end of its call, promised to be one, on a busy machine."""
+
 pytestmark = pytest.mark.long
 
 
@@ -23,6 +26,7 @@ class Listening:
 
     def __init__(self) -> None:
         self.called, self.cut = asyncio.Event(), asyncio.Event()
+        self.cut_at = 0.0
         self.url = ""
 
     @asynccontextmanager
@@ -37,12 +41,17 @@ class Listening:
         self.called.set()
         while await reader.read(65536):
             pass
+        self.cut_at = asyncio.get_running_loop().time()
         self.cut.set()
         writer.close()
 
 
-async def test_cancel_reaches_a_running_call(site: Site) -> None:
-    """On a cluster it comes through another process than the one that calls."""
+async def test_cancel_reaches_a_running_call(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Within a second, with room for a busy machine; the heartbeat of a usual lease would take
+    five. On a cluster it comes through another process than the one that calls."""
+    site.set("server", lease=15)
     async with Listening().serving() as service:
         site.set("services.image_gen", url=service.url)
         calling = await site.serve()
@@ -50,12 +59,15 @@ async def test_cancel_reaches_a_running_call(site: Site) -> None:
         job = (await caller.submit("image_gen"))["job_id"]
         await service.called.wait()
         async with caller.at(await site.other_door(calling)) as elsewhere:
+            began = asyncio.get_running_loop().time()
             answer = await elsewhere.http.delete(f"/api/v1/jobs/{job}")
             assert answer.json()["status"] == "cancelled"
-            began = asyncio.get_running_loop().time()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await service.cut.wait()
-            print(f"cut after {asyncio.get_running_loop().time() - began:.2f} s (promised: 1)")
+            took = service.cut_at - began
+            with capsys.disabled():
+                print(f"\ncut after {took:.2f} s (promised: 1)", end=" ")
+            assert took < LONGEST_CUT
             assert (await elsewhere.ended(job))["status"] == "cancelled"
 
 

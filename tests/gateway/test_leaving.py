@@ -62,6 +62,52 @@ async def test_who_is_asked_to_leave_finishes_its_calls_and_begins_no_other(site
     assert len(enhancer.calls) == 2
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_who_leaves_says_what_it_waits_for_and_asked_again_leaves_at_once(
+    site: Site, number: signal.Signals
+) -> None:
+    """The call is given back, and nobody has to read a traceback."""
+    images, held = site.services["image_gen"], Held()
+    images.work = held
+    leaving = await site.serve()
+    caller = await site.caller(leaving)
+    job = await caller.submit("image_gen")
+    await images.until(lambda it: it.running == 1)
+    leaving.signal(number)
+    assert await leaving.says() == "finishing 1 call, up to 30 s; once more to leave at once\n"
+    leaving.signal(number)
+    async with asyncio.timeout(15):
+        assert await leaving.ended() == 0
+    assert "Traceback" not in site.log()
+    async with caller.at(await site.serve()) as after:
+        assert (await after.job(job["job_id"]))["status"] == "queued"
+    held.let_go()
+
+
+@pytest.mark.long
+async def test_a_dispatcher_that_is_asked_twice_leaves_at_once(site: Site) -> None:
+    if not site.clustered:
+        pytest.skip("an embedded queue has no process that only dispatches")
+    images, held = site.services["image_gen"], Held()
+    images.work = held
+    api = await site.serve()
+    caller = await site.caller(api)
+    later = datetime.now(UTC) + timedelta(seconds=3)  # noqa: TID251 - as a caller says it
+    job = await caller.submit("image_gen", run_at=later.isoformat())
+    await api.kill()
+    leaving = await site.dispatch()
+    await images.until(lambda it: it.running == 1)
+    leaving.signal(signal.SIGINT)
+    assert (await leaving.says()).startswith("finishing 1 call")
+    leaving.signal(signal.SIGINT)
+    async with asyncio.timeout(15):
+        assert await leaving.ended() == 0
+    assert "Traceback" not in site.log()
+    async with caller.at(await site.serve()) as after:
+        assert (await after.job(job["job_id"]))["status"] == "queued"
+    held.let_go()
+
+
 @pytest.mark.long
 async def test_a_dispatcher_that_is_asked_to_leave_finishes_its_calls(site: Site) -> None:
     """The API is gone when the job starts, so it is the dispatcher that calls."""

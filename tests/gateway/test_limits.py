@@ -32,7 +32,7 @@ async def counted(site: Site) -> dict[str, SimulatedService]:
 
 
 async def test_a_service_never_has_more_calls_than_its_limit(
-    site: Site, counted: dict[str, SimulatedService]
+    site: Site, counted: dict[str, SimulatedService], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """64 users want everything at once. Whoever calls is stopped for several leases and goes on,
     is killed, or loses its index, while a limit goes down and up."""
@@ -60,7 +60,9 @@ async def test_a_service_never_has_more_calls_than_its_limit(
         for badly in ("failed", "dead"):
             assert not (await listed(again, badly))["jobs"]
     excess = {name: each.most - LIMITS[name] for name, each in counted.items()}
-    print(f"calls: { {name: len(each.calls) for name, each in counted.items()} }, excess: {excess}")
+    calls = {name: len(each.calls) for name, each in counted.items()}
+    with capsys.disabled():
+        print(f"\ncalls: {calls}, excess: {excess}", end=" ")
     assert (counted["one"].most, four.most) == (1, 4)
 
 

@@ -80,6 +80,8 @@ class Serving(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await self.serve([found, *(found.dup() for _ in range(AT_ONCE - 1))])
         await end(self._leaving)
+        if self.force_exit:  # uvicorn hurries past this, and its end would be told as an error
+            await self.lifespan.shutdown()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         del frame

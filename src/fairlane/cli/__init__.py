@@ -120,10 +120,13 @@ def check(
 
 
 Config = Annotated[Path | None, typer.Option(help="The settings (default: fairlane.toml, if any).")]
+Unsafe = Annotated[
+    bool, typer.Option("--unsafe", help="Also on a database that does not keep what it says.")
+]
 
 
 @app.command()
-def serve(
+def serve(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     config: Config = None,
     preset: Preset = "tasks",
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
@@ -134,6 +137,7 @@ def serve(
     no_dispatch: Annotated[
         bool, typer.Option("--no-dispatch", help="Only the API: fairlane dispatch calls services.")
     ] = False,
+    unsafe: Unsafe = False,
 ) -> None:
     """Serve the API and call services, embedded in one process unless the settings name a
     database."""
@@ -148,6 +152,7 @@ def serve(
         ("server", "data"): data,
         ("server", "database_url"): database_url,
         ("server", "redis_url"): redis_url,
+        ("server", "unsafe"): unsafe or None,
     }
     settings = configure.settings(config, preset=preset, flags=flags)
     if no_dispatch:
@@ -162,6 +167,7 @@ def dispatch(
     preset: Preset = "tasks",
     database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
+    unsafe: Unsafe = False,
 ) -> None:
     """Call services of a cluster, beside those who serve its API. As many as you like."""
     from fairlane.cli import configure
@@ -170,6 +176,7 @@ def dispatch(
     flags: dict[tuple[str, ...], str | int | None] = {
         ("server", "database_url"): database_url,
         ("server", "redis_url"): redis_url,
+        ("server", "unsafe"): unsafe or None,
     }
     settings = configure.settings(config, preset=preset, flags=flags)
     _demand_cluster(settings, "a dispatcher of its own")
@@ -200,9 +207,7 @@ def worker(
         bool,
         typer.Option("--cluster", help="Inside the cluster of DATABASE_URL and REDIS_URL."),
     ] = False,
-    unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Also on a database that does not keep what it says.")
-    ] = False,
+    unsafe: Unsafe = False,
 ) -> None:
     """Run the tasks of a worker in Python, over HTTP or straight on a cluster."""
     from fairlane.cli import configure
@@ -223,7 +228,7 @@ def worker(
 
 
 @app.command()
-def migrate(config: Config = None) -> None:
+def migrate(config: Config = None, unsafe: Unsafe = False) -> None:
     """Make or update the schema of the ledger that the settings name."""
     import asyncio
 
@@ -231,7 +236,7 @@ def migrate(config: Config = None) -> None:
     from fairlane.compose import migrated
     from fairlane.errors import FairlaneError
 
-    settings = configure.settings(config)
+    settings = configure.settings(config, flags={("server", "unsafe"): unsafe or None})
     try:
         asyncio.run(migrated(settings))
     except (FairlaneError, OSError) as error:
@@ -261,6 +266,10 @@ def create_key(
     from fairlane.cli import configure, keys
     from fairlane.model.key import Key, Role
 
+    if days is not None and not 0 < days <= keys.MOST_DAYS:
+        raise typer.BadParameter(
+            f"--days is more than 0 and at most {keys.MOST_DAYS}, not {days:g}"
+        )
     if role not in list(Role):
         typer.echo(f'unknown role "{role}"; known: {", ".join(Role)}', err=True)
         raise typer.Exit(configure.BAD_SETTINGS)

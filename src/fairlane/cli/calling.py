@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 import uvloop
 
 from fairlane.api.logs import log_to
 from fairlane.api.server import Drain
+from fairlane.background import end
 from fairlane.compose import opened
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError
 from fairlane.webhooks import Egress, WebhookSender
+
+if TYPE_CHECKING:
+    from fairlane.dispatch import Dispatcher
 
 
 @asynccontextmanager
@@ -47,15 +53,28 @@ async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
         server = settings.server
         dispatcher = Dispatcher(engine, settings.endpoints, lease=server.lease, grace=server.grace)
         await stack.enter_async_context(dispatcher)
-        yield dispatcher.drain
+        yield partial(_finish, dispatcher)
 
 
 async def _nothing(_: float) -> None:
     """Nobody calls."""
+    _say("leaving")
+
+
+async def _finish(dispatcher: Dispatcher, grace: float) -> None:
+    calls = dispatcher.running
+    what = f"finishing {calls} call{'s' if calls > 1 else ''}, up to {grace:g} s"
+    _say(f"{what}; once more to leave at once" if calls else "leaving")
+    await dispatcher.drain(grace)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # who has read it may have left before
+        typer.echo(line)
 
 
 def run(settings: Settings) -> None:
-    """Until a signal comes: then running calls get their time."""
+    """Until a signal comes: then running calls get their time, until another comes."""
     try:
         uvloop.run(_dispatch(settings))
     except (FairlaneError, OSError) as error:
@@ -64,12 +83,20 @@ def run(settings: Settings) -> None:
 
 
 async def _dispatch(settings: Settings) -> None:
-    over = asyncio.Event()
+    asked, again = asyncio.Event(), asyncio.Event()
+
+    def hear() -> None:
+        (again if asked.is_set() else asked).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
+        asyncio.get_running_loop().add_signal_handler(number, hear)
     async with await opened(settings) as engine, calling(engine, settings) as drain:
         log_to()
         names = ", ".join(sorted(settings.endpoints)) or "nothing: no service has a url"
         typer.echo(f"Fairlane: dispatching to {names} ({settings.source})")
-        await over.wait()
-        await drain(settings.server.grace)
+        await asked.wait()
+        leaving = asyncio.ensure_future(drain(settings.server.grace))
+        hurrying = asyncio.create_task(again.wait())
+        await asyncio.wait((leaving, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        await end(leaving)
+        await end(hurrying)

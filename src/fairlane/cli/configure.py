@@ -23,7 +23,11 @@ def init(preset: str, path: Path) -> None:
     if path.exists():
         typer.echo(f"{path} is there already; remove it first, or name another file", err=True)
         raise typer.Exit(1)
-    path.write_text(preset_text(preset), "utf-8")
+    try:
+        path.write_text(preset_text(preset), "utf-8")
+    except OSError as error:
+        typer.echo(f"{path} cannot be written: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
     typer.echo(f"wrote {path}; see what it means: fairlane check {path}")
 
 

@@ -17,11 +17,13 @@ from fairlane.compose import keys_of
 from fairlane.config.settings import Settings
 from fairlane.errors import FairlaneError
 from fairlane.ledger.keybook import KeyBook
+from fairlane.model.bounds import LONGEST
 from fairlane.model.key import Key
 
 Out = TypeVar("Out")
 
 ACTOR = "cli"
+MOST_DAYS = LONGEST // 86_400
 
 
 def create(settings: Settings, key: Key, days: float | None) -> None:

@@ -98,7 +98,8 @@ def welcome(settings: Settings, port: int, *, keys: bool) -> list[str]:
         "shared": "the ledger in PostgreSQL, one process",
         "cluster": "a cluster on PostgreSQL and Redis",
     }[server.mode]
-    lines = [f"Fairlane: {where} ({settings.source})", f"  API   {url}", f"  docs  {url}/docs"]
+    docs = f"{url}/docs" + (", with a key as below: a browser sends none" if keys else "")
+    lines = [f"Fairlane: {where} ({settings.source})", f"  API   {url}", f"  docs  {docs}"]
     if not keys:
         lines.append("  keys  none: whoever is on this machine may do everything")
     lines += [f"  note  {note}" for note in settings.notes]

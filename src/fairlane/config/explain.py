@@ -33,8 +33,8 @@ def explain(settings: Settings) -> Iterator[str]:
     yield from _queue(catalog)
     if settings.priority is not None:
         yield (
-            f"Tiers of users are asked for at {settings.priority.url}; a user never seen while it "
-            f"is away gets {settings.priority.fallback}"
+            f"Tiers of users are asked for at {settings.priority.url}; a user whose tier it has "
+            f"never named gets {settings.priority.fallback}"
         )
     for note in settings.notes:
         yield f"Note: {note}"

@@ -13,9 +13,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from fairlane.config.build import build
-from fairlane.config.problems import BadSettings, Problem, Sources, from_validation, suggestion
+from fairlane.config.problems import (
+    BadSettings,
+    Problem,
+    Sources,
+    from_validation,
+    suggestion,
+    unknown,
+)
 from fairlane.config.settings import Settings
-from fairlane.config.tables import File
+from fairlane.config.tables import File, TiersTable, words
 from fairlane.presets import tasks
 
 FILE = "fairlane.toml"
@@ -116,7 +123,7 @@ def _file(path: Path | None, preset: str) -> tuple[Raw, str]:
         return tomllib.loads(path.read_text("utf-8")), str(path)
     except OSError as error:
         raise BadSettings([Problem("", f"cannot be read: {error.strerror}", str(path))]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no TOML, no text, or a number of a thousand digits
         raise BadSettings([Problem("", f"is not TOML: {error}", str(path))]) from None
 
 
@@ -153,7 +160,7 @@ def _value(text: str) -> Any:
     """As TOML reads it; what it cannot read is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return text
 
 
@@ -172,8 +179,13 @@ def _other_names(raw: Raw, environment: Mapping[str, str], sources: Sources) -> 
             _put(raw, place, environment[name])
             sources.note(place, name)
     problems = []
+    order = _order(raw)
     for name, (tier, reached) in PROMOTIONS.items():
         if not environment.get(name):
+            continue
+        missing = [each for each in (tier, reached) if each not in order]
+        if missing:
+            problems.append(Problem("", unknown("tier", missing[0], order), name))
             continue
         path = ("tiers", tier, "promote", reached)
         try:
@@ -181,9 +193,18 @@ def _other_names(raw: Raw, environment: Mapping[str, str], sources: Sources) -> 
         except ValueError:
             problems.append(Problem("", f'seconds, not "{environment[name]}"', name))
         sources.note(path, name)
-    if any(environment.get(name) for name in PROMOTIONS) and not problems:
+    three = {tier for both in PROMOTIONS.values() for tier in both}
+    if any(environment.get(name) for name in PROMOTIONS) and not problems and three <= set(order):
         _promote_low_to_high(raw, sources)
     return problems
+
+
+def _order(raw: Raw) -> list[str]:
+    """The names of the tiers, as far as they are named as they should be."""
+    tiers = raw.get("tiers")
+    usual = TiersTable().order
+    order = words(tiers.get("order", usual)) if isinstance(tiers, dict) else usual
+    return order if isinstance(order, list) else usual
 
 
 def _promote_low_to_high(raw: Raw, sources: Sources) -> None:

@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-RATE = re.compile(r"^\s*(\d+)\s*(?:/\s*(s|m|h|sec|min|hour|second|minute)\s*)?$")
+from fairlane.model.bounds import LARGEST, LONGEST, MOST, MOST_WAITING
+
+RATE = re.compile(r"^\s*(\d{1,15})\s*(?:/\s*(s|m|h|sec|min|hour|second|minute)\s*)?$")
 PER_MINUTE = {"s": 60, "m": 1, "h": 1 / 60}
 
 
@@ -38,9 +40,13 @@ def address(value: str) -> str:
     return value.rstrip("/")
 
 
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Rate = Annotated[int, BeforeValidator(per_minute), Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Number = Annotated[int, Field(ge=1, le=MOST)]
+Waiting = Annotated[int, Field(ge=0, le=MOST_WAITING)]
+Bytes = Annotated[int, Field(ge=1, le=LARGEST)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)]
+Patience = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
+Rate = Annotated[int, BeforeValidator(per_minute), Field(ge=0, le=MOST)]
 Words = Annotated[list[str], BeforeValidator(words)]
 Address = Annotated[str, AfterValidator(address)]
 Headers = dict[str, str]
@@ -61,13 +67,13 @@ class ServerTable(Table):
     allowed_hosts: Words = []
     trusted_proxies: Words = []
     origins: Words = []
-    max_body: Annotated[int, Field(ge=1024)] = 1 << 20
-    body_timeout: Annotated[float, Field(gt=0)] = 15
+    max_body: Annotated[int, Field(ge=1024, le=LARGEST)] = 1 << 20
+    body_timeout: Patience = 15
     key_rate: Rate = 60_000
-    lease: Annotated[float, Field(ge=2, le=600)] = 15
+    lease: Annotated[float, Field(ge=2, le=600, allow_inf_nan=False)] = 15
     grace: Seconds = 30
-    submits: Annotated[int, Field(ge=1)] = 256
-    connections: Annotated[int, Field(ge=1)] = 10_000
+    submits: Number = 256
+    connections: Number = 10_000
     access_log: bool = False
     unsafe: bool = False
 
@@ -75,7 +81,7 @@ class ServerTable(Table):
 class TierTable(Table):
     promote: dict[str, Seconds] = {}
     max_retries: Count = 3
-    timeout: Annotated[float, Field(gt=0)] = 600
+    timeout: Patience = 600
     pending: Count = 0
     per_hour: Count = 0
     max_duration: Seconds = 0
@@ -113,7 +119,7 @@ class TaskTable(Table):
 
     limit: Count = 0
     rate: Rate = 0
-    waiting: Count = 0
+    waiting: Waiting = 0
     timeout: Seconds = 0
     max_wait: Seconds = 0
     max_attempts: Count = 0
@@ -121,7 +127,7 @@ class TaskTable(Table):
     retry_place: Literal["back", "front"] = "back"
     overrun: Literal["strict", "fast"] | None = None
     affinity: Literal["residency", "batch", "none"] = "residency"
-    batch_size: Annotated[int, Field(ge=1)] = 3
+    batch_size: Number = 3
     fairness: Literal["user", "none"] = "user"
     shares: SharesTable = SharesTable()
     capabilities: Words = []
@@ -131,7 +137,7 @@ class ServiceTable(TaskTable):
     executor: Literal["http", "pull", "celery", "caller"] | None = None
     url: Address | None = None
     headers: Headers = {}
-    max_response: Annotated[int, Field(ge=1)] = 8 << 20
+    max_response: Bytes = 8 << 20
     retry_on: list[Annotated[int, Field(ge=400, le=599)]] = []
     failover: bool = False
     provider: str | None = None
@@ -145,11 +151,11 @@ class ProviderTable(Table):
 
 
 class LimitsTable(Table):
-    waiting: Count = 1_000_000
-    input_bytes: Annotated[int, Field(ge=1)] = 1 << 20
-    result_bytes: Annotated[int, Field(ge=1)] = 8 << 20
-    context_bytes: Annotated[int, Field(ge=1)] = 32 << 20
-    cells: Annotated[int, Field(ge=1)] = 1_000
+    waiting: Waiting = 1_000_000
+    input_bytes: Bytes = 1 << 20
+    result_bytes: Bytes = 8 << 20
+    context_bytes: Bytes = 32 << 20
+    cells: Number = 1_000
     keep_finished: Seconds = 7 * 86_400
     keep_dead: Seconds = 30 * 86_400
     keep_keys: Seconds = 86_400
@@ -157,7 +163,7 @@ class LimitsTable(Table):
 
 class PriorityTable(Table):
     url: Address | None = None
-    timeout: Annotated[float, Field(gt=0)] = 1
+    timeout: Patience = 1
     cache: Seconds = 60
     fallback: str = "medium"
     headers: Headers = {}

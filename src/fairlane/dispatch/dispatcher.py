@@ -66,7 +66,7 @@ class Dispatcher:
         self.name = name or f"dispatcher-{token()[:8]}"
         self._desks = self._make_desks(endpoints, capacity, seconds(lease) // 3)
         self._held = Held(engine)
-        self._draining = False
+        self._draining = self._over = False
         self._claiming: list[asyncio.Task[None]] = []
         self._background: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession
@@ -95,8 +95,8 @@ class Dispatcher:
     async def drain(self, grace: float | None = None) -> None:
         """No new claims from now on. What runs may finish within `grace` seconds (its own grace
         time if none is given); the rest is given back without costing an attempt. Ended when it
-        returns."""
-        if self._draining:
+        returns. Once more, before it has: who is in a hurry is not held up by who was not."""
+        if self._over:
             return
         self._draining = True
         for desk in self._desks:
@@ -112,6 +112,7 @@ class Dispatcher:
         dead = [replace(worker, state=WorkerState.DEAD) for worker in self._workers()]
         await asyncio.gather(*(_told(self._engine.register(each)) for each in dead))
         await self._session.close()
+        self._over = True
 
     # --- claiming ----------------------------------------------------------------------------
     def _make_desks(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fairlane.errors import InvalidInput, UnknownName
+from fairlane.model.bounds import LARGEST, LONGEST, MOST, MOST_WAITING, demand
 from fairlane.model.service import RATE_WINDOW, Pool, Provider, Service, rate_pool
 from fairlane.model.tier import Tiers
 
@@ -26,6 +27,14 @@ class Limits:
     keep_finished: float = 7 * 86_400
     keep_dead: float = 30 * 86_400
     keep_keys: float = 86_400
+
+    def __post_init__(self) -> None:
+        demand("limits", MOST_WAITING, waiting=self.waiting)
+        demand("limits", MOST, cells=self.cells)
+        demand("limits", LARGEST, input_bytes=self.input_bytes, result_bytes=self.result_bytes)
+        demand("limits", LARGEST, context_bytes=self.context_bytes)
+        demand("limits", LONGEST, keep_finished=self.keep_finished, keep_dead=self.keep_dead)
+        demand("limits", LONGEST, keep_keys=self.keep_keys)
 
 
 class Catalog:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from fairlane.model.bounds import LONGEST, MOST, MOST_WAITING, demand
+
 
 class Executor(StrEnum):
     """Who runs a step: our dispatcher by HTTP, a worker that pulls, a Celery fleet, the caller."""
@@ -89,6 +91,9 @@ class Region:
     name: str
     limit: int = 0
 
+    def __post_init__(self) -> None:
+        demand(f'region "{self.name}"', MOST, limit=self.limit)
+
 
 @dataclass(frozen=True, slots=True)
 class Provider:
@@ -97,6 +102,9 @@ class Provider:
     name: str
     limit: int = 0
     rate: int = 0
+
+    def __post_init__(self) -> None:
+        demand(f'provider "{self.name}"', MOST, limit=self.limit, rate=self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,15 @@ class Service:
     shares: Shares = Shares(500, 200, 250)  # noqa: RUF009 - a tuple of numbers
     capabilities: frozenset[str] = frozenset()
     paused: bool = False
+
+    def __post_init__(self) -> None:
+        whose = f'service "{self.name}"'
+        demand(whose, MOST, limit=self.limit, rate=self.rate, max_attempts=self.max_attempts)
+        demand(whose, MOST, batch_size=self.batch_size)
+        demand(whose, MOST_WAITING, waiting=self.waiting)
+        demand(whose, LONGEST, timeout=self.timeout, max_wait=self.max_wait)
+        for pause in self.backoff:
+            demand(whose, LONGEST, backoff=pause)
 
     @property
     def strict(self) -> bool:

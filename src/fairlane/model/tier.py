@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fairlane.errors import InvalidInput, UnknownName
+from fairlane.model.bounds import LONGEST, MOST, demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,14 @@ class Tier:
     per_hour: int = 0
     max_duration: float = 0
     max_running_per_user: int = 0
+
+    def __post_init__(self) -> None:
+        whose = f'tier "{self.name}"'
+        demand(whose, MOST, max_retries=self.max_retries, pending=self.pending)
+        demand(whose, MOST, per_hour=self.per_hour, max_running_per_user=self.max_running_per_user)
+        demand(whose, LONGEST, timeout=self.timeout, max_duration=self.max_duration)
+        for after in self.promote.values():
+            demand(whose, LONGEST, promote=after)
 
 
 class Tiers:

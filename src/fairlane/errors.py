@@ -4,10 +4,11 @@ FairlaneError
 ├── BadRequest            change the request
 │   ├── UnknownName         a tier, service or pipeline that is not configured
 │   ├── InvalidInput        a value that can never be accepted
+│   │   └── TooDear           a price that is above what was offered
 │   ├── UrlNotAllowed       a callback to where none may go
 │   └── KeyReused           the idempotency key belongs to another request
 ├── Refused               a limit holds; says which, what is left, when to try again
-├── Conflict              the job is not where the request thinks it is
+├── Conflict              what is there is not what the request thinks it is
 │   ├── StaleLease          the lease is gone; stop working on this job
 │   └── WrongState          the move is not possible from the job's present state
 ├── NotFound              no such job, worker or user
@@ -50,6 +51,14 @@ class InvalidInput(BadRequest):
     code = "invalid_input"
 
 
+class TooDear(InvalidInput):
+    """More than was offered for it."""
+
+    def __init__(self, price: int, offered: int) -> None:
+        self.price = price
+        super().__init__(f"the skip costs {price}, more than the {offered} offered")
+
+
 class UrlNotAllowed(BadRequest):
     code = "url_not_allowed"
 
@@ -72,11 +81,11 @@ class Refused(FairlaneError):
 
 
 class Conflict(FairlaneError):
-    """The job's present state does not allow this; `state` says where it is."""
+    """What is there does not allow this; if it is a job, `state` says where that is."""
 
     code = "conflict"
 
-    def __init__(self, message: str, *, state: str) -> None:
+    def __init__(self, message: str, *, state: str | None = None) -> None:
         self.state = state
         super().__init__(message)
 

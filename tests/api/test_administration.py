@@ -124,6 +124,22 @@ async def test_the_queue_shows_every_service_and_region(world: World, served: Ga
         assert (await client.get("/queue/status/MARS")).status_code == 404
 
 
+async def test_the_queue_shows_what_runs_where_nothing_is_limited(
+    world: World, served: Gateway
+) -> None:
+    async with served.client() as client:
+        await world.submit_all([NewJob("work")] * 3 + [NewJob("scarce")] * 2 + [NewJob("second")])
+        assert len(await world.claim(2, Worker("w", frozenset({"work"})))) == 2
+        await world.claim(9, Worker("s", frozenset({"scarce"})))
+        (lease,) = await world.claim(1, Worker("eu", frozenset({"second"}), "EU"))
+        services = (await client.get("/queue/status")).json()["services"]
+        running = {name: line["running"] for name, line in services.items()}
+        assert running == {"work": 2, "scarce": 1, "first": 0, "second": 1}
+        await world.engine.complete(lease)
+        services = (await client.get("/queue/status")).json()["services"]
+        assert services["second"]["running"] == 0
+
+
 async def test_the_description_is_there_for_programs_and_people(served: Gateway) -> None:
     async with served.client(await served.key(Role.WORKER)) as client:
         described = (await client.get("/openapi.json")).json()

@@ -101,6 +101,7 @@ async def test_server_sent_events_go_on_after_the_last_one_seen(
             accept = {"Accept": "text/event-stream", **headers}
             async with client.stream("GET", path + query, headers=accept) as answer:
                 assert answer.headers["content-type"].startswith("text/event-stream")
+                assert answer.headers["x-accel-buffering"] == "no"
                 told = [each async for each in sse(answer) if "id" in each]
             assert [int(each["id"]) for each in told] == list(range(first, 5))
             assert json.loads(told[-1]["data"]) == listed[-1]
@@ -324,7 +325,8 @@ async def test_listeners_are_told_to_come_back_when_it_leaves(world: World) -> N
         await socket.recv()
         async with served.client() as client:
             served.app.door.drain()
-            assert (await client.get("/readyz")).status_code == 503
+            leaving = await client.get("/readyz")
+            assert (leaving.status_code, leaving.headers["retry-after"]) == (503, "1")
             assert (await client.get("/livez")).status_code == 200
         await socket.wait_closed()
         assert socket.close_code == 1012

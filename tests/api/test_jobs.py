@@ -110,11 +110,10 @@ async def test_an_idempotency_key_of_other_letters_is_refused(served: Gateway) -
     ("way", "sent", "why"),
     [
         ("jobs", {"service": "work", "prioriti": "high"}, 'did you mean "priority"?'),
-        (
-            "jobs:batch",
-            {"jobs": [{"srvice": "work"}]},
-            "jobs.0.srvice: no such field; did",
-        ),
+        ("jobs:batch", {"jobz": []}, "jobs: is needed"),
+        ("jobs:batch", {"jobs": {}}, "jobs: Input should be a valid list"),
+        ("jobs:batch", {"jobs": []}, "jobs: List should have at least 1 item"),
+        ("jobs:batch", [], "a JSON object is needed"),
         ("tasks", {"task_type": "work", "zzz": 1}, "zzz: no such field"),
         ("tasks", {}, "task_type: is needed"),
         ("jobs", [], "a JSON object is needed"),
@@ -148,6 +147,42 @@ async def test_each_job_of_a_batch_has_its_own_outcome(served: Gateway) -> None:
         ids = [[each["job"]["job_id"] for each in one.json()["results"]] for one in (first, again)]
         assert ids[0] == ids[1]
         assert {each["status"] for each in again.json()["results"]} == {200}
+
+
+async def test_a_malformed_job_refuses_only_itself(world: World, served: Gateway) -> None:
+    """Each is answered as it would have been alone; the others keep their numbers and keys."""
+    good = {"feature_name": "work"}
+    bad: list[Any] = [{"feature_name": "a b"}, {"srvice": "work"}, 7, {**good, "duration": "x"}]
+    headers = {"Idempotency-Key": "b"}
+    async with served.client(headers=headers) as client:
+        batch = {"jobs": [good, *bad, good]}
+        first, again = [await client.post("/api/v1/jobs:batch", json=batch) for _ in range(2)]
+        assert (first.status_code, again.status_code) == (200, 200)
+        results = first.json()["results"]
+        assert [each["status"] for each in results] == [202, 422, 422, 422, 422, 202]
+        assert [each["status"] for each in again.json()["results"]] == [200, *[422] * 4, 200]
+        for job, result in zip(bad, results[1:], strict=False):
+            alone = (await client.post("/api/v1/jobs", json=job)).json()
+            assert result["error"] == {name: alone[name] for name in ("code", "detail", "errors")}
+        mended = {"jobs": [good, *[good] * 4, good]}
+        told = (await client.post("/api/v1/jobs:batch", json=mended)).json()["results"]
+        assert [each["status"] for each in told] == [200, *[202] * 4, 200]
+
+
+async def test_an_idempotency_key_is_sent_once(served: Gateway) -> None:
+    """Whoever passes it on may know it by the other one."""
+    async with served.client() as client:
+        job = await submitted(served, service="work")
+        for method, path, sent in (
+            ("POST", "/api/v1/jobs", {"service": "work"}),
+            ("POST", "/api/v1/jobs:batch", {"jobs": [{"service": "work"}]}),
+            ("POST", "/api/v1/tasks", {"task_type": "work"}),
+            ("DELETE", f"/api/v1/jobs/{job}", None),
+        ):
+            headers = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+            answer = await client.request(method, path, json=sent, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (400, "repeated_header")
+        assert len((await client.get("/api/v1/jobs")).json()["jobs"]) == 1
 
 
 async def test_a_job_is_cancelled_once_and_for_good(world: World, served: Gateway) -> None:
@@ -198,10 +233,21 @@ async def test_a_waiting_job_says_why_and_what_would_help(world: World, served: 
         job = await submitted(served, service="scarce", user_id="ada", priority="low")
         told = (await client.get(f"/api/v1/jobs/{job}/explain")).json()
         assert {"busy", "promotion"} <= {each["code"] for each in told["reasons"]}
-        assert {"busy", "skip"} <= {each["code"] for each in told["changes"]}
+        changes = {each["code"]: each["text"] for each in told["changes"]}
+        assert changes["busy"] == "a higher limit: PUT /admin/services/scarce"
+        assert changes["skip"].endswith(f"POST /api/v1/jobs/{job}/skip")
         assert told["next_promotion_at"] is not None
         running = (await client.get(f"/api/v1/jobs/{first}/explain")).json()
         assert (running["status"], running["reasons"]) == ("running", [])
+
+
+async def test_a_dead_job_is_told_that_it_can_be_replayed(world: World, served: Gateway) -> None:
+    job = await buried(world, served)
+    async with served.client() as client:
+        (change,) = (await client.get(f"/api/v1/jobs/{job}/explain")).json()["changes"]
+        assert change["code"] == "replay"
+        method, path = change["text"].split()[-2:]
+        assert (await client.request(method, path)).status_code == 202
 
 
 async def test_a_delayed_job_starts_at_its_time(world: World, served: Gateway) -> None:
@@ -325,11 +371,87 @@ async def test_the_front_is_paid_for_once(world: World, served: Gateway) -> None
         assert (quote["price"], quote["currency"], quote["balance"]) == (3, "aura", 10)
         assert set(quote["seconds_saved"]) == {"p50", "p90"}
         dear = await client.post(f"/api/v1/jobs/{job}/skip", json={"max_price": 2})
-        assert dear.status_code == 422
+        assert (dear.status_code, dear.json()["price"]) == (422, 3)
         assert (await client.post(f"/api/v1/jobs/{job}/skip")).json()["balance"] == 7
+        quote = (await client.get(f"/api/v1/jobs/{job}/skip")).json()
+        assert (quote["price"], quote["balance"], quote["seconds_saved"]) == (0, 7, None)
+        for wish in ({}, {"max_price": 0}):
+            again = await client.post(f"/api/v1/jobs/{job}/skip", json=wish)
+            assert again.json() == {"job_id": job, "price": 0, "balance": 7}
         await world.claim_one()
         assert (await client.get(f"/api/v1/jobs/{job}/skip")).status_code == 409
         assert (await client.get("/api/v1/users/ada/credits")).json()["balance"] == 7
+        await world.healthy()
+
+
+async def test_a_fan_out_is_offered_no_front(world: World, served: Gateway) -> None:
+    matrix = {"question": ["a", "b"]}
+    async with served.client() as client:
+        sent = {"service": "work", "user_id": "ada", "input_data": {}, "matrix": matrix}
+        many = await submitted(served, **sent)
+        gift = {"amount": 10, "operation_key": "gift"}
+        await client.post("/admin/users/ada/credits", json=gift)
+        quote = await client.get(f"/api/v1/jobs/{many}/skip")
+        skip = await client.post(f"/api/v1/jobs/{many}/skip")
+        assert (quote.status_code, quote.json()["detail"]) == (422, skip.json()["detail"])
+        told = (await client.get(f"/api/v1/jobs/{many}/explain")).json()
+        assert "skip" not in {each["code"] for each in told["changes"]}
+        cell = (await client.get(f"/api/v1/jobs/{many}/executions")).json()["executions"][0]
+        path = f"/api/v1/jobs/{cell['execution_id']}"
+        assert (await client.get(f"{path}/skip")).json()["price"] == 1
+        told = (await client.get(f"{path}/explain")).json()
+        assert "skip" in {each["code"] for each in told["changes"]}
+
+
+async def test_users_may_have_a_slash_in_their_names(world: World, served: Gateway) -> None:
+    """Only a slash that is sent as such divides a path."""
+    async with served.client() as client:
+        for user, sent in (("org/42", "org%2F42"), ("a/credits", "a%2fcredits"), ("%2F", "%252F")):
+            changed = await client.put(f"/admin/users/{sent}", json={"priority": "high"})
+            assert changed.json() == {"user_id": user, "priority": "high"}
+            accepted = await client.post("/api/v1/jobs", json={"service": "work", "user_id": user})
+            assert accepted.json()["priority"] == "high"
+            gift = {"amount": 5, "operation_key": "gift"}
+            given = await client.post(f"/admin/users/{sent}/credits", json=gift)
+            assert given.json()["balance"] == 5
+            found = (await client.get(f"/api/v1/users/{sent}/credits")).json()
+            assert (found["user_id"], found["balance"]) == (user, 5)
+        for path in ("/admin/users/org/42", "/admin/users/a%2fb/c", "/api/v1/jobs%2F1"):
+            assert (await client.put(path, json={"priority": "high"})).status_code == 404
+        wrong = await client.put("/admin/users/a%2Fb/credits", json={"priority": "high"})
+        assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+        gone = await client.get("/api/v1/jobs/a%2Fb")
+        assert (gone.status_code, gone.json()["instance"]) == (404, "/api/v1/jobs/a/b")
+
+
+async def test_a_fan_out_asks_long_questions_of_models_with_short_names(served: Gateway) -> None:
+    async with served.client() as client:
+
+        async def status(axis: str, size: int) -> int:
+            sent = {"service": "work", "input_data": {}, "matrix": {axis: ["x" * size]}}
+            return (await client.post("/api/v1/jobs", json=sent)).status_code
+
+        assert await status("question", 10_000) == 202
+        assert await status("question", 10_001) == 422
+        assert await status("model", 201) == 422
+        assert await status("region", 201) == 422
+
+
+async def test_an_operation_that_is_sent_again_with_another_amount_is_a_conflict(
+    world: World, served: Gateway
+) -> None:
+    path = "/admin/users/ada/credits"
+    async with served.client() as client:
+        for amount, status in ((10, 200), (11, 409), (-10, 409), (10, 200)):
+            answer = await client.post(path, json={"amount": amount, "operation_key": "gift"})
+            assert answer.status_code == status
+            assert answer.json().get("code") == ("conflict" if status == 409 else None)
+        for amount, status in ((-4, 200), (4, 409), (-4, 200)):
+            answer = await client.post(path, json={"amount": amount, "operation_key": "back"})
+            assert answer.status_code == status
+        assert (await client.get("/api/v1/users/ada/credits")).json()["balance"] == 6
+        changes = (await client.get("/admin/audit")).json()["changes"]
+        assert [each["after"] for each in changes] == ["6", "10"]
         await world.healthy()
 
 

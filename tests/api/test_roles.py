@@ -73,6 +73,7 @@ async def test_nobody_passes_without_a_key(served: Gateway) -> None:
                 assert answer.status_code == 401, (method, path)
         for path in sorted(OPEN):
             assert (await client.get(path)).text == "ok"
+            assert (await client.head(path)).status_code == 200
             assert (await client.post(path)).status_code == 405
 
 

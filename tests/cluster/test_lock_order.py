@@ -14,10 +14,14 @@ import pytest
 
 from fairlane.ledger.ledger import Ledger
 from fairlane.ledger.postgres.money import CREDITS_LOCK
-from fairlane.model.lease import Lease
-from fairlane.model.state import Move
+from fairlane.ledger.shapes import Unconfirmed
+from fairlane.model.lease import Lease, Slot
+from fairlane.model.service import Provider, Service, user_pool
+from fairlane.model.state import Move, State
+from fairlane.model.tier import Tier, Tiers
 from fairlane.policy.admission import Quota
 from tests.cluster.beside import beside, until_waiting
+from tests.cluster.fleet import LONG_ENOUGH
 from tests.ledger_items import (
     completion,
     confirmation,
@@ -242,3 +246,45 @@ async def test_who_waits_to_move_credits_has_opened_no_account(world: World) -> 
 
 
 ALONE = "SELECT pg_advisory_xact_lock($1)"
+
+
+async def test_a_claim_that_goes_on_one_by_one_waits_for_no_number(tmp_path: Path) -> None:
+    """Somebody else takes the same numbers of two pools the other way round."""
+    work = Service("work", limit=3, provider="p")
+    tiers = Tiers([Tier("only", max_running_per_user=9)])
+    settings = catalog(work, providers=[Provider("p", limit=3)], tiers=tiers)
+    async with World(settings, tmp_path / "ledger.db") as world, beside(world) as other:
+        proposals = []
+        for user, a, b in (("ann", 1, 2), ("bob", 2, 1), ("cid", 9, 9)):  # nobody has a ninth
+            job = await world.job(await world.submit(user=user))
+            proposal = confirmation(world, job)
+            own = user_pool(proposal.user)
+            slots = (Slot("prov:p", a), Slot("svc:work", b), Slot(own, 1))
+            pools = proposal.pools | {own}
+            proposals.append(proposal._replace(slots=slots, pools=pools, cap=9))
+        async with other.transaction():
+            await other.execute("INSERT INTO slots VALUES ('prov:p', 2, 'other', 'other')")
+            confirmed = world.engine.core.ledger.confirm(proposals)
+            written = await asyncio.wait_for(confirmed, LONG_ENOUGH)
+            await other.execute("INSERT INTO slots VALUES ('svc:work', 1, 'other', 'other')")
+            kinds = [type(outcome) for outcome in written.outcomes]
+            assert kinds == [Lease, Unconfirmed, Unconfirmed]
+            await other.execute("DELETE FROM slots WHERE token = 'other'")
+
+
+async def test_cells_of_a_fan_out_that_is_being_reopened_are_kept(tmp_path: Path) -> None:
+    """I30: whoever reopens it has it locked, and nobody waits for anybody."""
+    settings = catalog(Service("work", max_attempts=1))
+    async with World(settings, tmp_path / "ledger.db") as world, beside(world) as other:
+        parent = await world.submit(matrix={"model": ("a", "b")})
+        done, dead = await world.claim(2)
+        await world.engine.complete(done)
+        await world.engine.fail(dead)
+        assert (await world.job(parent)).state is State.FAILED
+        now, ledger = world.clock.now(), world.engine.core.ledger
+        async with other.transaction():
+            await other.execute("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", parent)
+            await asyncio.wait_for(ledger.retire(now, 0, 0, 100), LONG_ENOUGH)
+            assert done.job in await ledger.jobs([done.job])
+        await ledger.retire(now, 0, 0, 100)
+        assert done.job not in await ledger.jobs([done.job])

@@ -203,7 +203,7 @@ class Crowd:
         await world.engine.core.ledger.give_up(world.clock.now(), 3)
 
     async def _forgive(self, world: World) -> None:
-        await world.engine.core.ledger.forgive(self._some())
+        await world.engine.core.ledger.forgive([(job, 1) for job in self._some()])
 
     async def _slots(self, world: World) -> None:
         await world.engine.core.ledger.free_slots(world.clock.now() + seconds(3600), 5)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.errors import StaleLease
+from fairlane.errors import InvalidInput, StaleLease
 from fairlane.ledger.shapes import Settled
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog
@@ -298,6 +298,14 @@ def regional(**more: object) -> Catalog:
 
 def here(region: str) -> Worker:
     return Worker(f"w-{region}", region=region)
+
+
+async def test_a_model_of_a_matrix_is_a_name_like_any_other(tmp_path: Path) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        for models in (("a", "b|c"), ("a", "b" * 101)):
+            with pytest.raises(InvalidInput, match="a model name"):
+                await world.submit(matrix={"model": models})
+        assert await world.engine.count(State.QUEUED) == 0
 
 
 async def test_a_matrix_makes_one_execution_for_every_combination(tmp_path: Path) -> None:

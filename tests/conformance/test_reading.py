@@ -357,3 +357,20 @@ async def test_a_mixed_batch_is_listed_newest_first(tmp_path: Path) -> None:
         )
         page = await world.engine.list_jobs(Filter(), None, 6)
         assert [job.id for job in page.jobs] == jobs[::-1]
+
+
+async def test_an_eta_is_told_only_if_somebody_may_know_it(tmp_path: Path) -> None:
+    """Nobody knows when a paused service goes on; one that is away is not called before its next
+    try."""
+    async with World(catalog(Service("work", limit=4)), tmp_path / "ledger.db") as world:
+        engine = world.engine
+        for _ in range(3):
+            await world.submit()
+        for lease in await world.claim(3):
+            await engine.fail(lease, Fault.UNAVAILABLE, retry_after=30)
+        job = await world.submit()
+        eta = (await engine.view(job)).eta
+        assert eta is not None
+        assert 30 * SECOND <= eta.p50 <= eta.p90
+        await engine.change("services", "work", "paused", True)
+        assert (await engine.view(job)).eta is None

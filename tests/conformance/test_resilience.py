@@ -13,15 +13,18 @@ import pytest
 
 from fairlane.clock import SECOND, SystemClock
 from fairlane.compose import embedded
+from fairlane.engine import claim as claiming
+from fairlane.engine import held
 from fairlane.engine.settle import Done, Failed
 from fairlane.errors import InvalidInput, SetupError
+from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
-from fairlane.ledger.shapes import Confirmation
+from fairlane.ledger.shapes import Confirmation, Settlement
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease, Slot
-from fairlane.model.service import Fairness, Service
+from fairlane.model.service import Fairness, Overrun, Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
@@ -236,6 +239,140 @@ async def test_what_is_confirmed_for_a_caller_that_has_gone_is_given_back(
             assert (lease.job, lease.attempt) == (job, 1)
             await world.engine.give_back(lease)
         await world.healthy()
+
+
+class Deaf:
+    """A ledger that is away as soon as it has confirmed, and until somebody has asked it again."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._away = ledger, True
+
+    def __getattr__(self, verb: str) -> object:
+        return getattr(self._ledger, verb)
+
+    async def confirm(self, items: Sequence[Confirmation]) -> object:
+        await self._ledger.confirm(items)
+        raise ConnectionError("the answer was lost")
+
+    async def revoke(self, held: Sequence[tuple[str, int, str]]) -> object:
+        if self._away:
+            self._away = False
+            raise ConnectionError("still away")
+        return await self._ledger.revoke(held)
+
+
+async def test_what_is_confirmed_by_a_ledger_that_is_away_then_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I6, I18: as soon as it is back, not when the lease ends; nobody pays for it with an
+    attempt."""
+    monkeypatch.setattr(held, "PAUSE", 0)
+    settings = catalog(Service("work", limit=1, max_attempts=1))
+    async with World(settings, tmp_path / "ledger.db") as world:
+        core, ledger = world.engine.core, world.engine.core.ledger
+        job = await world.submit()
+        core.ledger = cast("Ledger", Deaf(ledger))
+        with pytest.raises(ConnectionError):
+            await world.claim()
+        await asyncio.gather(*core.leftovers)
+        core.ledger = ledger
+        lease = await world.claim_one()
+        assert (lease.job, lease.attempt) == (job, 1)
+        await world.engine.complete(lease)
+        await world.healthy()
+
+
+async def test_what_is_confirmed_is_handed_out_though_the_index_is_not_told_of_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        first, second = [await world.submit() for _ in range(2)]
+        await world.engine.core.ledger.cancel(request(world, first), frozenset())
+
+        async def away(*_: object) -> None:
+            raise ConnectionError("away")
+
+        monkeypatch.setattr(claiming, "heal", away)
+        (lease,) = await world.claim(2)
+        assert lease.job == second
+
+
+class Renewing:
+    """A ledger in which a lease is renewed just before somebody takes it back."""
+
+    def __init__(self, ledger: Ledger, lease: Lease) -> None:
+        self._ledger, self._lease = ledger, lease
+
+    def __getattr__(self, verb: str) -> object:
+        return getattr(self._ledger, verb)
+
+    async def settle(self, items: Sequence[Settlement]) -> object:
+        lease = self._lease
+        until, before = lease.lease_until + 60 * SECOND, lease.lease_until - 1
+        renewal = await self._ledger.renew([(lease.job, lease.token)], until, before)
+        assert not renewal.lost
+        return await self._ledger.settle(items)
+
+
+async def test_a_lease_that_is_renewed_while_it_is_being_taken_back_stays(tmp_path: Path) -> None:
+    """I3, I4: who was told that it holds may rely on it; its slot stays taken, too."""
+    settings = catalog(Service("work", limit=1, overrun=Overrun.STRICT))
+    async with World(settings, tmp_path / "ledger.db") as world:
+        core, ledger = world.engine.core, world.engine.core.ledger
+        await world.submit()
+        lease = await world.claim_one()
+        await world.submit()
+        core.ledger = cast("Ledger", Renewing(ledger, lease))
+        await world.pass_time(16)
+        core.ledger = ledger
+        assert (await world.job(lease.job)).state is State.RUNNING
+        assert await world.claim() == []
+        await world.engine.complete(lease)
+        assert await world.claim_one()
+        await world.healthy()
+
+
+async def test_a_job_is_forgiven_once_for_what_was_seen_once(tmp_path: Path) -> None:
+    """I6, I18: whoever hears no answer says it again."""
+    async with World(catalog(Service("work", max_attempts=5)), tmp_path / "ledger.db") as world:
+        job = await world.submit()
+        for _ in range(2):
+            await world.engine.fail(await world.claim_one(), Fault.TRANSIENT)
+            await world.pass_time(60)
+        for _ in range(2):
+            await world.engine.core.ledger.forgive([(job, 2)])
+        assert (await world.job(job)).attempt == 1
+
+
+async def test_an_index_that_hangs_keeps_nobody_from_hearing_the_ledger(tmp_path: Path) -> None:
+    """I32: who hears the ledger may go on to judge leases."""
+    async with await embedded(catalog(), tmp_path / "ledger.db", clock=SystemClock()) as engine:
+        core, ledger = engine.core, engine.core.ledger
+        hanging, heard = asyncio.Event(), asyncio.Event()
+
+        class Hanging:
+            def __getattr__(self, verb: str) -> object:
+                return getattr(index, verb)
+
+            async def serves(self, life: str) -> None:
+                del life
+                hanging.set()
+                await asyncio.Event().wait()
+
+        class Hearing:
+            def __getattr__(self, verb: str) -> object:
+                return getattr(ledger, verb)
+
+            async def expired(self, *asked: int) -> object:
+                if hanging.is_set():
+                    heard.set()
+                return await ledger.expired(*asked)
+
+        index = core.index
+        core.index, core.ledger = cast("Index", Hanging()), cast("Ledger", Hearing())
+        await asyncio.wait_for(hanging.wait(), 30)
+        await asyncio.wait_for(heard.wait(), 30)
+        core.index, core.ledger = index, ledger
 
 
 async def test_a_draining_worker_gets_nothing_more(tmp_path: Path) -> None:

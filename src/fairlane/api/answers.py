@@ -293,6 +293,12 @@ class Keys(BaseModel):
     keys: list[KeyView]
 
 
+class Secrets(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"secrets": ["whsec_MfKQ9r8G…"]}]})
+
+    secrets: list[str] = Field(description="Newest first; each signs every webhook.")
+
+
 class Change(BaseModel):
     at: str
     actor: str

@@ -79,8 +79,8 @@ def _api(door: Door) -> FastAPI:
     async def readyz() -> Response:
         return await ready(door)
 
-    api.router.add_api_route("/livez", livez, include_in_schema=False)
-    api.router.add_api_route("/readyz", readyz, include_in_schema=False)
+    for path, answer in (("/livez", livez), ("/readyz", readyz)):
+        api.router.add_api_route(path, answer, methods=["GET", "HEAD"], include_in_schema=False)
     for kind in (FairlaneError, HTTPException, RequestValidationError, Exception):
         api.add_exception_handler(kind, _answer)
     return api

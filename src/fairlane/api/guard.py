@@ -41,8 +41,11 @@ WANTED = frozenset(
         b"x-forwarded-for",
         b"content-length",
         b"content-encoding",
+        b"idempotency-key",
     }
 )
+ONCE = frozenset({b"host", b"idempotency-key"})
+"""Of two, somebody else may read the other one."""
 
 
 class Seen(NamedTuple):
@@ -131,8 +134,10 @@ class Guard:
 
     # --- by which name, from which page --------------------------------------------------------
     async def _check_name(self, scope: Scope, seen: Seen) -> None:
-        if b"host" in seen.repeated:
-            raise Problem(400, "repeated_header", "Host is sent once")
+        repeated = ONCE & seen.repeated
+        if repeated:
+            name = min(repeated).decode().title()
+            raise Problem(400, "repeated_header", f"{name} is sent once")
         host = seen.headers.get(b"host", b"").decode("latin-1").lower()
         if self._hosts and without_port(host) not in self._hosts:
             raise Problem(421, "host_not_allowed", "this is not the name it may be called by")

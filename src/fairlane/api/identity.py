@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from fairlane.api.problems import Problem
 from fairlane.engine.submit import Caller
+from fairlane.model.job import Job
 from fairlane.model.key import Key, Role
 
 Access = Literal["any", "read", "events", "client", "worker", "admin"]
@@ -37,6 +38,14 @@ class Identity(NamedTuple):
     @property
     def caller(self) -> Caller:
         return Caller(self.tenant, self.key)
+
+    @property
+    def acts_alone(self) -> bool:
+        """Whether it sees and moves no jobs but those that were submitted with this very key."""
+        return self.role is Role.CLIENT and not self.act_as
+
+    def owns(self, job: Job) -> bool:
+        return job.tenant == self.tenant and (not self.acts_alone or job.key == self.key)
 
 
 DEVELOPER = Identity("local", "default", Role.ADMIN, act_as=True, set_priority=True)

@@ -27,6 +27,7 @@ from fairlane.errors import (
     Refused,
     SetupError,
     StaleLease,
+    TooDear,
     TookTooLong,
 )
 
@@ -95,7 +96,7 @@ def _where(error: Conflict) -> Mapping[str, Any]:
     """What became of the job. Who lost a lease knows tasks."""
     if isinstance(error, StaleLease):
         return {"current_state": task_word(error.state)}
-    return {"state": error.state}
+    return {} if error.state is None else {"state": error.state}
 
 
 def _known(error: FairlaneError, now: int) -> Problem:
@@ -108,7 +109,7 @@ def _known(error: FairlaneError, now: int) -> Problem:
         case SetupError():
             return away()
         case BadRequest():
-            status, more = 422, {}
+            status, more = 422, ({"price": error.price} if isinstance(error, TooDear) else {})
         case Conflict():
             status, more = 409, _where(error)
         case NotFound() | NotYours():

@@ -77,6 +77,30 @@ Limit = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(_whole)]
 Amount = Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000), BeforeValidator(_whole)]
 
 
+MOST_IN_A_NAME = 200
+SHORT = {"items": {"type": "string", "maxLength": MOST_IN_A_NAME}}
+
+
+def _short_names(matrix: dict[str, list[str]]) -> dict[str, list[str]]:
+    for axis in ("model", "region"):
+        if any(len(value) > MOST_IN_A_NAME for value in matrix.get(axis, ())):
+            raise ValueError(f"a {axis} has at most {MOST_IN_A_NAME} characters")
+    return matrix
+
+
+Value = Annotated[
+    str,
+    AfterValidator(_whole_text),
+    Field(max_length=10_000, json_schema_extra={"pattern": TEXT}),
+]
+Matrix = Annotated[
+    dict[Name, Annotated[list[Value], Field(min_length=1, max_length=1000)]],
+    Field(max_length=8),
+    AfterValidator(_short_names),
+    Field(json_schema_extra={"properties": {"model": SHORT, "region": SHORT}}),
+]
+
+
 class Sent(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -110,9 +134,7 @@ class JobRequest(Sent):
         default=0, description="Seconds of work asked for."
     )
     regions: Annotated[list[Name], Field(max_length=20)] = Field(default_factory=list)
-    matrix: dict[Name, Annotated[list[Text], Field(min_length=1, max_length=1000)]] | None = Field(
-        default=None, description="One execution for every combination.", max_length=8
-    )
+    matrix: Matrix | None = Field(default=None, description="One execution for every combination.")
     run_at: Time | None = Field(default=None, description="Not before this time.")
     max_wait_seconds: Seconds = Field(default=0, description="Longest wait for one step; 0 = any.")
     timeout_seconds: Seconds = Field(default=0, description="0 = the service's, or the tier's.")
@@ -149,8 +171,20 @@ class JobRequest(Sent):
         )
 
 
+def _or_anything(schema: JsonDict) -> None:
+    schema["items"] = {"anyOf": [schema["items"], {"description": "Is refused in its place."}]}
+
+
 class BatchRequest(Sent):
-    jobs: Annotated[list[JobRequest], Field(min_length=1, max_length=MOST_JOBS)]
+    jobs: Annotated[list[JobRequest], Field(min_length=1, max_length=MOST_JOBS)] = Field(
+        json_schema_extra=_or_anything
+    )
+
+
+class BatchOutside(Sent):
+    """A batch, whatever its jobs are."""
+
+    jobs: Annotated[list[Any], Field(min_length=1, max_length=MOST_JOBS)]
 
 
 class SkipRequest(Sent):
@@ -180,7 +214,7 @@ class UserRequest(Sent):
 
 
 class CreditsRequest(Sent):
-    """The same `operation_key` again changes nothing."""
+    """The same `operation_key` again changes nothing; with another amount it is a conflict."""
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
-from starlette.routing import WebSocketRoute
+from starlette.routing import Match, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from fairlane.api.body import CheckedRequest
 from fairlane.api.identity import ALLOWED, OPEN, Access, permit
+from fairlane.api.own import check_path
 from fairlane.api.problems import MEDIA_TYPE, Problem
 
 PROBLEMS = {
@@ -149,10 +152,30 @@ def _body(model: type[BaseModel]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
+SLASH = "\udc2f"
+"""Stands for a slash that was sent as `%2F`. No text that was sent can hold it."""
+
+
+def in_parts(scope: Scope) -> str:
+    """The path, in which only slashes that were sent as such divide."""
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%2" not in raw:
+        return str(scope["path"])
+    parts = re.split("%2f", raw.decode("latin-1"), flags=re.IGNORECASE)
+    return SLASH.join(unquote(part) for part in parts)
+
+
 class GuardedRoute(APIRoute):
     """Serves only whom its access names; reads only bodies that keep the bounds."""
 
     access: Access | None = None
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches({**scope, "path": in_parts(scope)})
+        values = found.get("path_params", {})
+        for name, value in values.items():
+            values[name] = value.replace(SLASH, "/")
+        return match, found
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in (self.methods or ()):
@@ -161,6 +184,7 @@ class GuardedRoute(APIRoute):
             permit(scope, self.access)
         elif self.path not in OPEN:
             raise Problem(403, "forbidden", "nobody may do that")
+        await check_path(scope)
         await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -185,8 +209,9 @@ class GuardedSocket(WebSocketRoute):
 def _not_here(scope: Scope) -> Problem:
     """All methods of the path, not only those of the first route that has it."""
     allowed: set[str] = set()
+    path = in_parts(scope)
     for route in scope["app"].routes:
-        if isinstance(route, GuardedRoute) and route.path_regex.match(scope["path"]):
+        if isinstance(route, GuardedRoute) and route.path_regex.match(path):
             allowed |= route.methods or set()
     return Problem(
         405,

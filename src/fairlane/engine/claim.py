@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,8 @@ from fairlane.model.service import user_pool
 from fairlane.model.state import State
 from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker, holder
+
+log = logging.getLogger("fairlane")
 
 PAUSE = 0.02
 """Seconds a waiting claim rests after its proposals were refused, or while the index is not ready:
@@ -88,7 +91,7 @@ async def _try(
             break
         try:
             leases = await _confirm(core, worker, picks.proposals, call)
-        except asyncio.CancelledError:
+        except BaseException:  # gone, or the ledger is: what was confirmed all the same has nobody
             core.finish(give_back(core, picks.proposals))
             raise
         if leases:
@@ -115,8 +118,10 @@ async def _confirm(
         else:
             refused.append((proposal, Unconfirmed("could not be written")))
     if refused:
-        with suppress(NotReady):  # what was confirmed is handed out, whatever the index does
+        try:
             await heal(core, refused)
+        except Exception as error:  # noqa: BLE001 - what was confirmed is handed out all the same
+            log.warning("the index was not told what was refused: %s", error)
     core.watchers.tell(lease.job for lease in leases)
     if core.forecasts:
         _learn(core, leases)

@@ -42,6 +42,8 @@ from fairlane.model.worker import Worker, WorkerState
 
 LOCAL = Caller()
 SECOND = 1_000_000
+LEAVE_AFTER = 5.0
+"""Seconds in which what callers have left is finished when it stops."""
 
 
 class Engine:
@@ -82,20 +84,21 @@ class Engine:
         except UnknownName as error:
             await self.stop()
             raise SetupError(
-                f"{error}; but there are jobs that need it: configure it until they are done"
+                f"{error}; but there are jobs that need it: keep it in the settings until they are "
+                f"done (a file says [services.{error.name}]), or begin with another ledger"
             ) from error
         except BaseException:
             await self.stop()
             raise
         if self._sweeping:
-            sweeper = self._sweeper
             self._background = [
-                asyncio.create_task(sweeper.run(sweep))
-                for sweep in (sweeper.urgent, sweeper.patient)
+                asyncio.create_task(self._sweeper.run(each)) for each in self._sweeper.rounds
             ]
 
     async def stop(self) -> None:
-        for task in self._background:
+        if self.core.leftovers:
+            await asyncio.wait(self.core.leftovers, timeout=LEAVE_AFTER)
+        for task in (*self._background, *self.core.leftovers):
             task.cancel()
         await asyncio.gather(*self._background, *self.core.leftovers, return_exceptions=True)
         await self.core.ledger.close()
@@ -103,8 +106,8 @@ class Engine:
 
     async def sweep(self) -> None:
         """What has to happen by itself: expired leases, promotions, leftovers, retention."""
-        await self._sweeper.urgent()
-        await self._sweeper.patient()
+        for each in self._sweeper.rounds:
+            await each()
 
     async def rebuild(self) -> None:
         """Throw the index away and build it from the ledger."""

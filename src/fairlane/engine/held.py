@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
 
 from fairlane.engine.core import Core, publish
 from fairlane.engine.settle import GivenBack, settle
+from fairlane.errors import SetupError
 from fairlane.index.index import Freed, Held, Proposal
 from fairlane.model.lease import Lease
+
+log = logging.getLogger("fairlane")
 
 SECOND = 1_000_000
 BATCH = 500
 HELD_TOO_LONG = 5 * SECOND
 VERIFY_AGAIN = 30 * SECOND
+TRIES, PAUSE = 20, 0.5
+"""How often something is given back to a ledger that is away, and seconds in between."""
 
 
 async def check_held(core: Core) -> int:
@@ -28,7 +35,22 @@ async def check_held(core: Core) -> int:
 
 async def give_back(core: Core, proposals: Sequence[Proposal]) -> None:
     """Whoever claimed these has gone. What was confirmed is given back, and what was not never will
-    be: all of them are in line again."""
+    be: all of them are in line again. A ledger that is away is waited for, but not for longer than
+    leases last."""
+    for _ in range(TRIES - 1):
+        try:
+            await _give_back(core, proposals)
+        except SetupError:
+            raise  # it has been closed
+        except Exception as error:  # noqa: BLE001 - whatever keeps it from answering
+            log.info("what was claimed is not given back yet: %s", error)
+            await asyncio.sleep(PAUSE)
+        else:
+            return
+    await _give_back(core, proposals)
+
+
+async def _give_back(core: Core, proposals: Sequence[Proposal]) -> None:
     runs = await _without_lost(core, proposals)
     found = [await core.ledger.lease(each.entry.id, each.token) for each in runs]
     leases = [lease for lease in found if isinstance(lease, Lease)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from fairlane.engine.core import Core, sync_pool
@@ -62,8 +62,9 @@ async def start(core: Core) -> None:
             else:
                 catalog = with_changes(core.file, known.changes)
                 needs = Needs(catalog)
-                async for page in core.ledger.live(PAGE):
-                    needs.check(page)
+                async with aclosing(core.ledger.live(PAGE)) as pages:
+                    async for page in pages:
+                        needs.check(page)
             if await _hold(core, catalog, known.stamp.settings) is not None:
                 return
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from fairlane.engine.core import Core, publish
 from fairlane.engine.views import get, view
-from fairlane.errors import FairlaneError, InvalidInput, NotReady
+from fairlane.errors import FairlaneError, InvalidInput, NotReady, TooDear
 from fairlane.ids import token
 from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Request, Skipped
+from fairlane.model.job import Band
 from fairlane.model.state import Move
 from fairlane.policy.admission import Quota, quota_of
 from fairlane.policy.eta import Eta
@@ -59,15 +60,20 @@ async def quote(core: Core, job: str, tenant: str | None) -> Quote:
     if seen.job.user is None:
         raise InvalidInput("a job without a user has nobody to charge")
     balance = await core.ledger.balance(seen.job.tenant, seen.job.user)
+    if seen.job.band is Band.SKIP:
+        return Quote(0, balance, None)
+    if seen.job.fan_out:
+        raise InvalidInput("skip the executions of a fan-out one by one")
     return Quote(price(seen.job.duration), balance, seen.eta)
 
 
 async def skip(
     core: Core, job: str, tenant: str | None, max_price: int | None, op: str | None
 ) -> Skipped:
-    cost = price((await get(core, job, tenant)).duration)
-    if max_price is not None and cost > max_price:
-        raise InvalidInput(f"the skip costs {cost}, more than the {max_price} offered")
+    found = await get(core, job, tenant)
+    cost = price(found.duration)
+    if max_price is not None and cost > max_price and found.band is not Band.SKIP:
+        raise TooDear(cost, max_price)
     written = await core.ledger.skip(_request(core, job, tenant, Move.SKIP, op), cost)
     (skipped,) = written.outcomes
     if isinstance(skipped, FairlaneError):

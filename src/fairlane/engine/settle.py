@@ -11,9 +11,10 @@ from typing import NamedTuple
 import orjson
 
 from fairlane.engine.core import Core
+from fairlane.engine.health import Health, service_health
 from fairlane.engine.json_text import json_text
 from fairlane.errors import NotReady
-from fairlane.index.index import Call, Freed
+from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Settled, Settlement, Stale, Unwritten
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.entry import Entry
@@ -40,7 +41,8 @@ class Done(NamedTuple):
 
 class Failed(NamedTuple):
     """The step failed. `closed` False = the call may still be running at the service; `retry_after`
-    (µs) is what an unavailable service asked for; `ended_at` is when it was over, if not now."""
+    (µs) is what an unavailable service asked for; `ended_at` is when the lease ended by itself, if
+    it did: then nothing is written if it has been renewed meanwhile."""
 
     lease: Lease
     fault: Fault
@@ -64,7 +66,8 @@ Report = Done | Failed | GivenBack
 async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]:
     """Each report's own outcome, in order. Stale = the lease was gone and nothing was written."""
     now, reports = core.now(), [_bounded(report) for report in reports]
-    health = await _service_health(core, reports, now)
+    failures = [report for report in reports if isinstance(report, Failed)]
+    health = await service_health(core, failures, {report.lease.job for report in reports}, now)
     made = [_settlement(core, report, health, now) for report in reports]
     return await asyncio.shield(_write(core, made, now))
 
@@ -119,7 +122,8 @@ async def _tell_index(
     for settlement, outcome in settled:
         lease = settlement.lease
         if isinstance(outcome, Stale):
-            freed.append(Freed(lease.token))
+            if settlement.closed:
+                freed.append(Freed(lease.token))
             continue
         done = settlement.outcome is Outcome.COMPLETED
         if done:
@@ -214,7 +218,7 @@ def _failed(core: Core, report: Failed, health: Health, now: int) -> Settlement:
         tuple(round(delay * SECOND) for delay in service.backoff),
     )
     return _judged(report, verdict, service, max(now, not_before), now)._replace(
-        strict=service.strict, closed=report.closed
+        strict=service.strict, closed=report.closed, lease_until=report.ended_at or None
     )
 
 
@@ -226,49 +230,6 @@ def _judged(report: Failed, verdict: Verdict, service: Service, start: int, now:
             return _ended(report, code, now)
         case Bury():
             return _ended(report, Code.MAX_ATTEMPTS, now)
-
-
-class Health(NamedTuple):
-    """What these reports say about their services: jobs whose failure costs nothing, and by token
-    until when the gate is closed."""
-
-    free: set[str]
-    closed_until: dict[str, int]
-
-
-async def _service_health(core: Core, reports: Sequence[Report], now: int) -> Health:
-    health = Health(set(), {})
-    forgiven: set[str] = set()
-    failures = [report for report in reports if isinstance(report, Failed)]
-    sick = [each.lease.job for each in failures if each.fault is Fault.UNAVAILABLE]
-    present = await core.ledger.jobs(sick) if sick else {}
-    for report in failures:
-        lease = report.lease
-        job = present.get(lease.job)
-        if report.fault is Fault.UNAVAILABLE and (job is None or job.token != lease.token):
-            continue  # it will be told that it is stale; what it saw is of another time
-        with suppress(NotReady):  # who is sick is not known then; the result counts all the same
-            forgiven.update(await _tell_health(core, report, health, now))
-    forgiven -= {report.lease.job for report in reports}
-    if forgiven:
-        await core.ledger.forgive(sorted(forgiven))
-    return health
-
-
-async def _tell_health(core: Core, report: Failed, health: Health, now: int) -> tuple[str, ...]:
-    """Whom the index forgives their last attempt."""
-    lease = report.lease
-    call = Call(lease.service, lease.region, lease.token)
-    if report.fault is Fault.UNAVAILABLE:
-        failure = await core.index.unavailable(call, lease.job, now, report.retry_after)
-        health.closed_until[lease.token] = failure.gate.closed_until
-        health.free.update(failure.forgiven)
-        if failure.free:
-            health.free.add(lease.job)
-        return failure.forgiven
-    if report.fault not in (Fault.TIMEOUT, Fault.TRANSIENT):
-        await core.index.answered([call])
-    return ()
 
 
 def _retry(report: Failed, verdict: Retry, service: Service, start: int, now: int) -> Settlement:

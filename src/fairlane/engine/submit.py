@@ -219,9 +219,7 @@ def _entries(
 
 # --- preparing ---------------------------------------------------------------------------------
 def _granted(core: Core, caller: Caller, request: NewJob, tier: str, now: int) -> Granted:
-    model, duration, run_at = request.model, request.duration, request.run_at
-    if model and ("|" in model or len(model) > 100):
-        raise InvalidInput('a model name has at most 100 characters and no "|"')
+    model, duration, run_at = _checked_model(request), request.duration, request.run_at
     if run_at is not None and not 0 <= run_at <= now + LONGEST:
         raise InvalidInput("run_at is a time within the next ten years, in microseconds")
     terms = core.terms.of(request, tier)
@@ -245,6 +243,12 @@ def _granted(core: Core, caller: Caller, request: NewJob, tier: str, now: int) -
         quota=terms.quota,
     )
     return Granted(terms, common, admit_duration(terms.tier, duration) if duration else None)
+
+
+def _checked_model(request: NewJob) -> str:
+    if "|" in request.model or len(request.model) > 100:
+        raise InvalidInput('a model name has at most 100 characters and no "|"')
+    return request.model
 
 
 def _submission(
@@ -294,7 +298,7 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
                 ),
                 common=parent.common._replace(
                     plan=core.terms.of(own, parent.common.tier).plan,
-                    model=own.model,
+                    model=_checked_model(own),
                     callback=None,
                 ),
                 parent=parent.id,

@@ -35,9 +35,9 @@ RETIRED_AT_ONCE = 200
 """Jobs a transaction; each has a few rows."""
 
 PAGE = 200
-REST, LONGEST_REST = 4, 30.0
-"""How long a pass over everything rests after a page, as a multiple of the time that took, and how
-many seconds in all."""
+REST, LONGEST_REST, REST_IN_ALL = 4, 2.0, 30.0
+"""How long a pass over everything rests after a page, as a multiple of the time that took; how many
+seconds at the most, and in all."""
 
 OUT_OF_TOUCH = 3 * SECOND
 """A round that comes this late means that the process was away."""
@@ -163,8 +163,8 @@ class Pace:
         self._rested, self._began = 0.0, time.perf_counter()
 
     async def rest(self, rows: int) -> None:
-        if rows == PAGE and self._rested < LONGEST_REST:
-            rest = REST * (time.perf_counter() - self._began)
+        if rows == PAGE and self._rested < REST_IN_ALL:
+            rest = min(LONGEST_REST, REST * (time.perf_counter() - self._began))
             await asyncio.sleep(rest)
             self._rested += rest
         self._began = time.perf_counter()
@@ -256,38 +256,49 @@ async def retire(core: Core) -> int:
 
 
 class Sweeper:
-    """All of the above, each at its own pace. What a worker or a waiting job depends on runs once a
-    second; what walks over everything runs beside it, so that it delays nobody."""
+    """All of the above, each at its own pace, in rounds that begin once a second. They run beside
+    each other: an index that hangs keeps nobody from hearing the ledger or from judging leases, and
+    what walks over everything delays nobody."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._rounds = 0
+        self._told = self._compared = 0
 
-    async def urgent(self) -> None:
-        """One round, meant to run once a second."""
-        core, reached = self._core, True
-        judging = (reap, free_slots, give_up) if core.clock.steady() else ()
-        for step in (stay_in_touch, *judging):
-            reached = await _guarded(step, core) and reached
-        if not reached:
-            core.reached_since = core.now()
-        for each in (keep_up, check_held, look_for_news):
-            await _guarded(each, core)
+    @property
+    def rounds(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """One of each kind, in an order in which they may run one after the other."""
+        return self.listen, self.judge, self.follow, self.tell, self.compare
 
-    async def patient(self) -> None:
-        """One round of the rest, meant to run once a second too."""
+    async def listen(self) -> None:
+        if not await _guarded(stay_in_touch, self._core):
+            self._core.reached_since = self._core.now()
+
+    async def judge(self) -> None:
+        """What a worker or a waiting job depends on."""
+        for step in (reap, free_slots, give_up) if self._core.clock.steady() else ():
+            await _guarded(step, self._core)
+
+    async def follow(self) -> None:
+        """What others have done."""
+        for step in (keep_up, check_held, look_for_news):
+            await _guarded(step, self._core)
+
+    async def tell(self) -> None:
+        """Every fifth time, what somebody should know."""
+        self._told += 1
+        if self._told % 5 == 0:
+            for step in (forget_tiers, notice_starts, announce_promotions, publish_left_behind):
+                await _guarded(step, self._core)
+
+    async def compare(self) -> None:
+        """What walks over everything, less often still."""
         core = self._core
-        self._rounds += 1
-        if self._rounds % 5 == 0:
-            await _guarded(forget_tiers, core)
-            await _guarded(notice_starts, core)
-            await _guarded(announce_promotions, core)
-            await _guarded(publish_left_behind, core)
-        if self._rounds % 30 == 0:
+        self._compared += 1
+        if self._compared % 30 == 0:
             await _guarded(reconcile, core)
-        if self._rounds % 60 == 0:
+        if self._compared % 60 == 0:
             await _guarded(_tidy, core)
-        if self._rounds % 10 == 0:
+        if self._compared % 10 == 0:
             await _guarded(_retire_all, core)
 
     async def run(self, sweep: Callable[[], Awaitable[None]]) -> None:

@@ -218,14 +218,20 @@ def _waiting(job: Job) -> Waiting:
     return Waiting(job.id, job.current.service, job.tier, job.model, job.ready_at)
 
 
-def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta:
+def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
+    """None while nobody can know. A service that is away is not called before its next try."""
+    if "paused" in standing.reasons:
+        return None
     limit = core.catalog.service(job.service).limit
     serving = Serving(
         slots=limit or max(1, len(core.loaded)),
         cost=core.costs.get(job.service),
         free=not is_busy(standing) if limit else core.asleep > 0,
     )
-    return core.forecasts.eta(job, standing, serving, now)
+    eta = core.forecasts.eta(job, standing, serving, now)
+    closed = [reason for reason in standing.reasons if reason.startswith("closed:")]
+    away = max((int(reason.rpartition(":")[2]) - now for reason in closed), default=0)
+    return Eta(max(away, eta.p50), max(away, eta.p90))
 
 
 # --- why -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +48,14 @@ def payload(job: Cells, finished: Iterable[Sequence[Any]]) -> tuple[Json, dict[s
     return rows.loads(sent), context
 
 
+def running_in(found: Iterable[Cells]) -> Counter[tuple[str, str | None]]:
+    """From (lane, region, how many) of what runs."""
+    counts: Counter[tuple[str, str | None]] = Counter()
+    for lane, region, n in found:
+        counts[service_of(lane), region] += n
+    return counts
+
+
 class Ending(NamedTuple):
     """How a fan-out ends with its last cell."""
 
@@ -64,10 +73,10 @@ def ending(cells: int, bad: int, now: int) -> Ending:
     return Ending(State.FAILED, Code.CELLS_FAILED, message, fact)
 
 
-def fate(found: Iterable[Cells], tenant: str | None) -> str | None:
-    """Of (scope, status) rows: a scope begins with its tenant's name, which has no slash."""
+def fate(found: Iterable[Cells], owner: str | None) -> str | None:
+    """Of (scope, status) rows: a scope is `tenant/key`, and neither has a slash."""
     for scope, status in found:
-        if tenant is None or scope.partition("/")[0] == tenant:
+        if owner in (None, scope, scope.partition("/")[0]):
             told: str | None = status
             return told
     return None

@@ -76,6 +76,7 @@ def end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
         lease.attempt,
         code,
         message,
+        item.lease_until,
         lease.job,
         lease.token,
     )
@@ -93,6 +94,7 @@ def requeue_row(item: Settlement, seq: int) -> tuple[Any, ...]:
         item.ready_at,
         item.give_up_at,
         item.band,
+        item.lease_until,
         lease.job,
         lease.token,
     )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fairlane.ledger.rows import loads
 from fairlane.ledger.running import Read, Write
+from fairlane.ledger.shapes import Change
 from fairlane.model.job import Error
 from fairlane.model.state import Code, State
 from fairlane.model.webhook import Delivery, Webhook
@@ -93,9 +94,12 @@ class Webhooks:
         """The tenant's secret, unless it has one."""
         await self._write(self._verbs.keep_secret, NewSecret(tenant, secret, now, None))
 
-    async def new_secret(self, tenant: str, secret: str, now: int, old_until: int) -> None:
-        """The tenant's secret from now on; the present one is signed with too until then."""
-        await self._write(self._verbs.keep_secret, NewSecret(tenant, secret, now, old_until))
+    async def new_secret(
+        self, tenant: str, secret: str, now: int, old_until: int, actor: str
+    ) -> None:
+        """The tenant's secret from now on, audited; the present one is signed with too until
+        then."""
+        await self._write(self._verbs.keep_secret, NewSecret(tenant, secret, now, old_until, actor))
 
 
 class Again(NamedTuple):
@@ -115,6 +119,12 @@ class NewSecret(NamedTuple):
     secret: str
     now: int
     old_until: int | None
+    actor: str = ""
+
+    @property
+    def told(self) -> Change:
+        """What the audit says of it."""
+        return Change(self.now, self.actor, "rotate webhook secret", self.tenant, None, None)
 
 
 WEBHOOK = (

@@ -6,6 +6,7 @@ run again: ids are chosen before, leases and operations are recognised by their 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
@@ -127,8 +128,9 @@ class Ledger(Protocol):
     async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
         """Queued jobs past their longest wait have failed, resumable."""
 
-    async def forgive(self, jobs: Sequence[str]) -> None:
-        """These queued jobs get their last attempt back: their service was sick, not they."""
+    async def forgive(self, jobs: Sequence[tuple[str, int]]) -> None:
+        """(job, attempts it was seen with): if it is queued and still has as many, it gets the last
+        one back. Its service was sick, not it."""
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> Written[bool]:
         """(job, rev, token) proposals nobody confirmed: whether the job runs under that token.
@@ -161,9 +163,9 @@ class Ledger(Protocol):
     # --- reads -------------------------------------------------------------------------------
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]: ...
 
-    async def fate(self, job: str, tenant: str | None) -> str | None:
-        """How a job of this tenant (None = any) ended whose record is gone, while its idempotency
-        key is kept."""
+    async def fate(self, job: str, owner: str | None) -> str | None:
+        """How a job of this tenant, or of this `tenant/key` (None = any), ended whose record is
+        gone, while its idempotency key is kept."""
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
         """Newest first, below the id `after`. Raises TookTooLong instead of looking for more than
@@ -183,6 +185,9 @@ class Ledger(Protocol):
 
     async def load(self) -> tuple[int, int]:
         """How many jobs are in line and how many run, cheaply."""
+
+    async def running_in(self) -> Counter[tuple[str, str | None]]:
+        """How many run of each service in each region. Looks through all that run."""
 
     async def finished_since(self, since: int) -> dict[State, int]:
         """How many jobs ended how."""
@@ -209,7 +214,8 @@ class Ledger(Protocol):
     async def credit(
         self, tenant: str, user: str, amount: int, operation: str, now: int, note: str, actor: str
     ) -> int:
-        """The balance after the operation; the same operation again changes nothing."""
+        """The balance after the operation; the same again changes nothing, and with another amount
+        it is a Conflict."""
 
     async def balance(self, tenant: str, user: str) -> int: ...
 

@@ -131,7 +131,8 @@ class Unconfirmed(NamedTuple):
 class Settlement(NamedTuple):
     """How an attempt ended and what becomes of its job. `facts` are its events; the row of a
     completed job tells them by itself. `closed` = the call is really over, so its
-    slots are free; otherwise, if `strict`, they stay until the deadline."""
+    slots are free; otherwise, if `strict`, they stay until the deadline. `lease_until`: only if the
+    lease still ends then, and has not been renewed."""
 
     lease: Lease
     now: int
@@ -151,6 +152,7 @@ class Settlement(NamedTuple):
     lane: str = ""
     closed: bool = True
     strict: bool = False
+    lease_until: int | None = None
 
 
 class Settled(NamedTuple):
@@ -220,6 +222,7 @@ class Filter(NamedTuple):
     name: str | None = None
     tag: str | None = None
     parent: str | None = None
+    key: str | None = None
 
 
 class Renewal(NamedTuple):

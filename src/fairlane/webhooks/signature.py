@@ -42,6 +42,7 @@ async def secret_of(engine: Engine, tenant: str) -> str:
 
 
 async def secrets_of(engine: Engine, tenant: str) -> list[str]:
+    """Everything that is signed with now, the newest first."""
     core = engine.core
     found = await core.ledger.webhooks.secrets(tenant, core.now())
     if not found:
@@ -50,8 +51,11 @@ async def secrets_of(engine: Engine, tenant: str) -> list[str]:
     return found
 
 
-async def rotate_secret(engine: Engine, tenant: str, overlap: float = OVERLAP) -> str:
+async def rotate_secret(
+    engine: Engine, tenant: str, overlap: float = OVERLAP, actor: str = "local"
+) -> str:
     """A new secret from now on; for a while the old one is signed with too."""
     now, secret = engine.core.now(), new_secret()
-    await engine.core.ledger.webhooks.new_secret(tenant, secret, now, now + seconds(overlap))
+    until = now + seconds(overlap)
+    await engine.core.ledger.webhooks.new_secret(tenant, secret, now, until, actor)
     return secret

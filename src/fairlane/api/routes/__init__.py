@@ -12,6 +12,7 @@ from fairlane.api.routes import (
     status,
     submit,
     tasks,
+    webhooks,
     workers,
 )
 
@@ -25,6 +26,7 @@ GROUPS = [
     administration.routes,
     dead.routes,
     keys.routes,
+    webhooks.routes,
     tasks.routes,
     workers.routes,
     slots.routes,

@@ -67,7 +67,7 @@ async def change_user(call: Here, user_id: UserId, wish: UserRequest) -> Respons
 
 
 @routes.add(
-    "POST", "/admin/users/{user_id}/credits", "admin", gives=answers.Balance, problems=(402,)
+    "POST", "/admin/users/{user_id}/credits", "admin", gives=answers.Balance, problems=(402, 409)
 )
 async def add_credits(call: Here, user_id: UserId, wish: CreditsRequest) -> Response:
     """Give credits, or take them back; once for one `operation_key`."""

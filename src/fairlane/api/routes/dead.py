@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from fairlane.api import answers, show
 from fairlane.api.door import Call, Here
+from fairlane.api.own import checked
 from fairlane.api.problems import Problem
 from fairlane.api.requests import DeadRequest, Name, Text, User
-from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, checked, moved, operation, page
+from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, moved, operation, page
 from fairlane.api.routing import Routes
 from fairlane.errors import NotFound, WrongState
 from fairlane.ledger.shapes import Filter

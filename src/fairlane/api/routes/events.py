@@ -19,8 +19,9 @@ from fairlane.api import answers, show
 from fairlane.api.door import Call, Door, Here
 from fairlane.api.feed import News, Pause, Standing
 from fairlane.api.identity import Identity
+from fairlane.api.own import check_own, checked
 from fairlane.api.problems import no_job
-from fairlane.api.routes.jobs import JobId, checked
+from fairlane.api.routes.jobs import JobId
 from fairlane.api.routing import Routes
 from fairlane.api.signed import issue
 from fairlane.api.times import iso
@@ -32,6 +33,9 @@ log = logging.getLogger("fairlane.api")
 routes = Routes("events")
 
 SSE = "text/event-stream"
+AS_IT_COMES = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""No proxy keeps it, or waits until there is more."""
+
 SLOWEST = 10.0
 """Seconds that a listener may take to accept one message."""
 
@@ -61,9 +65,7 @@ async def get_events(
     await _own(call.door, call.identity, checked(job_id))
     if SSE in accept:
         seen = _number(last_event_id, after)
-        return StreamingResponse(
-            _sse(call, job_id, seen), media_type=SSE, headers={"Cache-Control": "no-store"}
-        )
+        return StreamingResponse(_sse(call, job_id, seen), media_type=SSE, headers=AS_IT_COMES)
     found = await call.engine.core.ledger.events(job_id, after)
     return show.answer([show.event(each) for each in found])
 
@@ -91,7 +93,7 @@ def _number(text: str, otherwise: int) -> int:
 async def _own(door: Door, identity: Identity, job_id: str) -> None:
     if identity.job not in (None, job_id):
         raise no_job(job_id)
-    await door.engine.get(job_id, identity.tenant)
+    await check_own(door, identity, job_id)
 
 
 # --- server-sent events --------------------------------------------------------------------------

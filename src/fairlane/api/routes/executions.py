@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from fairlane.api import answers, show
 from fairlane.api.door import Call, Here
+from fairlane.api.own import checked
 from fairlane.api.problems import no_job
-from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, checked, operation
+from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, operation
 from fairlane.api.routing import Routes
 from fairlane.api.signed import cursor, read_cursor
 from fairlane.ledger.shapes import Filter

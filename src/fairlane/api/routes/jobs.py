@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import orjson
@@ -12,7 +11,8 @@ from starlette.responses import Response
 
 from fairlane.api import answers, show
 from fairlane.api.door import Call, Here
-from fairlane.api.problems import Problem, no_job
+from fairlane.api.own import checked
+from fairlane.api.problems import Problem
 from fairlane.api.requests import IDEMPOTENCY_KEY, Name, Text, User
 from fairlane.api.routing import Routes
 from fairlane.api.signed import cursor, read_cursor
@@ -25,7 +25,6 @@ from fairlane.model.step import Lane
 
 routes = Routes("jobs")
 
-UUID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 OTHER_WORDS = {
     "pending": State.QUEUED,
     "processing": State.RUNNING,
@@ -47,13 +46,6 @@ Again = Annotated[
 ]
 
 
-def checked(job_id: str) -> str:
-    """What cannot be an id is nobody's job."""
-    if not UUID.match(job_id):
-        raise no_job(job_id)
-    return job_id
-
-
 def operation(call: Call, key: str | None) -> str | None:
     return None if key is None else f"{call.actor}:{key}"
 
@@ -72,7 +64,8 @@ async def list_jobs(
     limit: Limit = 50,
 ) -> Response:
     """Newest first. A job that lives through the whole listing is on exactly one page."""
-    wanted = Filter(call.tenant, user_id, states(status), feature_name, tag)
+    key = call.identity.key if call.identity.acts_alone else None
+    wanted = Filter(call.tenant, user_id, states(status), feature_name, tag, key=key)
     return show.answer(await page(call, wanted, cursor_, limit))
 
 
@@ -198,9 +191,17 @@ HELP = {
 
 
 def _changes(seen: View) -> list[Reason]:
-    found = [Reason(each.code, HELP[each.code]) for each in seen.reasons if each.code in HELP]
-    if seen.job.state is State.QUEUED and seen.job.band is not Band.SKIP and seen.job.user:
-        found.append(Reason("skip", f"pay for the front: POST /api/v1/jobs/{seen.job.id}/skip"))
-    if seen.job.error is not None and seen.job.error.resumable:
-        found.append(Reason("resume", f"go on: POST /api/v1/jobs/{seen.job.id}/resume"))
+    job, service = seen.job, seen.job.current.service
+    found = [
+        Reason(each.code, HELP[each.code].format(name=service))
+        for each in seen.reasons
+        if each.code in HELP
+    ]
+    is_payable = job.user is not None and job.band is not Band.SKIP and not job.fan_out
+    if job.state is State.QUEUED and is_payable:
+        found.append(Reason("skip", f"pay for the front: POST /api/v1/jobs/{job.id}/skip"))
+    if job.error is not None and job.error.resumable:
+        found.append(Reason("resume", f"go on: POST /api/v1/jobs/{job.id}/resume"))
+    if job.state is State.DEAD:
+        found.append(Reason("replay", f"try again from here: POST /api/v1/jobs/{job.id}/replay"))
     return found

@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from fairlane.api import answers, show
 from fairlane.api.door import Here
+from fairlane.api.own import checked
 from fairlane.api.requests import SkipRequest, User
-from fairlane.api.routes.jobs import Again, JobId, checked, operation
+from fairlane.api.routes.jobs import Again, JobId, operation
 from fairlane.api.routing import Routes
 from fairlane.api.times import seconds
 from fairlane.errors import WrongState
@@ -30,7 +31,7 @@ UserId = Annotated[User, Path(examples=["ada"])]
     problems=(404, 409, 410),
 )
 async def quote_skip(call: Here, job_id: JobId) -> Response:
-    """What going to the front would cost and bring."""
+    """What going to the front would cost and bring; nothing once it is paid for."""
     job = await call.engine.get(checked(job_id), call.tenant)
     if job.state is not State.QUEUED:
         raise WrongState(job.id, job.state, Move.SKIP)

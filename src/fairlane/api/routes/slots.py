@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from fairlane.api import show, task_shapes
 from fairlane.api.door import Call, Here
-from fairlane.api.routes.jobs import Again, JobId, checked
+from fairlane.api.own import check_own, checked
+from fairlane.api.routes.jobs import Again, JobId
 from fairlane.api.routes.submit import accepted, allowed_job, check_room
 from fairlane.api.routing import Routes
 from fairlane.api.task_shapes import SlotRequest
@@ -31,7 +32,8 @@ async def ask_for_slot(call: Here, wish: SlotRequest, key: Again = None) -> Resp
         check_room(call.door, call.identity, job)
         slot_id = (await accepted(call.door, call.identity, job)).job
     else:
-        slot_id = checked(wish.slot_id)
+        slot_id = wish.slot_id
+        await check_own(call.door, call.identity, slot_id)
     held = await call.door.slots.wait(slot_id, call.tenant, wish.wait_seconds)
     return show.answer(await _shown(call, held))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
@@ -12,8 +14,10 @@ from fairlane.api.door import Door, Here
 from fairlane.api.problems import Problem
 from fairlane.api.routing import Routes
 from fairlane.api.times import seconds
+from fairlane.engine.core import Core
 from fairlane.index.index import Stats
 from fairlane.model.catalog import Catalog
+from fairlane.model.service import Service
 from fairlane.model.step import Lane
 
 routes = Routes("status")
@@ -23,15 +27,13 @@ routes = Routes("status")
 async def queue_status(call: Here) -> Response:
     """Every service and region: how many wait and run, whether it answers, how long the oldest
     waits."""
-    core = call.engine.core
-    return show.answer(_status(await core.index.stats(), core.catalog, core.now()))
+    return show.answer(await _status(call.engine.core))
 
 
 @routes.add("GET", "/queue/status/{region}", "read", gives=answers.Line, problems=(404,))
 async def region_status(call: Here, region: str) -> Response:
     """One region, over all services that run there."""
-    core = call.engine.core
-    found = _status(await core.index.stats(), core.catalog, core.now())["regions"].get(region)
+    found = (await _status(call.engine.core))["regions"].get(region)
     if found is None:
         raise Problem(404, "not_found", "no such region")
     return show.answer(found)
@@ -44,43 +46,66 @@ async def metrics(call: Here) -> Response:
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _status(stats: Stats, catalog: Catalog, now: int) -> dict[str, Any]:
-    lines = {name: _service(name, stats, catalog, now) for name in catalog.services}
-    names = sorted({region for each in catalog.services.values() for region in each.regions})
-    used = {pool.pool: pool for pool in stats.pools}
-    providers = {}
-    for name, provider in catalog.providers.items():
-        pool = used.get(f"prov:{name}")
-        providers[name] = {"running": pool.held if pool else 0, "limit": provider.limit}
+class Use:
+    """How much runs. Where there is a limit, what takes a slot counts; elsewhere, what the ledger
+    says."""
+
+    def __init__(self, stats: Stats, running: Counter[tuple[str, str | None]]) -> None:
+        self._held = {pool.pool: pool.held for pool in stats.pools}
+        self._running = running
+
+    def of_service(self, name: str) -> int:
+        return self._held.get(f"svc:{name}", self._sum(name))
+
+    def of_region(self, name: str, region: str) -> int:
+        return self._held.get(f"svc:{name}@{region}", self._running[name, region])
+
+    def of_provider(self, name: str, services: Iterable[Service]) -> int:
+        its = sum(self._sum(each.name) for each in services if each.provider == name)
+        return self._held.get(f"prov:{name}", its)
+
+    def _sum(self, name: str) -> int:
+        return sum(n for (service, _), n in self._running.items() if service == name)
+
+
+async def _status(core: Core) -> dict[str, Any]:
+    stats, catalog, now = await core.index.stats(), core.catalog, core.now()
+    use = Use(stats, await core.ledger.running_in())
+    services = catalog.services.values()
+    lines = {name: _service(name, stats, use, catalog, now) for name in catalog.services}
+    names = sorted({region for each in services for region in each.regions})
     return {
-        "regions": {name: _region(name, stats, catalog, lines) for name in names},
+        "regions": {name: _region(name, stats, use, catalog, lines) for name in names},
         "services": lines,
         "global_retry": sum(depth.delayed for depth in stats.depths),
-        "providers": providers,
+        "providers": {
+            name: {"running": use.of_provider(name, services), "limit": provider.limit}
+            for name, provider in catalog.providers.items()
+        },
     }
 
 
-def _service(name: str, stats: Stats, catalog: Catalog, now: int) -> dict[str, Any]:
+def _service(name: str, stats: Stats, use: Use, catalog: Catalog, now: int) -> dict[str, Any]:
     depths = [depth for depth in stats.depths if depth.service == name]
     oldest = [depth.oldest for depth in depths if depth.oldest is not None]
-    pool = next((pool for pool in stats.pools if pool.pool == f"svc:{name}"), None)
     service = catalog.services[name]
     return {
         "waiting": sum(depth.waiting for depth in depths),
         "retry": sum(depth.delayed for depth in depths),
-        "running": pool.held if pool is not None else 0,
+        "running": use.of_service(name),
         "limit": service.limit,
         "health": "paused" if service.paused else _health(name, stats),
         "oldest_age_seconds": seconds(max(0, now - min(oldest))) if oldest else None,
     }
 
 
-def _region(region: str, stats: Stats, catalog: Catalog, lines: dict[str, Any]) -> dict[str, Any]:
+def _region(
+    region: str, stats: Stats, use: Use, catalog: Catalog, lines: dict[str, Any]
+) -> dict[str, Any]:
     """What may run there waits there, also if it may run elsewhere."""
     here = [service for service in catalog.services.values() if region in service.regions]
     lanes = [(Lane.parse(name), waiting) for name, waiting in stats.lanes.items()]
     names = {service.name for service in here}
-    pools = {f"svc:{name}@{region}" for name in names}
     ages = [lines[name]["oldest_age_seconds"] for name in names]
     closed = any(_health(f"{name}@{region}", stats) == "closed" for name in names)
     return {
@@ -90,7 +115,7 @@ def _region(region: str, stats: Stats, catalog: Catalog, lines: dict[str, Any]) 
             if lane.service in names and (not lane.regions or region in lane.regions)
         ),
         "retry": sum(lines[name]["retry"] for name in names),
-        "running": sum(pool.held for pool in stats.pools if pool.pool in pools),
+        "running": sum(use.of_region(name, region) for name in names),
         "limit": sum(service.regions[region].limit for service in here),
         "health": "closed" if closed else "open",
         "oldest_age_seconds": max((age for age in ages if age is not None), default=None),
@@ -121,4 +146,6 @@ async def ready(door: Door) -> Response:
                 await core.ledger.keys.any()
         except Exception:  # noqa: BLE001 - whatever it is, it is not ready
             well = False
-    return PlainTextResponse("ok" if well else "not ready", 200 if well else 503)
+    if well:
+        return PlainTextResponse("ok")
+    return PlainTextResponse("not ready", 503, {"Retry-After": "1"})

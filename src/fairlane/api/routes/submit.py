@@ -16,7 +16,7 @@ from fairlane.api.door import Door
 from fairlane.api.identity import Identity
 from fairlane.api.invalid import invalid
 from fairlane.api.problems import Problem, problem_of
-from fairlane.api.requests import IDEMPOTENCY_KEY, BatchRequest, JobRequest, key_on
+from fairlane.api.requests import IDEMPOTENCY_KEY, BatchOutside, BatchRequest, JobRequest, key_on
 from fairlane.api.routing import Routes
 from fairlane.api.task_shapes import SlotRequest, TaskRequest
 from fairlane.engine.views import Placement, unplaced
@@ -71,11 +71,13 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     key, trace = marks(scope)
     results: list[dict[str, Any]] = []
     jobs: list[tuple[int, NewJob]] = []
-    requests = validated(BatchRequest, body).jobs
+    requests = _each(body)
     door.rates.batch(identity, len(requests), door.engine.core.now())
     for i, request in enumerate(requests):
         results.append({})
         try:
+            if isinstance(request, Problem):
+                raise request
             own = key_on(f"batch {i}", key)
             job = await allowed_job(door, identity, request, own, trace)
             check_room(door, identity, job)
@@ -87,6 +89,22 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     for (i, _), outcome in zip(jobs, outcomes, strict=True):
         results[i] = await _result(door, identity, outcome)
     return show.answer({"results": results})
+
+
+def _each(body: Any) -> list[JobRequest | Problem]:
+    """Every job of a batch, or what is wrong with it. Most batches are good as a whole."""
+    try:
+        return list(BatchRequest.model_validate(body).jobs)
+    except ValidationError:
+        return [_one(each) for each in validated(BatchOutside, body).jobs]
+
+
+def _one(body: Any) -> JobRequest | Problem:
+    try:
+        request: JobRequest = validated(JobRequest, body)
+    except Problem as problem:
+        return problem
+    return request
 
 
 async def taken(
@@ -117,8 +135,8 @@ def validated(model: type[Any], body: Any) -> Any:
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        known = (JobRequest if model is BatchRequest else model).model_fields
-        raise invalid(error.errors(include_url=False, include_input=False), known) from None
+        errors = error.errors(include_url=False, include_input=False)
+        raise invalid(errors, model.model_fields) from None
 
 
 async def allowed_job(

@@ -10,7 +10,8 @@ from starlette.types import Receive, Scope
 from fairlane.api import show, task_shapes
 from fairlane.api.door import Call, Door, Here
 from fairlane.api.identity import Identity
-from fairlane.api.routes.jobs import Again, JobId, checked, operation
+from fairlane.api.own import checked
+from fairlane.api.routes.jobs import Again, JobId, operation
 from fairlane.api.routes.submit import placement_of, taken
 from fairlane.api.routes.workers import status_of
 from fairlane.api.routing import Routes

@@ -188,7 +188,7 @@ async def list_workers(call: Here) -> Response:
     for job in await core.ledger.held():
         name = worker_of(job.worker or "")
         load[name] = load.get(name, 0) + 1
-        if job.tenant == call.tenant:
+        if call.identity.owns(job):
             tasks.setdefault(name, []).append(job.id)
     now = core.now()
     return show.answer(

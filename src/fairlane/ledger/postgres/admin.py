@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows, specs
-from fairlane.ledger.accounts import MINT, account_of
+from fairlane.ledger.accounts import MINT, account_of, reused
 from fairlane.ledger.postgres import stamps
 from fairlane.ledger.postgres.locks import hold_jobs
-from fairlane.ledger.postgres.money import balance, is_done, transfer
+from fairlane.ledger.postgres.money import balance, booked, transfer
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.rolls import IS_LEASED
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
@@ -116,10 +116,13 @@ async def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | Fairlane
         source, target = (MINT, account) if item.amount >= 0 else (account, MINT)
         operation = f"credit:{account}:{item.operation}"
         amount = abs(item.amount)
-        is_new = not await is_done(tx, operation)
+        was = await booked(tx, operation, account)
+        if was not in (None, item.amount):
+            outcomes.append(reused(item.operation, was))
+            continue
         refusal = await transfer(tx, operation, source, target, amount, item.now, item.note)
         after = await balance(tx, account)
-        if is_new and refusal is None:
+        if was is None and refusal is None:
             change = (str(after - item.amount), str(after))
             who = f"{item.tenant}/{item.user}"
             await audited(tx, Change(item.now, item.actor, "add credits", who, *change))

@@ -15,6 +15,7 @@ from fairlane.ledger.gateway import (
     WebhookVerbs,
     webhook,
 )
+from fairlane.ledger.postgres.admin import audited
 from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.model.webhook import Webhook
@@ -150,6 +151,8 @@ async def _keep_secret(tx: Transaction, items: Sequence[NewSecret]) -> list[None
         await tx.execute(
             "INSERT INTO webhook_secrets VALUES ($1, $2, $3, NULL)", item.tenant, item.secret, at
         )
+        if item.old_until is not None:
+            await audited(tx, item.told)
     return [None] * len(items)
 
 

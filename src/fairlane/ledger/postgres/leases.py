@@ -3,7 +3,6 @@ give up."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from fairlane.ids import token as new_token
@@ -227,18 +226,16 @@ async def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
 
 FORGIVE = """
 WITH queued AS (
-    SELECT jobs.id, v.attempts FROM jobs
-    JOIN unnest($1::text[], $2::bigint[]) v (id, attempts) ON jobs.id = v.id
-    WHERE jobs.state = 'queued' AND jobs.attempt > 0
+    SELECT jobs.id FROM jobs
+    JOIN unnest($1::text[], $2::bigint[]) v (id, seen) ON jobs.id = v.id AND jobs.attempt = v.seen
+    WHERE jobs.state = 'queued'
     ORDER BY jobs.id FOR UPDATE OF jobs
 )
-UPDATE jobs SET attempt = greatest(attempt - queued.attempts, 0)
-FROM queued WHERE jobs.id = queued.id
+UPDATE jobs SET attempt = attempt - 1 FROM queued WHERE jobs.id = queued.id
 """
 
 
-async def forgive(tx: Transaction, items: Sequence[str]) -> list[None]:
-    """A queued job gets its last attempt back."""
-    often = Counter(items)
-    await tx.execute(FORGIVE, list(often), list(often.values()))
+async def forgive(tx: Transaction, items: Sequence[tuple[str, int]]) -> list[None]:
+    """A queued job gets its last attempt back. Seen the same twice, it is forgiven once."""
+    await tx.execute(FORGIVE, [job for job, _ in items], [seen for _, seen in items])
     return [None] * len(items)

@@ -203,7 +203,7 @@ class PostgresLedger(PostgresReads):
     async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
         return await self._writer.write(leases.give_up, [(now, limit)])
 
-    async def forgive(self, jobs: Sequence[str]) -> None:
+    async def forgive(self, jobs: Sequence[tuple[str, int]]) -> None:
         await self._writer.write(leases.forgive, jobs)
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> Written[bool]:
@@ -223,6 +223,7 @@ class PostgresLedger(PostgresReads):
 
     async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
         async with self._pool.acquire() as connection, snapshot(connection):
+            await connection.execute(reads.TAKE_TIME)
             cursor = await connection.cursor(reads.LIVE)
             while found := await cursor.fetch(page):
                 yield [rows.job(tuple(row)) for row in found]

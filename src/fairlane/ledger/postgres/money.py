@@ -36,6 +36,14 @@ async def is_done(tx: Transaction, operation: str) -> bool:
     )
 
 
+async def booked(tx: Transaction, operation: str, account: str) -> int | None:
+    """What this operation brought to the account; None if it was not done."""
+    found: int | None = await tx.fetchval(
+        "SELECT amount FROM entries WHERE operation = $1 AND account = $2", operation, account
+    )
+    return found
+
+
 async def transfer(
     tx: Transaction, operation: str, source: str, target: str, amount: int, now: int, note: str
 ) -> InsufficientCredits | None:

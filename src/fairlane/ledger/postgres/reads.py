@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fairlane.ledger import assemble, rows
@@ -22,6 +23,9 @@ async def jobs(connection: Connection, ids: Sequence[str]) -> dict[str, Job]:
     found = await connection.fetch(f"SELECT {JOB} FROM jobs WHERE id = ANY($1::text[])", ids)
     return {row[0]: rows.job(tuple(row)) for row in found}
 
+
+TAKE_TIME = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+"""Whoever reads page by page rests in between, or waits for the index. It holds no lock."""
 
 LIVE = f"SELECT {JOB} FROM jobs WHERE {IS_LIVE} AND cells = 0"
 
@@ -71,6 +75,13 @@ async def held(connection: Connection, worker: str | None) -> list[Job]:
     return [rows.job(tuple(row)) for row in await connection.fetch(HELD, worker)]
 
 
+RUNNING = f"SELECT lane, region, count(*) FROM jobs WHERE {IS_LEASED} GROUP BY lane, region"
+
+
+async def running_in(connection: Connection) -> Counter[tuple[str, str | None]]:
+    return assemble.running_in(await connection.fetch(RUNNING))
+
+
 async def slots(connection: Connection, pool: str | None) -> list[LiveSlot]:
     columns = "SELECT pool, n, until, token, job FROM slots"
     if pool is None:
@@ -117,6 +128,7 @@ async def list_jobs(
         need("id < {}", after)
     for column, value in (
         ("tenant", wanted.tenant),
+        ("key", wanted.key),
         ("username", wanted.user),
         ("name", wanted.name),
         ("parent", wanted.parent),
@@ -183,9 +195,9 @@ async def events(connection: Connection, job_id: str, after: int) -> list[Event]
     return [] if found is None else assemble.events(found, written, after)
 
 
-async def fate(connection: Connection, job: str, tenant: str | None) -> str | None:
+async def fate(connection: Connection, job: str, owner: str | None) -> str | None:
     found = await connection.fetch("SELECT scope, status FROM idempotency WHERE job = $1", job)
-    return assemble.fate(found, tenant)
+    return assemble.fate(found, owner)
 
 
 async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:

@@ -31,7 +31,7 @@ STRIKE_OFF = "DELETE FROM rolls WHERE kind = $1 AND at = $2 AND seq = $3"
 BUT_DEAD = [str(state) for state in ENDED - {State.DEAD}]
 
 OVER = """
-SELECT id, state FROM jobs WHERE id = ANY($3::text[]) AND finished_at <= $1
+SELECT id, state, parent FROM jobs WHERE id = ANY($3::text[]) AND finished_at <= $1
 AND (state <> 'dead' OR finished_at <= $2)
 AND (parent IS NULL OR NOT EXISTS (
     SELECT 1 FROM jobs p WHERE p.id = jobs.parent AND p.finished_at IS NULL))
@@ -39,6 +39,11 @@ AND (cells = 0 OR NOT EXISTS (SELECT 1 FROM jobs cell WHERE cell.parent = jobs.i
 AND id NOT IN (SELECT unnest(outbox.jobs) FROM outbox)
 FOR UPDATE SKIP LOCKED
 """
+ENDED_PARENTS = """
+SELECT id FROM jobs WHERE id = ANY($1::text[]) AND finished_at IS NOT NULL FOR SHARE SKIP LOCKED
+"""
+"""Until the transaction ends nobody reopens them. Who is just doing so has them."""
+
 STAYS = """
 SELECT id FROM jobs WHERE id = ANY($1::text[]) AND state = $2
 """
@@ -102,11 +107,14 @@ async def _due(tx: Transaction, item: Retirement, limit: int) -> list[tuple[str,
 
 
 async def _remove(tx: Transaction, item: Retirement, jobs: Sequence[str]) -> list[Gone]:
-    """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
-    names, stay; so does what another process is at."""
+    """Cells of a parent that lives or is being reopened, parents of cells that are kept, and jobs
+    the outbox still names, stay; so does what another process is at."""
     found = await tx.fetch(OVER, item.finished_before, item.dead_before, jobs)
-    await _forget(tx, [row[0] for row in found])
-    return [(row[0], row[1]) for row in found]
+    parents = sorted({parent for _, _, parent in found if parent is not None})
+    ended = {row[0] for row in await tx.fetch(ENDED_PARENTS, parents)} if parents else set()
+    gone = [(job, state) for job, state, parent in found if parent is None or parent in ended]
+    await _forget(tx, [job for job, _ in gone])
+    return gone
 
 
 async def _remember(tx: Transaction, gone: Sequence[Gone]) -> None:

@@ -45,9 +45,11 @@ UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
     finished_at = v.now, attempt = v.attempt, error_code = v.code, error_message = v.message,
     token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
-        $7::text[], $8::text[])
-    AS v (state, seq, now, attempt, code, message, id, token)
-WHERE jobs.id = v.id AND jobs.token = v.token RETURNING v.token
+        $7::bigint[], $8::text[], $9::text[])
+    AS v (state, seq, now, attempt, code, message, seen_until, id, token)
+WHERE jobs.id = v.id AND jobs.token = v.token
+    AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
+RETURNING v.token
 """
 
 REQUEUE = """
@@ -55,9 +57,11 @@ UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, s
     lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
     give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[],
-        $7::bigint[], $8::bigint[], $9::text[], $10::text[])
-    AS v (seq, step, lane, attempt, timeout, ready_at, give_up_at, band, id, token)
-WHERE jobs.id = v.id AND jobs.token = v.token RETURNING v.token
+        $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[])
+    AS v (seq, step, lane, attempt, timeout, ready_at, give_up_at, band, seen_until, id, token)
+WHERE jobs.id = v.id AND jobs.token = v.token
+    AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
+RETURNING v.token
 """
 
 ATTEMPTS = """

@@ -20,6 +20,8 @@ INSERT INTO slots
 SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])
 """
 
+NOT_FREE = "slot taken or above the limit"
+
 Wanted = list[tuple[str, int, Confirmation]]
 
 
@@ -85,7 +87,19 @@ async def hold(tx: Transaction, items: Iterable[Confirmation]) -> None:
 
 
 async def take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
-    """All slots or none, one proposal at a time, with its pools held."""
+    """All slots or none, one proposal at a time, with its pools held. Who has taken some before
+    does not wait for a number: whoever is taking that one may wait for one of theirs."""
+    try:
+        async with tx.savepoint():
+            await tx.execute("SET LOCAL lock_timeout = '5ms'")
+            refusal = await _take(tx, item)
+            await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
+            return refusal
+    except asyncpg.LockNotAvailableError:
+        return Unconfirmed(NOT_FREE, tuple(slot.pool for slot in item.slots))
+
+
+async def _take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
     if not item.slots or await _runs_already(tx, item):
         return None
     wrong = [
@@ -99,7 +113,7 @@ async def take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
                 await _insert(tx, [(slot.pool, slot.n, item) for slot in item.slots])
         except asyncpg.IntegrityConstraintViolationError:
             wrong = [slot.pool for slot in item.slots]
-    return Unconfirmed("slot taken or above the limit", tuple(wrong)) if wrong else None
+    return Unconfirmed(NOT_FREE, tuple(wrong)) if wrong else None
 
 
 async def _runs_already(tx: Transaction, item: Confirmation) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows, specs
-from fairlane.ledger.accounts import MINT, account_of
+from fairlane.ledger.accounts import MINT, account_of, reused
 from fairlane.ledger.requests import (
     Grant,
     LimitsChange,
@@ -19,7 +19,7 @@ from fairlane.ledger.requests import (
     TierChange,
 )
 from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, Stamp
-from fairlane.ledger.sqlite.money import balance, is_done, transfer
+from fairlane.ledger.sqlite.money import balance, booked, transfer
 from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker, WorkerState
@@ -93,10 +93,13 @@ def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]
         account = account_of(item.tenant, item.user)
         source, target = (MINT, account) if item.amount >= 0 else (account, MINT)
         operation = f"credit:{account}:{item.operation}"
-        is_new, before = not is_done(tx, operation), balance(tx, account)
+        was, before = booked(tx, operation, account), balance(tx, account)
+        if was not in (None, item.amount):
+            outcomes.append(reused(item.operation, was))
+            continue
         refusal = transfer(tx, operation, source, target, abs(item.amount), item.now, item.note)
         after = balance(tx, account)
-        if is_new and refusal is None:
+        if was is None and refusal is None:
             who = f"{item.tenant}/{item.user}"
             _audit(tx, item.now, item.actor, "add credits", who, str(before), str(after))
         outcomes.append(refusal or after)

@@ -111,6 +111,9 @@ def _secrets(connection: sqlite3.Connection, tenant: str, now: int) -> list[str]
     return [secret for (secret,) in found]
 
 
+AUDIT = "INSERT INTO audit (at, actor, action, target, before, after) VALUES (?, ?, ?, ?, ?, ?)"
+
+
 def _keep_secret(tx: Transaction, items: Sequence[NewSecret]) -> list[None]:
     for item in items:
         latest = tx.execute(
@@ -125,6 +128,8 @@ def _keep_secret(tx: Transaction, items: Sequence[NewSecret]) -> list[None]:
         at = max(item.now, (latest or 0) + 1)
         row = (item.tenant, item.secret, at)
         tx.execute("INSERT INTO webhook_secrets VALUES (?, ?, ?, NULL)", row)
+        if item.old_until is not None:
+            tx.execute(AUDIT, item.told)
     return [None] * len(items)
 
 

@@ -29,7 +29,7 @@ class BesideOwner:
     """The keys of a file that another process may own."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
         self._connection = connect(path)
         with suppress(LedgerInUse):  # its owner has made it ready
             ownership = Ownership(path)

@@ -131,10 +131,10 @@ def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
     return jobs
 
 
-def forgive(tx: Transaction, items: Sequence[str]) -> list[None]:
+def forgive(tx: Transaction, items: Sequence[tuple[str, int]]) -> list[None]:
     """A queued job gets its last attempt back."""
     tx.executemany(
-        "UPDATE jobs SET attempt = attempt - 1 WHERE id = ? AND state = 'queued' AND attempt > 0",
-        [(job,) for job in items],
+        "UPDATE jobs SET attempt = attempt - 1 WHERE id = ? AND state = 'queued' AND attempt = ?",
+        items,
     )
     return [None] * len(items)

@@ -94,7 +94,7 @@ class SqliteLedger(SqliteReads):
         cls, path: Path, factory: type[sqlite3.Connection] = sqlite3.Connection
     ) -> SqliteLedger:
         """Own the file, or say who does. Creates and migrates it as needed."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
         ownership = Ownership(path)
         try:
             connection = connect(path, factory)
@@ -187,7 +187,7 @@ class SqliteLedger(SqliteReads):
     async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
         return await self._writer.write(leases.give_up, [(now, limit)])
 
-    async def forgive(self, jobs: Sequence[str]) -> None:
+    async def forgive(self, jobs: Sequence[tuple[str, int]]) -> None:
         await self._writer.write(leases.forgive, jobs)
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> Written[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -24,8 +25,8 @@ class SqliteReads(ABC):
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
         return await self._read(reads.jobs, ids)
 
-    async def fate(self, job: str, tenant: str | None) -> str | None:
-        return await self._read(reads.fate, job, tenant)
+    async def fate(self, job: str, owner: str | None) -> str | None:
+        return await self._read(reads.fate, job, owner)
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
         return await self._read(reads.list_jobs, wanted, after, limit)
@@ -41,6 +42,9 @@ class SqliteReads(ABC):
 
     async def count(self, state: State, tenant: str | None = None) -> int:
         return await self._read(reads.count, state, tenant)
+
+    async def running_in(self) -> Counter[tuple[str, str | None]]:
+        return await self._read(reads.running_in)
 
     async def finished_since(self, since: int) -> dict[State, int]:
         return await self._read(reads.finished_since, since)

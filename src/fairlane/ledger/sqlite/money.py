@@ -20,6 +20,14 @@ def is_done(tx: Transaction, operation: str) -> bool:
     return found.fetchone() is not None
 
 
+def booked(tx: Transaction, operation: str, account: str) -> int | None:
+    """What this operation brought to the account; None if it was not done."""
+    found = tx.execute(
+        "SELECT amount FROM entries WHERE operation = ? AND account = ?", (operation, account)
+    ).fetchone()
+    return None if found is None else int(found[0])
+
+
 def transfer(
     tx: Transaction, operation: str, source: str, target: str, amount: int, now: int, note: str
 ) -> InsufficientCredits | None:

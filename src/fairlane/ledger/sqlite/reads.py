@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
@@ -62,6 +63,15 @@ def held(connection: sqlite3.Connection, worker: str | None) -> list[Job]:
     return [rows.job(row) for row in found]
 
 
+RUNNING = """
+SELECT lane, region, count(*) FROM jobs WHERE token IS NOT NULL GROUP BY lane, region
+"""
+
+
+def running_in(connection: sqlite3.Connection) -> Counter[tuple[str, str | None]]:
+    return assemble.running_in(connection.execute(RUNNING))
+
+
 def slots(connection: sqlite3.Connection, pool: str | None) -> list[LiveSlot]:
     where, args = ("WHERE pool = ?", (pool,)) if pool is not None else ("", ())
     return [
@@ -94,7 +104,7 @@ def list_jobs(
 ) -> list[Job]:
     where = [BELOW] if after is not None else []
     args: list[object] = [after, after] if after is not None else []
-    for column in ("tenant", "user", "name", "parent"):
+    for column in ("tenant", "key", "user", "name", "parent"):
         value = getattr(wanted, column)
         if value is not None:
             where.append(f"{column} = ?")
@@ -157,9 +167,9 @@ def events(connection: sqlite3.Connection, job_id: str, after: int) -> list[Even
     return [] if found is None else assemble.events(found, written, after)
 
 
-def fate(connection: sqlite3.Connection, job: str, tenant: str | None) -> str | None:
+def fate(connection: sqlite3.Connection, job: str, owner: str | None) -> str | None:
     found = connection.execute("SELECT scope, status FROM idempotency WHERE job = ?", (job,))
-    return assemble.fate(found, tenant)
+    return assemble.fate(found, owner)
 
 
 def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlane.ledger.endings import (
     AFTER,
@@ -43,20 +43,23 @@ UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
     finished_at = v.now, attempt = v.attempt, error_code = v.code,
     error_message = v.message, token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
 FROM v WHERE jobs.id = v.id AND jobs.token = v.token
+    AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
 """
-END_VALUES = ("state", "seq", "now", "attempt", "code", "message", "id", "token")
+END_VALUES = (
+    "state", "seq", "now", "attempt", "code", "message", "seen_until", "id", "token",
+)  # fmt: skip
 
 REQUEUE = """
 UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, step = v.step,
     lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
     give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
 FROM v WHERE jobs.id = v.id AND jobs.token = v.token
+    AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
 """
 REQUEUE_VALUES = (
-    "seq", "step", "lane", "attempt", "timeout", "ready_at", "give_up_at", "band", "id", "token",
+    "seq", "step", "lane", "attempt", "timeout", "ready_at", "give_up_at", "band", "seen_until",
+    "id", "token",
 )  # fmt: skip
-
-NOBODY = (None, "", 0, None)
 
 
 @lru_cache
@@ -91,7 +94,9 @@ def _holding(tx: Transaction, items: Sequence[Settlement]) -> list[Settlement]:
     present = _present(tx, items)
     first: dict[str, Settlement] = {}
     for item in items:
-        if present.get(item.lease.job, NOBODY)[0] == item.lease.token:
+        job = present.get(item.lease.job)
+        held = job is not None and job.token == item.lease.token
+        if job is not None and held and item.lease_until in (None, job.lease_until):
             first.setdefault(item.lease.token, item)
     return list(first.values())
 
@@ -109,16 +114,24 @@ def _tell_losers(
             outcomes[i] = _too_late(tx, item, present.get(item.lease.job))
 
 
-Present = tuple[str | None, str, int, str | None]
-"""(token, state, rev, the token that completed it) of a job."""
+class Present(NamedTuple):
+    """A job as it is; `ended_by` is the token that completed it."""
+
+    token: str | None
+    lease_until: int | None
+    state: str
+    rev: int
+    ended_by: str | None
 
 
 def _present(tx: Transaction, items: Sequence[Settlement]) -> dict[str, Present]:
     return {
-        job: (token, state, rev, ended_by)
+        job: Present(*values)
         for part in chunks([item.lease.job for item in items])
-        for job, token, state, rev, ended_by in tx.execute(
-            f"SELECT id, token, state, rev, ended_by FROM jobs WHERE id IN ({marks(part)})", part
+        for job, *values in tx.execute(
+            "SELECT id, token, lease_until, state, rev, ended_by FROM jobs "
+            f"WHERE id IN ({marks(part)})",
+            part,
         )
     }
 
@@ -152,10 +165,9 @@ def _too_late(tx: Transaction, item: Settlement, present: Present | None) -> Set
     """The same settlement again is answered as before; any other hears what became of the job."""
     if present is None:
         return Stale(None)
-    _, state, rev, ended_by = present
-    if _outcome(tx, item.lease, ended_by) == item.outcome:
-        return Settled(State(state), rev, again=True)
-    return Stale(State(state))
+    if _outcome(tx, item.lease, present.ended_by) == item.outcome:
+        return Settled(State(present.state), present.rev, again=True)
+    return Stale(State(present.state))
 
 
 def _outcome(tx: Transaction, lease: Lease, ended_by: str | None) -> str | None:

@@ -1,0 +1,36 @@
+"""Webhooks: what their receivers verify them with."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from fairlane.api import answers, show
+from fairlane.api.door import Call, Here
+from fairlane.api.routing import Routes
+from fairlane.webhooks import rotate_secret
+from fairlane.webhooks.signature import secrets_of
+
+routes = Routes("webhooks")
+
+NOT_KEPT = {"Cache-Control": "no-store"}
+
+
+@routes.add("GET", "/admin/webhooks/secret", "admin", gives=answers.Secrets)
+async def show_secrets(call: Here) -> Response:
+    """What webhooks of the tenant are signed with, newest first; made when it is first asked
+    for."""
+    return await _shown(call)
+
+
+@routes.add("POST", "/admin/webhooks/secret/rotate", "admin", gives=answers.Secrets)
+async def rotate_secrets(call: Here) -> Response:
+    """A new secret from now on. For a day the old ones are signed with too, so that receivers can
+    change in peace."""
+    await secrets_of(call.engine, call.tenant)  # the first one is an old one, too
+    await rotate_secret(call.engine, call.tenant, actor=call.actor)
+    return await _shown(call)
+
+
+async def _shown(call: Call) -> Response:
+    secrets = await secrets_of(call.engine, call.tenant)
+    return show.answer({"secrets": secrets}, headers=NOT_KEPT)

@@ -14,6 +14,8 @@ SHORT = (
     "test_database_away",
     "test_dispatchers",
     "test_no_leader",
+    "test_paused",
+    "test_limits_crossing",
     "test_lock_stress",
     "test_postgres",
     "test_postgres_plans",

@@ -96,6 +96,7 @@ class Process:
             settings, database, redis, clock=self._clock, sweeping=sweeping, prefix=prefix
         )
         core = self._engine.core
+        vars(core.index)["_run"] = watched_opening(core.index, points)
         core.ledger = cast(PostgresLedger, Watched(core.ledger, "ledger", points))
         core.index = cast(RedisIndex, Watched(core.index, "index", points))
         vars(writing)["Transaction"] = watched_transaction(points)
@@ -225,6 +226,19 @@ class Process:
 
     async def life(self) -> str:
         return self._engine.core.epoch
+
+
+def watched_opening(index: Any, points: Points) -> Any:
+    """What runs the index's scripts, with a point inside `open`: whenever some have lined up."""
+    run = vars(index)["_run"]
+
+    async def watched(verb: str, *arguments: Any) -> Any:
+        result = await run(verb, *arguments)
+        if verb == "open":
+            await points.reach("in index.open")
+        return result
+
+    return watched
 
 
 def watched_transaction(points: Points) -> type[Transaction]:

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import asyncpg
 import pytest
+from redis.asyncio import Redis
 
-from fairlane.engine.rebuild import keep_up
+from fairlane.engine.rebuild import PAGE, keep_up
+from fairlane.engine.settle import Done
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Service
@@ -19,6 +21,7 @@ from tests.cluster.fleet import (
     Fleet,
     Gone,
     Process,
+    all_jobs,
     as_order,
     comes_true,
     everything_ran_once,
@@ -173,3 +176,53 @@ async def rebuilder_dies(fleet: Fleet, point: str) -> None:
     lives = {world.engine.core.epoch, await other.ask("life")}
     assert lives == {(await world.engine.core.ledger.turn())[0].life}
     await world.healthy()
+
+
+MANY = 2 * PAGE + 500
+BETWEEN = ["after index.load", "in index.open"]
+
+
+async def test_a_rebuild_is_taken_over_when_the_rebuilder_dies_between_two_pages(
+    new_fleet: NewFleet,
+) -> None:
+    """I26, I36: of three pages one is loaded, or all are and some of them stand in line. Whoever
+    takes over serves all of them, in order and once."""
+    fleets = [await new_fleet(SETTINGS) for _ in BETWEEN]
+    await asyncio.gather(*map(rebuilder_dies_halfway, fleets, BETWEEN))
+
+
+async def rebuilder_dies_halfway(fleet: Fleet, point: str) -> None:
+    world = await fleet.world()
+    jobs = await world.submit_all([NewJob("first", n) for n in range(MANY)])
+    running = await world.claim(5)
+    victim, other = await fleet.many(2)
+    await victim.plan("die", point)
+    with pytest.raises(Gone):
+        await victim.ask("rebuild")
+    assert victim.heard("reached") == [[point]]
+    assert 0 < await not_in_line_yet(fleet) < MANY - 5, "it died between two pages"
+    jobs += await world.submit_all([NewJob("first")])
+
+    async def works() -> bool:
+        found = await asyncio.gather(keep_up(world.engine.core), other.ask("sweep"))
+        return bool(found[0])
+
+    await comes_true(works)
+    await other.ask("sweep")
+    order = [lease.job for lease in running]
+    await world.engine.settle([Done(lease) for lease in running])
+    while leases := await other.claim(500):
+        order += [lease.job for lease in leases]
+        await other.complete(leases)
+    assert order == jobs
+    ended = await all_jobs(world)
+    assert {(job.state, job.fence) for job in ended} == {(State.COMPLETED, 1)}
+    assert len(ended) == len(jobs)
+    await world.healthy()
+
+
+async def not_in_line_yet(fleet: Fleet) -> int:
+    """Of those that are loaded, how many wait for the index to open."""
+    async with Redis.from_url(fleet.redis) as server:
+        keys = [key async for key in server.scan_iter(f"{fleet.prefix}*:loading", count=1000)]
+        return sum([await server.zcard(key) for key in keys])

@@ -8,7 +8,7 @@ from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Service
 from tests.cluster.conftest import NewFleet
-from tests.cluster.fleet import Fleet, Process, everything_ran_once
+from tests.cluster.fleet import Process, everything_ran_once
 from tests.world import World, catalog
 
 TOLD = "before index.configure"
@@ -30,11 +30,10 @@ async def told(process: Process, change: asyncio.Future[None]) -> None:
     await asyncio.wait_for(change, 30)
 
 
-async def claims(world: World, fleet: Fleet, running: list[Lease], limit: int) -> None:
+async def claims(world: World, third: Process, running: list[Lease], limit: int) -> None:
     """Everybody who is not in the middle of a change takes what they can get."""
     for _ in range(2):
-        for process in fleet.processes[2:]:
-            running += await process.claim(10)
+        running += await third.claim(10)
         running += await world.claim(10)
         assert len(running) == len(await world.engine.core.ledger.slots()) <= limit
 
@@ -44,23 +43,23 @@ async def test_a_limit_goes_up_and_down_while_its_messages_cross(new_fleet: NewF
     comes last. Nobody is granted more than the limit of that moment, and the index ends at 4."""
     fleet = await new_fleet(catalog(Service("work", limit=4)))
     world = await fleet.world()
-    one, two, _ = await fleet.many(3)
+    one, two, third = await fleet.many(3)
     await world.submit_all([NewJob("work", n) for n in range(100)])
     running: list[Lease] = []
     for _ in range(ROUNDS):
-        await claims(world, fleet, running, limit=4)
+        await claims(world, third, running, limit=4)
         assert len(running) == 4
         up = await setting(one, 8)
-        await claims(world, fleet, running, limit=8)
+        await claims(world, third, running, limit=8)
         above = max(4, len(running))
         down = await setting(two, 4)
-        await claims(world, fleet, running, limit=above)
+        await claims(world, third, running, limit=above)
         assert len(running) == above, "nothing is granted while more than the limit run"
         await told(two, down)
         await told(one, up)
         (pool,) = (await world.engine.core.index.stats()).pools
         assert pool.limit == 4
-        await claims(world, fleet, running, limit=above)
+        await claims(world, third, running, limit=above)
         assert len(running) == above
         while running:
             await world.engine.complete(running.pop())

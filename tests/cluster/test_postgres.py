@@ -44,10 +44,25 @@ async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
         await PostgresLedger.open("postgres://nobody@127.0.0.1:1/nothing")
 
 
-async def test_a_server_that_may_forget_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("setting", "switched_off"),
+    [
+        ("fsync", ""),
+        ("full_page_writes", "ALTER SYSTEM SET full_page_writes = off"),
+        ("synchronous_commit", "ALTER ROLE postgres SET synchronous_commit = off"),
+        ("synchronous_commit", "ALTER DATABASE postgres SET synchronous_commit = off"),
+    ],
+)
+async def test_a_server_that_may_forget_is_refused(setting: str, switched_off: str) -> None:
     """I2: unless the caller says that losing jobs is fine."""
-    with Postgres(fsync=False) as server:
-        with pytest.raises(SetupError, match="fsync = off"):
+    with Postgres(fsync=bool(switched_off), in_memory=True) as server:
+        if switched_off:
+            await (await PostgresLedger.open(server.url)).close()
+            connection = await asyncpg.connect(server.url)
+            await connection.execute(switched_off)
+            await connection.close()
+            server.restart()
+        with pytest.raises(SetupError, match=f"{setting} = off"):
             await PostgresLedger.open(server.url)
         await (await PostgresLedger.open(server.url, unsafe=True)).close()
 

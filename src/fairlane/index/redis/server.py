@@ -27,6 +27,15 @@ CONNECTIONS = 2
 ANSWER_WITHIN = 30.0
 """Seconds after which a server that does not answer counts as gone."""
 
+SOON, REST = 2.0, 1.0
+"""Seconds in which an answer comes that a caller waits for whose work is done: it stands in the
+ledger, and the index learns it from there. And how long nobody tries again then."""
+
+UNHURRIED = frozenset(
+    {"put", "free", "take", "standing", "lanes", "unavailable", "answered", "leave"}
+)
+"""What can be left for later."""
+
 A_PAGE = 1_000
 
 AWAY = (
@@ -62,6 +71,7 @@ class Server:
         self._line = Line(self._calls.redis.connection_pool, ANSWER_WITHIN)
         self._scripts = {name: scripts.load(name) for name in scripts.names()}
         self._running, self._closed, self._quiet = 0, False, asyncio.Event()
+        self._silent_until = 0.0
 
     async def check(self) -> None:
         """Refuse a server that may throw away what it was given, and teach it the verbs."""
@@ -81,6 +91,8 @@ class Server:
             raise SetupError("the index is closed")
         self._running += 1
         try:
+            if verb in UNHURRIED:
+                return await self._run_soon(verb, *arguments)
             return await self._run(verb, *arguments)
         except AWAY as error:
             if isinstance(error, exceptions.ReadOnlyError):
@@ -105,6 +117,18 @@ class Server:
         except UNREADABLE as error:
             await self._condemn(verb, error)
             raise NotReady(DAMAGED) from error
+
+    async def _run_soon(self, verb: str, *arguments: Word) -> Any:
+        """Who stands still without being away holds nobody up."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._silent_until:
+            raise NotReady("the index does not answer")
+        try:
+            async with asyncio.timeout(SOON):
+                return await self._run(verb, *arguments)
+        except TimeoutError:
+            self._silent_until = loop.time() + REST
+            raise NotReady("the index does not answer") from None
 
     async def _run(self, verb: str, *arguments: Word) -> Any:
         script = self._scripts[verb]

@@ -18,7 +18,7 @@ import uvloop
 
 from fairlane.bench import measure
 from fairlane.bench.measure import CALLERS, Figure, catalog, fill, repeat
-from fairlane.bench.worker import LANES
+from fairlane.bench.worker import lanes
 from fairlane.clock import SystemClock
 from fairlane.compose import cluster
 from fairlane.engine import Engine
@@ -193,10 +193,11 @@ def _drains(bench: Bench, runs: int, jobs: int, *, beside: bool) -> Iterator[Fig
                     values.append(uvloop.run(bench.drained(number, n, limit, processes)))
                 if beside and n > 1:
                     theirs.append(uvloop.run(bench.peer_drained(number, n, processes)))
-            where = f"n = {n}, {LANES} lanes, {processes} process{'es' * (processes > 1)}"
             for limit, values in ours.items():
+                where = f"n = {n}, {processes} process{'es' * (processes > 1)}"
                 pool = f"pool of {limit}" if limit else "no limited pool"
-                yield Figure("drained", f"{where}, {pool}", "jobs/s", values)
+                at_once = f"{lanes(limit, n)} lanes each"
+                yield Figure("drained", f"{where}, {at_once}, {pool}", "jobs/s", values)
             if theirs:
                 yield Figure("drained by pgqueuer", f"batch {n}, {processes}", "jobs/s", theirs)
 

@@ -23,6 +23,11 @@ LANES = 48
 """Who works in a process at once: what they ask the index and the ledger for is asked together."""
 
 
+def lanes(limit: int, n: int) -> int:
+    """Not more than have something to do at once when each has claimed n."""
+    return max(1, min(LANES, limit // n)) if limit else LANES
+
+
 async def main(hits: str, database: str, redis: str, prefix: str, limit: str, n: str) -> None:
     file = os.open(hits, os.O_WRONLY | os.O_APPEND)
     stop = asyncio.Event()
@@ -40,7 +45,7 @@ async def main(hits: str, database: str, redis: str, prefix: str, limit: str, n:
             await engine.settle([await task for task in tasks])
 
     async with await cluster(catalog(int(limit)), database, redis, prefix=prefix) as engine:
-        await asyncio.gather(*(lane(number) for number in range(LANES)))
+        await asyncio.gather(*(lane(number) for number in range(lanes(int(limit), int(n)))))
 
 
 if __name__ == "__main__":

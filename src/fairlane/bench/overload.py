@@ -84,7 +84,7 @@ async def measured(usual: float, overload: float, *, on_cluster: bool = False) -
             steady = await generated(_most_of(peak, served, overload))
             kept = served.megabytes()
         async with _served(settings, on_cluster=on_cluster) as served:
-            found = await _overloaded(served, peak, usual, overload)
+            found = await _overloaded(served, peak, steady, usual, overload)
     again = sum(call.attempt > 1 for call in service.calls)
     return [
         *_told(peak, steady, found, promised),
@@ -134,7 +134,9 @@ class Overloaded(NamedTuple):
     lost: int
 
 
-async def _overloaded(served: Served, peak: Outcome, usual: float, overload: float) -> Overloaded:
+async def _overloaded(
+    served: Served, peak: Outcome, steady: Outcome, usual: float, overload: float
+) -> Overloaded:
     offered, quiet = TIMES * peak.goodput, _most_of(peak, served, usual)
     calm = await generated(quiet)
     async with _beside(served, calm.jobs) as beside:
@@ -143,7 +145,7 @@ async def _overloaded(served: Served, peak: Outcome, usual: float, overload: flo
     while len(storms) * usual < overload / STORMS:
         storm = await generated(Plan(served.port, offered, usual, CROWD))
         storms.append((storm, await generated(Plan(served.port, offered, usual, CONNECTIONS))))
-    recovered = await _recovery(quiet, calm, patience=overload)
+    recovered = await _recovery(quiet, steady, patience=overload)
     kept = await _waiting(served.port) + len(beside.cancels) - WARMING_UP
     taken = sum(load.accepted.number for load in (calm, flood, *itertools.chain(*storms)))
     lost = taken + len(beside.accepted) + recovered.jobs - kept
@@ -267,14 +269,14 @@ class Recovery(NamedTuple):
     jobs: int
 
 
-async def _recovery(quiet: Plan, calm: Outcome, *, patience: float) -> Recovery:
+async def _recovery(quiet: Plan, steady: Outcome, *, patience: float) -> Recovery:
     """How long until a second in which nearly all submits were as fast as before."""
     begin, jobs = time.perf_counter(), 0
     while True:
         passed = time.perf_counter() - begin
         window = await generated(replace(quiet, seconds=1.0, ids=0))
         jobs += window.accepted.number
-        if window.accepted.p99 <= 1.2 * calm.accepted.p99 + 1 or passed > patience:
+        if window.accepted.p99 <= 1.2 * steady.accepted.p99 + 1 or passed > patience:
             return Recovery(passed, jobs)
 
 

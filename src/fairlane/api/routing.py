@@ -171,7 +171,10 @@ class GuardedRoute(APIRoute):
     access: Access | None = None
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        match, found = super().matches({**scope, "path": in_parts(scope)})
+        path = in_parts(scope)
+        if path == scope["path"]:  # nearly always, and every route is asked
+            return super().matches(scope)
+        match, found = super().matches({**scope, "path": path})
         values = found.get("path_params", {})
         for name, value in values.items():
             values[name] = value.replace(SLASH, "/")

@@ -12,7 +12,7 @@ import pytest
 from fairlane.errors import InvalidInput, StaleLease
 from fairlane.ledger.shapes import Settled
 from fairlane.model.attempt import Fault
-from fairlane.model.catalog import Catalog
+from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.event import EventType
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
@@ -298,6 +298,23 @@ def regional(**more: object) -> Catalog:
 
 def here(region: str) -> Worker:
     return Worker(f"w-{region}", region=region)
+
+
+async def test_outputs_that_are_too_large_together_fail_the_step(tmp_path: Path) -> None:
+    """Each is small enough; the first one stays as it is."""
+    services = [Service("one"), Service("two")]
+    settings = catalog(
+        *services, pipelines={"both": ("one", "two")}, limits=Limits(context_bytes=1_000)
+    )
+    async with World(settings, tmp_path / "ledger.db") as world:
+        job = await world.submit("both")
+        for _ in range(2):
+            await world.engine.complete(await world.claim_one(), "x" * 600)
+        view = await world.engine.view(job)
+        assert view.job.error is not None
+        assert view.job.error.code is Code.RESULT_TOO_LARGE
+        assert "step_0_one" in view.context
+        assert "step_1_two" not in view.context
 
 
 async def test_a_model_of_a_matrix_is_a_name_like_any_other(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def called(name: str = "work", **more: Any) -> Service:
 
 
 def four_services() -> list[SimulatedService]:
-    """The seed's four, with their limits, as fast as they can."""
+    """The four services of the gateway preset, with their limits, as fast as they can."""
     return [
         SimulatedService(service.name, service.limit) for service in gateway().services.values()
     ]

@@ -88,7 +88,7 @@ def test_less_than_a_second_is_told_and_counted_as_one() -> None:
     assert within_two(run, 5 * SECOND) == 1
 
 
-def test_the_rule_of_document_001_counts_those_who_wait_for_the_model() -> None:
+def test_the_jobs_ahead_rule_counts_those_who_wait_for_the_model() -> None:
     jobs = [job(0, 10, model="a"), *[job(0, 10, model=each) for each in ("a", "b", "a")]]
     run = asking(settings(plain()), *jobs).run_with(lambda catalog, _: JobsAhead(catalog))
     assert [eta.p50 // SECOND for eta, _ in run.told.values()] == [0, 0, 0, 1]

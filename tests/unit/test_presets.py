@@ -16,7 +16,7 @@ def test_every_preset_is_sound(name: str) -> None:
         assert settings.steps(pipeline)
 
 
-def test_the_presets_say_what_the_papers_say() -> None:
+def test_the_presets_have_the_documented_limits() -> None:
     gateway, generation = PRESETS["gateway"](), PRESETS["generation"]()
     limits = {name: service.limit for name, service in gateway.services.items()}
     assert limits == {"prompt_enhancer": 5, "fast_chat_llm": 4, "image_gen": 1, "model_3d_gen": 1}

@@ -102,7 +102,7 @@ def _chat(traces: Path | None, seed: int, few: int | None) -> Iterator[Figure]:
 
 
 def _etas(asked: Question, least: float | None, goal: float | None) -> Iterator[Figure]:
-    """Of what users are told, and of what document 001 would have told them."""
+    """Of what users are told, and of what the jobs-ahead rule would have told them."""
     run = asked.run()
     found = etas(run)
     if found is None:
@@ -113,8 +113,8 @@ def _etas(asked: Question, least: float | None, goal: float | None) -> Iterator[
     yield Figure(f"{name} p50 within 2×, from 5 s", within_two(run, 5 * SECOND))
     yield Figure(f"{name} p90 held", found.covered, 0.85)
     other = asked.run_with(_by_jobs_ahead)
-    yield Figure(f"{name} of document 001 within 2×", within_two(other, SECOND))
-    yield Figure(f"{name} of document 001 within 2×, below 1 s too", within_two(other, 0))
+    yield Figure(f"{name} by jobs ahead within 2×", within_two(other, SECOND))
+    yield Figure(f"{name} by jobs ahead within 2×, below 1 s too", within_two(other, 0))
 
 
 def _by_jobs_ahead(catalog: Catalog, _: list[Place]) -> Order:

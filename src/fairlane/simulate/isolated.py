@@ -1,4 +1,4 @@
-"""Document 000 as written, only to compare with: workers in three pools that share nothing, a
+"""Isolated pools per priority, only to compare with: workers in three pools that share nothing, a
 sweep that promotes, and workers that hold a job while they poll for a slot."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What users would have been told by the rule of document 001, for the comparison only."""
+"""What users would have been told by the jobs-ahead rule, for the comparison only."""
 
 from __future__ import annotations
 

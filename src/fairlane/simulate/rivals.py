@@ -17,7 +17,7 @@ from fairlane.simulate.places import Place
 
 Key = tuple[Any, ...]
 QUEUES = 20
-"""How many queues document 003 has."""
+"""How many queues least-loaded assignment chooses from."""
 
 
 class Rival(ABC):
@@ -187,7 +187,7 @@ class Turns(Ranked):
 
 
 class ManyQueues(Ranked):
-    """Document 003: a job is bound to a queue when it comes, and each place serves one queue."""
+    """Least-loaded assignment: a job is bound to a queue when it comes; each place serves one."""
 
     def __init__(self, name: str, catalog: Catalog, serving: list[Place], *, by_hash: bool) -> None:
         super().__init__(name, catalog, serving, lambda step: (step.ready_at,))
@@ -230,7 +230,7 @@ class ManyQueues(Ranked):
 
 
 class InThrees(Rival):
-    """Document 001: best tier first, oldest first; at most three of the loaded model in a row
+    """Generation queue: best tier first, oldest first; at most three of the loaded model in a row
     before the line is looked at again; a job past its tier's time forces the switch."""
 
     def __init__(self, name: str, catalog: Catalog, serving: list[Place]) -> None:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutants import witness
+from tests.mutants import carry, witness
 from tests.mutants.mutant import ROOT, BrokenMutant, Mutant, patches, read
 
 AT_ONCE = 2
@@ -56,6 +56,8 @@ class Run(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
+    if argv[:1] == ["carry"]:
+        return carry.main(argv[1:])
     options = parser().parse_args(argv)
     mutants, broken = readable(chosen(options.only))
     if options.short:
@@ -87,7 +89,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Exits with 0 if all were killed, 1 if one survived or is broken, 2 if a test\n"
         f"fails without any fault. A test hangs when it runs for more than {TIME_LIMIT} s.\n"
-        "With make: make mutants ARGS='--only i07'",
+        "With make: make mutants ARGS='--only i07'\n"
+        "After a move or rename of the source: make mutants ARGS='carry --help'",
     )
     made.add_argument(
         "--short", action="store_true", help="one of each file of tests, or of other stores"

@@ -64,7 +64,11 @@ def patches() -> list[Path]:
 
 def read(path: Path) -> Mutant:
     """The mutant in this file: lines that say what it is, then a unified diff."""
-    head, _, diff = path.read_text("utf-8").partition("--- a/")
+    return read_text(path.stem, path.read_text("utf-8"))
+
+
+def read_text(name: str, patch: str) -> Mutant:
+    head, _, diff = patch.partition("--- a/")
     promise = PROMISE.search(head)
     test = TEST.search(head)
     if promise is None or test is None:
@@ -75,16 +79,22 @@ def read(path: Path) -> Mutant:
     if not hunks:
         raise BrokenMutant("it changes nothing: no hunk found")
     stores = STORES.search(head)
-    name, stands_on = path.stem, stores[1] if stores else "embedded"
+    stands_on = stores[1] if stores else "embedded"
     return Mutant(name, promise[1], promise[2], test[1], hunks, stands_on)
 
 
 def _hunks(diff: str) -> Iterator[Hunk]:
     for of_file in re.split(r"^--- a/", diff, flags=re.MULTILINE)[1:]:
         file = of_file.splitlines()[0].strip()
-        for number, body in enumerate(re.split(r"^@@.*\n", of_file, flags=re.MULTILINE)[1:], 1):
-            lines = body.splitlines()
-            yield Hunk(file, number, _side(lines, " -"), _side(lines, " +"))
+        for number, (old, new) in enumerate(blocks_of(of_file), 1):
+            yield Hunk(file, number, old, new)
+
+
+def blocks_of(diff: str) -> Iterator[tuple[str, str]]:
+    """The lines of each hunk of one file, and what they become."""
+    for body in re.split(r"^@@.*\n", f"\n{diff}", flags=re.MULTILINE)[1:]:
+        lines = body.splitlines()
+        yield _side(lines, " -"), _side(lines, " +")
 
 
 def _side(lines: list[str], kept: str) -> str:

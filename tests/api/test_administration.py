@@ -141,6 +141,7 @@ async def test_the_queue_shows_what_runs_where_nothing_is_limited(
 
 
 async def test_the_description_is_there_for_programs_and_people(served: Gateway) -> None:
+    """S11: the page runs no script."""
     async with served.client(await served.key(Role.WORKER)) as client:
         described = (await client.get("/openapi.json")).json()
         assert described["security"] == [{"key": []}]

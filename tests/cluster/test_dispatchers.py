@@ -97,7 +97,7 @@ async def test_no_service_ever_has_more_calls_than_its_limit_though_dispatchers_
 async def test_a_call_goes_on_while_the_ledger_is_away_and_its_result_is_kept(
     postgres_server: Databases, redis_server: Keys, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Unreachable is not lost: nothing is cut, and what was made is written when it can be."""
+    """I33: unreachable is not lost. Nothing is cut, and what was made is written when it can be."""
     held = Held()
     service = SimulatedService("work", work=held)
     database = await postgres_server.new_database()

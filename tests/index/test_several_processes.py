@@ -326,6 +326,7 @@ async def test_other_rules_of_order_for_very_many_begin_a_new_life(here: RedisIn
 
 # --- the server ----------------------------------------------------------------------------------
 async def test_a_server_that_evicts_keys_is_refused(tmp_path: Path) -> None:
+    """S16, I26: it would lose jobs in line without a word."""
     with running_server(tmp_path, "--maxmemory-policy", "allkeys-lru") as url:
         index = RedisIndex(catalog(), CLOCK, url)
         with pytest.raises(SetupError, match="noeviction"):
@@ -361,6 +362,7 @@ async def limit_the_user(url: str, *rules: str) -> None:
 
 
 async def test_a_user_with_the_permissions_of_the_documentation_is_enough(tmp_path: Path) -> None:
+    """S16: and this user reaches no other key."""
     with running_server(tmp_path) as url:
         await limit_the_user(url, *permissions())
         async with RedisIndex(catalog(), CLOCK, url) as index:
@@ -377,6 +379,7 @@ async def test_a_user_with_the_permissions_of_the_documentation_is_enough(tmp_pa
 
 
 async def test_random_lives_need_no_further_permission(tmp_path: Path) -> None:
+    """S16: every verb of the index, in any order."""
     with running_server(tmp_path) as url:
         rules = [word.replace("{fairlane}", "{fuzz7}") for word in permissions()]
         await limit_the_user(url, *rules)

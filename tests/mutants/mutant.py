@@ -80,7 +80,8 @@ def read_text(name: str, patch: str) -> Mutant:
         raise BrokenMutant("it changes nothing: no hunk found")
     stores = STORES.search(head)
     stands_on = stores[1] if stores else "embedded"
-    return Mutant(name, promise[1], promise[2], test[1], hunks, stands_on)
+    number = re.sub(r"(?<=[IS])0+", "", promise[1])  # I06 is I6
+    return Mutant(name, number, promise[2], test[1], hunks, stands_on)
 
 
 def _hunks(diff: str) -> Iterator[Hunk]:

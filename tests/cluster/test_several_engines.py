@@ -13,7 +13,7 @@ from fairlane import compose
 from fairlane.clock import SECOND
 from fairlane.errors import LedgerInUse, SetupError
 from fairlane.model.catalog import Catalog
-from fairlane.model.event import Event
+from fairlane.model.event import Event, EventType
 from fairlane.model.job import NewJob
 from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
@@ -228,3 +228,21 @@ async def test_what_others_start_corrects_what_is_told_here(tmp_path: Path) -> N
         told = (await door.engine.view(await door.submit())).eta
         assert told is not None
         assert round(told.p50 / SECOND) == 30
+
+
+async def test_a_promotion_that_several_processes_found_is_announced_once(tmp_path: Path) -> None:
+    """I36: all of them looked before any of them wrote."""
+    plain = catalog()
+    async with worlds(tmp_path / "ledger.db", *[plain] * 4) as every:
+        job = await every[0].submit(tier="low")
+        for world in every:
+            world.clock.advance(700 * SECOND)
+        now, names = every[0].clock.now(), plain.tiers.names
+        found = [await world.engine.core.index.promotable(now, 10) for world in every]
+        assert [[each for each, _ in several] for several in found] == [[job]] * 4
+        written = await asyncio.gather(
+            *(world.engine.core.ledger.promote([(job, "medium")], names, now) for world in every)
+        )
+        assert sorted(level is None for (level,) in written) == [False, True, True, True]
+        events = await every[0].engine.core.ledger.events(job, 0)
+        assert sum(event.type is EventType.JOB_PROMOTED for event in events) == 1

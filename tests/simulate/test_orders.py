@@ -90,11 +90,12 @@ arrivals = st.lists(
 def test_without_fairness_and_caps_the_bound_holds_for_everybody(
     several: list[Arrival], slots: int
 ) -> None:
+    """I17"""
     assert violations(asking(catalog_of(draw(slots)), *several)) == 0
 
 
 def test_the_bound_would_be_broken_without_ageing() -> None:
-    """Otherwise it would say nothing."""
+    """I17: otherwise it would say nothing."""
     flood = [job(10 * n - 1, 10, user=f"p{n}", rank=PAID) for n in range(1, 40)]
     asked = asking(catalog_of(plain()), job(0), job(5, user="f"), *flood)
     longest = RULES["no ageing"](asked.catalog)

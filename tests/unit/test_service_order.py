@@ -114,6 +114,7 @@ def test_no_slot_is_ever_idle_while_a_job_waits(fairness: Fairness, seed: int, s
 def test_on_one_slot_no_wait_exceeds_first_come_first_served_by_more_than_patience_and_one_job(
     seed: int,
 ) -> None:
+    """I17"""
     arrivals = workload(seed, 150)
     run = simulate(world(plain(fairness=Fairness.NONE, shares=NO_CAPS)), arrivals, 1)
     in_order, longest = fifo(arrivals, 1), max(each.cost for each in arrivals)
@@ -127,6 +128,7 @@ def test_on_one_slot_no_wait_exceeds_first_come_first_served_by_more_than_patien
 def test_on_several_slots_with_equal_jobs_the_same_bound_holds(
     seed: int, slots: int, cost: int
 ) -> None:
+    """I17"""
     arrivals = workload(seed, 150, costs=(cost,))
     run = simulate(world(plain(fairness=Fairness.NONE, shares=NO_CAPS)), arrivals, slots)
     in_order = fifo(arrivals, slots)

@@ -131,7 +131,11 @@ class Desk:
                     await self._give_back(leases)
                 return News()
             if visit.stop.is_set():
-                cancel, lost = await self._ended(worker, visit)
+                try:
+                    cancel, lost = await self._ended(worker, visit)
+                except Exception:
+                    await self._give_back(leases)  # the worker never hears of them
+                    raise
         if worker.id in self._engine.core.draining:
             worker = replace(worker, state=WorkerState.DRAINING)
         news = self._news(worker, leases, cancel, lost)

@@ -35,7 +35,6 @@ class JobRequest:
     def body(self) -> dict[str, Any]:
         sent = {
             "feature_name": self.name,
-            "input_data": self.input,
             "user_id": self.user,
             "priority": self.priority,
             "model": self.model,
@@ -49,7 +48,8 @@ class JobRequest:
             "tags": list(self.tags),
             "matrix": None if self.matrix is None else dict(self.matrix),
         }
-        return {name: value for name, value in sent.items() if value not in (None, "", 0, [])}
+        given = {name: value for name, value in sent.items() if value not in (None, "", 0, [])}
+        return given if self.input is None else {**given, "input_data": self.input}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Protocol
 
 from fairlane.pull.shapes import Task
 from fairlane.worker.context import Context, TaskFailed
 
 Function = Callable[..., Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+NOT_BEGUN = object()
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -29,6 +30,7 @@ class Handler:
         timeout: float = 0,
     ) -> None:
         self.task_type, self.function = task_type, function
+        self.name = getattr(function, "__qualname__", repr(function))
         self.capabilities, self.timeout = capabilities, timeout
         self.signature = inspect.signature(function)
         self.is_async = inspect.iscoroutinefunction(function)
@@ -47,21 +49,46 @@ class Handler:
         return min(own, self.timeout) if self.timeout else own
 
 
-async def call(handler: Handler, task: Task, ctx: Context, threads: Executor) -> Any:
+class Held(Protocol):
+    """A task in this worker's hands."""
+
+    task: Task
+    ctx: Context
+
+    def holds(self) -> bool:
+        """Whether its lease certainly still holds."""
+
+
+Hold = Callable[[], Awaitable[None]]
+"""Returns as soon as the lease certainly holds."""
+
+
+async def call(handler: Handler, held: Held, threads: Executor, hold: Hold) -> Any:
     """An object of parameters comes as keywords, anything else as the one argument; `ctx` if the
-    function asks for it."""
-    args, kwargs = _arguments(handler, task, ctx)
+    function asks for it. The lease holds when the function begins."""
+    args, kwargs = _arguments(handler, held.task, held.ctx)
     if handler.is_async:
+        await hold()
         return await handler.function(*args, **kwargs)
     here = contextvars.copy_context()
-    running = asyncio.get_running_loop().run_in_executor(
-        threads, lambda: here.run(handler.function, *args, **kwargs)
-    )
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        ctx.cancel()
-        raise
+    loop = asyncio.get_running_loop()
+
+    def begin() -> Any:
+        """In the thread: a free one may have been long in coming."""
+        if held.ctx.cancelled or not held.holds():
+            return NOT_BEGUN
+        return here.run(handler.function, *args, **kwargs)
+
+    while True:
+        await hold()
+        running = loop.run_in_executor(threads, begin)
+        try:
+            output = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            held.ctx.cancel()
+            raise
+        if output is not NOT_BEGUN:
+            return output
 
 
 def _arguments(handler: Handler, task: Task, ctx: Context) -> Arguments:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlane.client.connection import ApiError, Connection, Unreachable
+from fairlane.errors import SetupError
 from fairlane.model.worker import WorkerState
 from fairlane.pull.desk import TOO_LARGE
 from fairlane.pull.shapes import Ask, News, Offer, Ref, Result, Task, Verdict
@@ -35,8 +36,10 @@ class HttpLine:
             "heartbeat_seconds": offer.heartbeat / SECOND,
         }
         answer = await self._post("register", sent)
+        if not isinstance(answer, dict) or "worker_id" not in answer:
+            raise SetupError(f"{self._connection.url} is not a Fairlane server; check the URL")
         self._me = answer["worker_id"]
-        return Registered(self._me, answer["heartbeat_seconds"])
+        return Registered(self._me, answer["heartbeat_seconds"], answer["lease_seconds"])
 
     async def poll(self, ask: Ask) -> News:
         sent: dict[str, Any] = {

@@ -162,6 +162,8 @@ class Engine:
         else:
             self.core.seen.pop(worker.id, None)
         await self.core.ledger.put_worker(worker, self.core.now())
+        if worker.tasks:
+            self.core.declared_until = 0
         return worker
 
     async def heartbeat(self, worker: Worker, leases: Sequence[Lease] = ()) -> Renewal:

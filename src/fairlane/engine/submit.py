@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from fairlane.engine.core import Core
+from fairlane.engine.declared import refresh_declared
 from fairlane.engine.drain import drained_at
 from fairlane.engine.json_text import json_text
 from fairlane.engine.lanes import Lanes
@@ -33,7 +34,7 @@ MOST_KNOWN = 100_000
 new_submission, entry = maker(Submission), maker(Entry)
 ALIKE = (
     *("name", "model", "duration", "regions", "capabilities", "run_at", "timeout", "max_wait"),
-    *("callback", "tags", "trace"),
+    *("callback", "tags", "trace", "max_retries", "backoff"),
 )
 alike = itemgetter(*map(NewJob._fields.index, ALIKE))
 """What decides, with the tier, what requests have in common once they are accepted."""
@@ -60,6 +61,7 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     """Each request's own outcome, in order. Accepted means durable."""
     now = core.now()
     checked_name("tenant", caller.tenant)
+    await refresh_declared(core)
     lanes = Lanes(core)
     prepared, terms, refused = await _prepared(core, caller, requests, lanes, now)
     if not prepared:
@@ -312,6 +314,10 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
 def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:
     """(scope, key, hash of the request): compared as canonical JSON. A request that is sent again
     has a trace of its own."""
-    body = orjson.dumps(request._replace(trace=None)._asdict(), option=orjson.OPT_SORT_KEYS)
+    said = request._replace(trace=None)._asdict()
+    for name in ("max_retries", "backoff"):  # older versions, whose keys still hold, had none
+        if said[name] in (None, ()):
+            del said[name]
+    body = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
     scope = f"{caller.tenant}/{caller.key}"
     return scope, request.idempotency_key or "", hashlib.sha256(body).hexdigest()

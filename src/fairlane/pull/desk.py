@@ -76,6 +76,7 @@ class Desk:
             heartbeat=offer.heartbeat,
             version=offer.version,
             key=key,
+            tasks=dict(offer.tasks),
         )
         return await self._engine.register(worker)
 

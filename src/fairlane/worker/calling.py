@@ -9,29 +9,31 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
+from fairlane.model.step import RetryTerms
 from fairlane.pull.shapes import Task
 from fairlane.worker.context import Context, TaskFailed
 
 Function = Callable[..., Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 NOT_BEGUN = object()
+NOTHING_DECLARED = RetryTerms()
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Handler:
-    """A function that runs tasks of one type. `timeout` in seconds shortens the task's own. What it
-    takes is looked up once, not with every task."""
+    """A function that runs tasks of one type, and the terms it declares for them. What it takes is
+    looked up once, not with every task."""
 
     def __init__(
         self,
         task_type: str,
         function: Function,
         capabilities: frozenset[str] = frozenset(),
-        timeout: float = 0,
+        terms: RetryTerms = NOTHING_DECLARED,
     ) -> None:
         self.task_type, self.function = task_type, function
         self.name = getattr(function, "__qualname__", repr(function))
-        self.capabilities, self.timeout = capabilities, timeout
+        self.capabilities, self.terms = capabilities, terms
         self.signature = inspect.signature(function)
         self.is_async = inspect.iscoroutinefunction(function)
         self.wants_context = "ctx" in self.signature.parameters
@@ -45,8 +47,12 @@ class Handler:
         return self._by_name and self._needed <= given.keys() <= self._known
 
     def seconds(self, task: Task) -> float:
-        own = task.timeout / 1_000_000
-        return min(own, self.timeout) if self.timeout else own
+        """How long a try may take. A timeout from the settings is shortened to the declared one:
+        the task was submitted before the worker had registered."""
+        own, declared = task.timeout, self.terms.timeout
+        if declared and not task.timeout_given:
+            own = min(own, declared)
+        return own / 1_000_000
 
 
 class Held(Protocol):

@@ -9,9 +9,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 from fairlane.engine import Engine
+from fairlane.engine.terms import check_retries
 from fairlane.errors import SetupError
+from fairlane.model.step import RetryTerms
 from fairlane.pull.shapes import Offer
-from fairlane.worker.calling import Function, Handler
+from fairlane.worker.calling import NOTHING_DECLARED, Function, Handler
 from fairlane.worker.direct import DirectLine
 from fairlane.worker.http import HttpLine
 from fairlane.worker.line import Line
@@ -54,16 +56,31 @@ class Worker:
         self._at_work: list[Runtime] = []
 
     def task(
-        self, task_type: str, *, capabilities: Iterable[str] = (), timeout: float = 0
+        self,
+        task_type: str,
+        *,
+        capabilities: Iterable[str] = (),
+        timeout: float = 0,
+        max_retries: int | None = None,
+        backoff: float | Iterable[float] = (),
     ) -> Callable[[AnyFunction], AnyFunction]:
         """The function runs tasks of this type: an async one on the loop, a plain one in a thread.
-        Its result is the task's, as JSON. `capabilities` are what this worker offers for it."""
+        Its result is the task's, as JSON. `capabilities` are what this worker offers for it.
+        `timeout` is for one try, `max_retries` are the tries after the first, `backoff` is the
+        pause before each of them, or a list of pauses; a submit may say otherwise."""
+        pauses = (backoff,) if isinstance(backoff, int | float) else backoff
+        terms = RetryTerms(
+            max_retries,
+            tuple(round(pause * 1_000_000) for pause in pauses),
+            round(timeout * 1_000_000),
+        )
+        check_retries(terms.max_retries, terms.backoff)
 
         def declare(function: AnyFunction) -> AnyFunction:
             if task_type in self._handlers:
                 raise SetupError(f'two functions for tasks of type "{task_type}"')
             needs = frozenset(capabilities)
-            self._handlers[task_type] = Handler(task_type, function, needs, timeout)
+            self._handlers[task_type] = Handler(task_type, function, needs, terms)
             return function
 
         return declare
@@ -75,6 +92,11 @@ class Worker:
         return self._offer._replace(
             capabilities=self._offer.capabilities.union(*more),
             task_types=frozenset(self._handlers),
+            tasks={
+                name: handler.terms
+                for name, handler in self._handlers.items()
+                if handler.terms != NOTHING_DECLARED
+            },
         )
 
     def run(self, url: str | None = None, key: str | None = None) -> None:

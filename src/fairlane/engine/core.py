@@ -78,8 +78,7 @@ class Core:
     meter: Meter = field(default_factory=Silent)
     seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
     declared: Mapping[str, RetryTerms] = field(default_factory=dict)
-    """What workers say about their task types, and until when that is fresh enough."""
-    declared_until: int = 0
+    """What workers say about their task types."""
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)
 

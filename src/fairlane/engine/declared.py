@@ -6,16 +6,10 @@ from __future__ import annotations
 from fairlane.engine.core import Core
 from fairlane.model.step import RetryTerms
 
-REFRESH_MICROSECONDS = 5_000_000
-"""How long what was read is good enough: workers register with other processes, too."""
-
 
 async def refresh_declared(core: Core) -> None:
-    """Of several workers the one that registered last decides: their ids sort by time."""
-    now = core.now()
-    if now < core.declared_until:
-        return
-    core.declared_until = now + REFRESH_MICROSECONDS
+    """As the ledger has it: workers register with other processes, too. Of several workers the one
+    that registered last decides: their ids sort by time."""
     found: dict[str, RetryTerms] = {}
     for worker, _ in await core.ledger.workers():
         found.update(worker.tasks)

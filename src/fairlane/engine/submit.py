@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from fairlane.engine.core import Core
-from fairlane.engine.declared import refresh_declared
 from fairlane.engine.drain import drained_at
 from fairlane.engine.json_text import json_text
 from fairlane.engine.lanes import Lanes
@@ -61,7 +60,6 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     """Each request's own outcome, in order. Accepted means durable."""
     now = core.now()
     checked_name("tenant", caller.tenant)
-    await refresh_declared(core)
     lanes = Lanes(core)
     prepared, terms, refused = await _prepared(core, caller, requests, lanes, now)
     if not prepared:

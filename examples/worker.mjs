@@ -25,7 +25,7 @@ async function post(path, body) {
 }
 
 const task_types = Object.keys(handlers);
-const { worker_id: me, heartbeat_seconds } = await post("register", {
+const { worker_id: me, heartbeat_seconds, lease_seconds } = await post("register", {
   task_types, capacity, heartbeat_seconds: 5, version: "example",
 });
 const leases = () => [...running].map(([task_id, { lease }]) => ({ task_id, lease }));
@@ -55,11 +55,20 @@ setInterval(() => beat().then(hear, console.error), heartbeat_seconds * 1000).un
 for (const sign of ["SIGTERM", "SIGINT"]) process.on(sign, () => { leaving = true; });
 console.log(`worker ${me} runs ${task_types}`);
 
+// A machine may have slept since it asked: what the queue has given to another worker is not started.
+async function stillOurs(tasks, asked) {
+  if (Date.now() - asked < 900 * lease_seconds) return tasks;
+  const held = tasks.map(({ task_id, lease }) => ({ task_id, lease }));
+  const { cancel, lost } = await post(`${me}/heartbeat`, { leases: [...leases(), ...held] });
+  return tasks.filter(({ task_id }) => ![...cancel, ...lost].includes(task_id));
+}
+
 while (!leaving) {
+  const asked = Date.now();
   const body = { available_capacity: capacity - running.size, wait_seconds: running.size < capacity ? 5 : 1, leases: leases(), poll_id: crypto.randomUUID(), again: false };
   let news = await post(`${me}/poll`, body).catch(() => null); // lost on the way: the same again
   news ??= await post(`${me}/poll`, { ...body, again: true }).catch(() => null);
-  if (news) { hear(news); news.tasks.forEach(run); }
+  if (news) { hear(news); (await stillOurs(news.tasks, asked).catch(() => [])).forEach(run); }
   else await new Promise((later) => setTimeout(later, 1000));
 }
 while (running.size) await new Promise((later) => setTimeout(later, 50));

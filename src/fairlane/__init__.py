@@ -9,7 +9,7 @@ from fairlane.compose import embedded
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done, Failed, GivenBack
 from fairlane.engine.submit import Caller
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, JobCancelled, JobDead, JobFailed
 from fairlane.ledger.shapes import Filter
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
@@ -53,6 +53,9 @@ __all__ = [
     "Fault",
     "Filter",
     "GivenBack",
+    "JobCancelled",
+    "JobDead",
+    "JobFailed",
     "JobRequest",
     "Limits",
     "NewJob",

@@ -14,6 +14,9 @@ FairlaneError
 ├── NotFound              no such job, worker or user
 ├── NotYours              a worker or a lease that somebody else holds
 ├── Expired               the job existed and its record has been removed
+├── JobFailed             a job whose result was waited for has none; says why
+│   ├── JobDead             its attempts are used up
+│   └── JobCancelled        it was cancelled
 ├── InsufficientCredits   pay first
 ├── NotReady              the index is being rebuilt; try again in a moment
 ├── TookTooLong           a look at many jobs was given up; ask for less
@@ -124,6 +127,29 @@ class Expired(FairlaneError):
     def __init__(self, job_id: str, status: str | None) -> None:
         self.status = status
         super().__init__(f"job {job_id} ended as {status or 'unknown'}; its record was removed")
+
+
+class JobFailed(FairlaneError):
+    """A job that ended without a result. `reason` is the code of its own error, such as
+    `INVALID_INPUT`, `message` what its worker or service said."""
+
+    code = "job_failed"
+    how = "failed"
+
+    def __init__(self, job_id: str, reason: str = "", message: str = "") -> None:
+        self.job_id, self.reason, self.message = job_id, reason, message
+        said = ": ".join(each for each in (reason, message) if each)
+        super().__init__(f"job {job_id} {self.how}" + (f": {said}" if said else ""))
+
+
+class JobDead(JobFailed):
+    code = "job_dead"
+    how = "failed, and its attempts are used up"
+
+
+class JobCancelled(JobFailed):
+    code = "job_cancelled"
+    how = "was cancelled"
 
 
 class InsufficientCredits(FairlaneError):

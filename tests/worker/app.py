@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
+from pathlib import Path
 from typing import Any
 
 from fairlane import Context, Worker
@@ -29,6 +31,16 @@ async def sleep(ctx: Context, seconds: float) -> dict[str, Any]:
     except asyncio.CancelledError:
         say("cut", ctx.task_id)
         raise
+    say("ended", ctx.task_id)
+    return {"pid": os.getpid()}
+
+
+@worker.task("block")
+async def block(ctx: Context, file: str) -> dict[str, Any]:
+    """Blocks the event loop until the file is there."""
+    say("began", ctx.task_id)
+    while not Path(file).exists():  # noqa: ASYNC240 - the very mistake
+        time.sleep(0.01)  # noqa: ASYNC251, TID251
     say("ended", ctx.task_id)
     return {"pid": os.getpid()}
 

@@ -7,8 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import ApiError, AsyncClient, Client, Context, JobRequest, Worker
+from fairlane import (
+    ApiError,
+    AsyncClient,
+    Client,
+    Context,
+    JobCancelled,
+    JobDead,
+    JobFailed,
+    JobRequest,
+    TaskFailed,
+    Worker,
+)
 from fairlane.client.shapes import Submitted
+from fairlane.errors import InvalidInput
 from fairlane.model.key import Role
 from tests.proxy import Proxy
 from tests.worker.scene import scene
@@ -142,3 +154,82 @@ def test_a_program_without_a_loop_has_a_client_too(tmp_path: Path) -> None:
         {"text": "oh"},
         "cancelled",
     ]
+
+
+def moody() -> Worker:
+    worker = Worker()
+
+    @worker.task("moody")
+    async def moody(how: str) -> str:
+        if how == "wrong":
+            raise TaskFailed("the file is not a picture", code="invalid_input")
+        if how == "shaky":
+            raise RuntimeError("out of paint")
+        if how == "slow":
+            await asyncio.Event().wait()
+        return how.upper()
+
+    return worker
+
+
+async def test_a_result_is_waited_for_or_raises_why_there_is_none(tmp_path: Path) -> None:
+    async with (
+        scene(tmp_path) as at,
+        at.working(moody(), "http"),
+        AsyncClient(at.served.url) as client,
+    ):
+        good = await client.submit("moody", "good")
+        assert await client.result(good, timeout=20) == "GOOD"
+        assert await client.result(good.job_id) == "GOOD"
+        wrong = await client.submit("moody", "wrong")
+        with pytest.raises(JobFailed, match="the file is not a picture") as failed:
+            await client.result(wrong)
+        assert (failed.value.job_id, failed.value.reason) == (wrong.job_id, "INVALID_INPUT")
+        shaky = await client.submit("moody", "shaky", max_retries=0)
+        with pytest.raises(JobDead, match="RuntimeError: out of paint") as dead:
+            await client.result(shaky)
+        assert dead.value.reason == "MAX_ATTEMPTS"
+        slow = await client.submit("moody", "slow")
+        with pytest.raises(TimeoutError):
+            await client.result(slow, timeout=0.01)
+        await client.cancel(slow.job_id)
+        with pytest.raises(JobCancelled):
+            await client.result(slow)
+
+
+async def test_a_plain_client_gets_results_and_lists_too(tmp_path: Path) -> None:
+    def program(url: str) -> tuple[str, list[str]]:
+        with Client(url) as client:
+            job = client.submit("moody", "good", user="ada")
+            found = client.result(job, timeout=20)
+            return found, [each.job_id for each in client.list(user="ada").jobs]
+
+    async with scene(tmp_path) as at, at.working(moody(), "http"):
+        found, listed = await asyncio.to_thread(program, at.served.url)
+        assert found == "GOOD"
+        assert len(listed) == 1
+
+
+async def test_jobs_are_listed_by_what_they_are_page_by_page(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at, AsyncClient(at.served.url) as client:
+        jobs = [(await client.submit("draw", n, tags=["a b"])).job_id for n in range(5)]
+        other = await client.submit("shout", "oh", user="ada & bob")
+        await client.cancel(jobs[0])
+        page = await client.list(name="draw", status="queued", tag="a b", limit=3)
+        assert [each.job_id for each in page.jobs] == jobs[:1:-1]
+        rest = await client.list(name="draw", status="queued", tag="a b", limit=3, cursor=page.next)
+        assert ([each.job_id for each in rest.jobs], rest.next) == ([jobs[1]], None)
+        both = await client.list(status=("queued", "cancelled"))
+        assert len(both.jobs) == 6
+        (own,) = (await client.list(user="ada & bob")).jobs
+        assert (own.job_id, own.name, own.result) == (other.job_id, "shout", None)
+
+
+async def test_a_falsy_input_arrives_and_one_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at, AsyncClient(at.served.url) as client:
+        falsy: tuple[object, ...] = (0, "", [], False, {})
+        for value in falsy:
+            job = await client.submit("echo", value)
+            assert (await client.get(job.job_id)).sent["input_data"] == value
+        with pytest.raises(InvalidInput, match=r"request\.input_data\.x\[1\] is nan"):
+            await client.submit("echo", {"x": [1, float("nan")]})

@@ -96,6 +96,26 @@ async def test_a_lease_ended_elsewhere_ends_an_open_poll_within_half_a_second(
         assert await polling == News((), (job,), (), drain=False)
 
 
+async def test_two_open_polls_may_name_the_same_lease(tmp_path: Path) -> None:
+    """I18: a worker whose connection broke asks again while its earlier poll is still open. Both
+    polls end properly, and both hear of a cancel."""
+    async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
+        job = await world.submit()
+        worker = await desk.register(Offer(), "k")
+        (task,) = (await desk.poll(worker, Ask(1, wait=0))).tasks
+        calls = [Ask(1, wait=20, name=name, leases=(task.ref,)) for name in ("p", "q", "r")]
+        first, second, third = (asyncio.create_task(desk.poll(worker, call)) for call in calls)
+        while (await world.engine.core.index.stats()).idle < 3:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        other = await world.submit()
+        polls = {first, second, third}
+        done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+        assert [each.id for poll in done for each in (await poll).tasks] == [other]
+        await world.engine.cancel(job)
+        assert [(await poll).cancel for poll in waiting] == [(job,), (job,)]
+        assert not world.engine.core.watchers.jobs()
+
+
 async def test_what_a_worker_ends_itself_is_no_news_to_its_open_poll(tmp_path: Path) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (desk,):
         await world.submit()

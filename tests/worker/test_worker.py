@@ -102,10 +102,6 @@ async def test_errors_are_retried_unless_the_function_says_otherwise(
     def hopeless() -> None:
         raise TaskFailed("the file is not a picture", code="invalid_input")
 
-    @worker.task("unspeakable")
-    async def unspeakable() -> object:
-        return object()
-
     async with scene(tmp_path) as at, at.working(worker, way):
         shaky_job = await at.world.submit("shaky")
         waits = await at.until(shaky_job, lambda job: job.attempt == 1 and job.token is None)
@@ -121,9 +117,35 @@ async def test_errors_are_retried_unless_the_function_says_otherwise(
             "INVALID_INPUT",
             "the file is not a picture",
         )
-        job = await at.world.submit("unspeakable")
-        await at.until(job, lambda job: job.attempt == 1 and job.token is None)
-        assert "TypeError" in ((await at.engine.attempts(job))[0].message or "")
+
+
+NOT_JSON: tuple[tuple[Any, str], ...] = (
+    (object(), "result is of type object"),
+    ({"scores": [0.5, float("nan")]}, "result.scores[1] is nan"),
+    ([{"a b": float("-inf")}, None], 'result[0]["a b"] is -inf'),
+    ({"ids": {1, 2}}, "result.ids is of type set"),
+    ({1: "one"}, "result has a key of type int"),
+    (2**64, "result is an integer of more than 64 bits"),
+)
+
+
+async def test_a_result_that_is_not_json_is_the_tasks_fault(tmp_path: Path, way: Way) -> None:
+    """I18: it fails at once, with where the fault is; trying again would make the same."""
+    worker = Worker()
+    calls: list[int] = []
+
+    @worker.task("draw")
+    async def draw(number: int) -> Any:
+        calls.append(number)
+        return NOT_JSON[number][0]
+
+    async with scene(tmp_path) as at, at.working(worker, way):
+        for number, (_, told) in enumerate(NOT_JSON):
+            job = await at.run("draw", number)
+            assert job.error is not None
+            assert (job.state, job.error.code) == (State.FAILED, "SERVICE_ERROR")
+            assert f"task draw: the result is not JSON: {told}" in job.error.message
+        assert calls == list(range(len(NOT_JSON)))
 
 
 async def test_a_cancelled_task_is_cut(tmp_path: Path, way: Way) -> None:
@@ -192,6 +214,22 @@ async def test_a_task_that_takes_too_long_is_cut_and_tried_again(tmp_path: Path,
         await at.until(job, lambda job: job.attempt == 1 and job.token is None)
         (attempt,) = await at.engine.attempts(job)
         assert (attempt.outcome, attempt.message) == ("timeout", "no result after 0.01 s")
+
+
+async def test_the_log_says_how_a_task_failed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, way: Way
+) -> None:
+    worker = Worker()
+
+    @worker.task("draw")
+    async def draw() -> None:
+        raise ValueError("no such\nbrush")
+
+    async with scene(tmp_path) as at, at.working(worker, way):
+        job = await at.world.submit("draw")
+        await at.until(job, lambda job: job.attempt == 1 and job.token is None)
+    said = [each.getMessage() for each in caplog.records if each.name == "fairlane.worker"]
+    assert f"task {job} of type draw failed: ValueError: no such brush" in said
 
 
 async def test_progress_is_told_while_it_runs(tmp_path: Path, way: Way) -> None:

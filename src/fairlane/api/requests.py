@@ -16,6 +16,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from fairlane.api.times import microseconds
+from fairlane.engine.terms import MAX_PAUSE, MAX_PAUSES, MAX_RETRIES
 from fairlane.model.job import NewJob
 
 NAME = r"^[A-Za-z0-9_.\-]{1,100}$"
@@ -71,6 +72,18 @@ def _only(one: str, other: str) -> JsonDict:
         "required": [one],
         "properties": {one: {"type": "string"}, other: {"type": "null"}},
     }
+
+
+Retries = Annotated[int, Field(ge=0, le=MAX_RETRIES), BeforeValidator(_whole)]
+Pause = Annotated[float, Field(ge=0, le=MAX_PAUSE / SECOND, allow_inf_nan=False)]
+Backoff = Annotated[list[Pause], Field(min_length=1, max_length=MAX_PAUSES)]
+RETRIES = "Tries after the first; null = the worker's, the service's, or the tier's."
+BACKOFF = "Seconds before each retry, the last one again and again; up to 20 % less is waited."
+
+
+def pauses(backoff: list[float] | None) -> tuple[int, ...]:
+    """As microseconds."""
+    return tuple(round(pause * SECOND) for pause in backoff or ())
 
 
 Limit = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(_whole)]
@@ -137,7 +150,11 @@ class JobRequest(Sent):
     matrix: Matrix | None = Field(default=None, description="One execution for every combination.")
     run_at: Time | None = Field(default=None, description="Not before this time.")
     max_wait_seconds: Seconds = Field(default=0, description="Longest wait for one step; 0 = any.")
-    timeout_seconds: Seconds = Field(default=0, description="0 = the service's, or the tier's.")
+    timeout_seconds: Seconds = Field(
+        default=0, description="Of one try; 0 = the worker's, the service's, or the tier's."
+    )
+    max_retries: Retries | None = Field(default=None, description=RETRIES)
+    backoff: Backoff | None = Field(default=None, description=BACKOFF)
     required_capabilities: Annotated[list[Name], Field(max_length=50)] = Field(default_factory=list)
     callback_url: Address | None = Field(default=None, description="Where the final state is sent.")
     tags: Annotated[list[Text], Field(max_length=20)] = Field(default_factory=list)
@@ -168,6 +185,8 @@ class JobRequest(Sent):
             tuple(self.tags),
             trace,
             key,
+            self.max_retries,
+            pauses(self.backoff),
         )
 
 

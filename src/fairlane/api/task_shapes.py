@@ -8,16 +8,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fairlane.api.answers import ID, Eta, Progress
 from fairlane.api.requests import (
+    BACKOFF,
     IDEMPOTENCY_KEY,
+    RETRIES,
     SECOND,
     Address,
+    Backoff,
     Name,
+    Retries,
     Seconds,
     Sent,
     Text,
     Time,
     User,
     key_on,
+    pauses,
 )
 from fairlane.model.job import NewJob
 
@@ -50,7 +55,11 @@ class TaskRequest(Sent):
     parameters: Any = None
     priority: Name | None = Field(default=None, description="A tier. Needs `set_priority`.")
     required_capabilities: Names = Field(default_factory=list)
-    timeout_seconds: Seconds = Field(default=0, description="0 = the service's, or the tier's.")
+    timeout_seconds: Seconds = Field(
+        default=0, description="Of one try; 0 = the worker's, the service's, or the tier's."
+    )
+    max_retries: Retries | None = Field(default=None, description=RETRIES)
+    backoff: Backoff | None = Field(default=None, description=BACKOFF)
     idempotency_key: Annotated[str, Field(pattern=IDEMPOTENCY_KEY)] | None = None
     user_id: User | None = Field(default=None, description="On whose behalf. Needs `act_as`.")
     model: Annotated[str, Field(max_length=100, pattern=r"^[^|\u0000]*$")] = ""
@@ -74,6 +83,8 @@ class TaskRequest(Sent):
             tags=tuple(self.tags),
             trace=trace,
             idempotency_key=key_on("tasks", self.idempotency_key or key),
+            max_retries=self.max_retries,
+            backoff=pauses(self.backoff),
         )
 
 

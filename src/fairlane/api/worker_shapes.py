@@ -8,8 +8,19 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic.config import JsonDict, JsonValue
 
 from fairlane.api.answers import ID, TIME
-from fairlane.api.requests import SECOND, Name, Seconds, Sent, Text
+from fairlane.api.requests import (
+    BACKOFF,
+    SECOND,
+    Backoff,
+    Name,
+    Retries,
+    Seconds,
+    Sent,
+    Text,
+    pauses,
+)
 from fairlane.api.task_shapes import LONGEST_POLL, Id, Names, Word
+from fairlane.model.step import RetryTerms
 from fairlane.model.worker import WorkerState
 from fairlane.pull.shapes import Ask, LoadedModel, Offer, Ref, Result, Trouble
 
@@ -22,6 +33,19 @@ def _whole(value: Any) -> Any:
 
 
 Room = Annotated[int, Field(ge=0, le=MOST_AT_ONCE), BeforeValidator(_whole)]
+
+
+class TaskTerms(Sent):
+    """For one task type: what holds unless a submit says otherwise."""
+
+    max_retries: Retries | None = Field(default=None, description="Null = as configured.")
+    backoff: Backoff | None = Field(default=None, description=BACKOFF)
+    timeout_seconds: Seconds = Field(default=0, description="Of one try; 0 = as configured.")
+
+    def terms(self) -> RetryTerms:
+        return RetryTerms(
+            self.max_retries, pauses(self.backoff), round(self.timeout_seconds * SECOND)
+        )
 
 
 class RegisterRequest(Sent):
@@ -41,6 +65,9 @@ class RegisterRequest(Sent):
     tiers: Annotated[list[Name], Field(min_length=1, max_length=100)] | None = None
     version: Text = ""
     heartbeat_seconds: Annotated[float, Field(ge=0.5, le=200, allow_inf_nan=False)] = 30
+    task_options: Annotated[dict[Name, TaskTerms], Field(max_length=1000)] = Field(
+        default_factory=dict, description="Retries and timeout of its task types, by their names."
+    )
 
     def offer(self) -> Offer:
         return Offer(
@@ -51,6 +78,7 @@ class RegisterRequest(Sent):
             None if self.tiers is None else frozenset(self.tiers),
             self.version,
             round(self.heartbeat_seconds * SECOND),
+            {name: each.terms() for name, each in self.task_options.items()},
         )
 
 
@@ -116,6 +144,7 @@ class WorkerTask(BaseModel):
     parameters: Any
     context: dict[str, Any]
     timeout_seconds: float
+    timeout_given: bool = Field(description="By the caller or a worker, not by the settings.")
     trace_id: str | None
     attempt: int
     model: str
@@ -135,6 +164,7 @@ class Polled(BaseModel):
                             "parameters": {"width": 640},
                             "context": {},
                             "timeout_seconds": 600.0,
+                            "timeout_given": False,
                             "trace_id": None,
                             "attempt": 1,
                             "model": "",

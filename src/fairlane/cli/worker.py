@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from fairlane.cli.configure import BAD_SETTINGS
 from fairlane.compose import joined
 from fairlane.errors import FairlaneError
 from fairlane.worker import Worker
+from fairlane.worker.signals import calling_on_signals
 
 
 def load(name: str) -> Worker:
@@ -45,26 +44,11 @@ def run(
     worker = load(name)
     log_to()
     try:
-        if database is not None and redis is not None:
-            uvloop.run(_run_on(worker, database, redis, unsafe))
-        else:
-            uvloop.run(_run(worker, url, key))
+        with calling_on_signals(worker.drain):
+            if database is not None and redis is not None:
+                uvloop.run(worker.serve_with(lambda: joined(database, redis, unsafe=unsafe)))
+            else:
+                uvloop.run(worker.serve(url, key))
     except (FairlaneError, OSError) as error:
         typer.echo(f"fairlane: {error}", err=True)
         raise typer.Exit(1) from None
-
-
-async def _run(worker: Worker, url: str | None, key: str | None) -> None:
-    _drain_on_signals(worker)
-    await worker.serve(url, key)
-
-
-async def _run_on(worker: Worker, database: str, redis: str, unsafe: bool) -> None:
-    async with await joined(database, redis, unsafe=unsafe) as engine:
-        _drain_on_signals(worker)
-        await worker.serve_on(engine)
-
-
-def _drain_on_signals(worker: Worker) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, worker.drain)

@@ -6,12 +6,13 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 
 from fairlane.client.connection import ApiError, Connection, Unreachable
 from fairlane.client.portal import Portal
-from fairlane.client.shapes import Event, Job, JobRequest, Submitted
+from fairlane.client.shapes import Event, Job, JobPage, JobRequest, Submitted
 from fairlane.ids import token
 
 MOST_AT_ONCE = 1_000
@@ -69,6 +70,36 @@ class AsyncClient:
             async for _ in self.events(job_id):
                 pass
             return await self.get(job_id)
+
+    async def result(self, job: str | Submitted, timeout: float | None = None) -> Any:
+        """What the job's last step made, when it is over. JobFailed, JobDead or JobCancelled if it
+        has no result; TimeoutError if it takes longer."""
+        job_id = job if isinstance(job, str) else job.job_id
+        return (await self.wait(job_id, timeout)).result_or_raise()
+
+    async def list(
+        self,
+        *,
+        status: str | Sequence[str] = (),
+        user: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """Jobs that fit, newest first, up to 200 a page; `cursor` is the `next` of the page
+        before."""
+        words = [status] if isinstance(status, str) else status
+        asked = [
+            *(("status", each) for each in words),
+            ("user_id", user),
+            ("feature_name", name),
+            ("tag", tag),
+            ("limit", str(limit)),
+            ("cursor", cursor),
+        ]
+        query = urlencode([(field, value) for field, value in asked if value is not None])
+        return JobPage.read(await self._call("GET", f"/api/v1/jobs?{query}"))
 
     async def events(self, job_id: str, after: int = 0) -> AsyncIterator[Event]:
         """What has happened after that number, then what happens, without a gap, until the job is
@@ -160,6 +191,13 @@ class Client:
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         return self._portal.run(self._client.wait(job_id, timeout))
+
+    def result(self, job: str | Submitted, timeout: float | None = None) -> Any:
+        return self._portal.run(self._client.result(job, timeout))
+
+    def list(self, **wanted: Any) -> JobPage:
+        """Filters as in `AsyncClient.list`."""
+        return self._portal.run(self._client.list(**wanted))
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
         stream = self._client.events(job_id, after)

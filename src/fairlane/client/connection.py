@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
-from fairlane.errors import FairlaneError
+from fairlane.engine.json_text import json_bytes
+from fairlane.errors import FairlaneError, SetupError
 
 URL, KEY = "FAIRLANE_URL", "FAIRLANE_KEY"
 HERE = "http://127.0.0.1:8000"
@@ -29,11 +31,33 @@ class ApiError(FairlaneError):
         super().__init__(f"{status} {code}: {detail}")
 
 
+def checked_url(url: str) -> str:
+    """The address without a slash at its end. SetupError if no request could ever go there."""
+    text = url.strip().rstrip("/")
+    if not _is_address(text):
+        raise SetupError(
+            f'"{url[:200]}" is not the address of a Fairlane server; '
+            f"write it like {HERE} or https://queue.example"
+        )
+    return text
+
+
+def _is_address(text: str) -> bool:
+    if any(letter.isspace() for letter in text):
+        return False
+    try:
+        parts = urlsplit(text)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or half an IPv6 address
+        return False
+    return known and not parts.query and not parts.fragment
+
+
 class Connection:
     """Made when it is first used, in whichever loop that is."""
 
     def __init__(self, url: str | None = None, key: str | None = None) -> None:
-        self._url = (url or os.environ.get(URL) or HERE).rstrip("/")
+        self.url = checked_url(url or os.environ.get(URL) or HERE)
         credential = key or os.environ.get(KEY)
         self._headers = {"Authorization": f"Bearer {credential}"} if credential else {}
         self._session: aiohttp.ClientSession | None = None
@@ -52,15 +76,15 @@ class Connection:
         try:
             async with self._open().request(
                 method,
-                self._url + path,
-                data=None if sent is None else orjson.dumps(sent),
+                self.url + path,
+                data=None if sent is None else json_bytes("request", sent),
                 headers=self._with(headers, sent),
                 timeout=timeout,
                 allow_redirects=False,
             ) as answer:
                 body = await answer.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"{self._url} did not answer ({type(error).__name__})") from error
+            raise Unreachable(f"{self.url} did not answer ({type(error).__name__})") from error
         return understood(answer.status, body)
 
     async def lines(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[str]:
@@ -68,14 +92,14 @@ class Connection:
         timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
         try:
             async with self._open().get(
-                self._url + path, headers=self._with(headers, None), timeout=timeout
+                self.url + path, headers=self._with(headers, None), timeout=timeout
             ) as answer:
                 if answer.status >= 300:
                     understood(answer.status, await answer.read())
                 async for line in answer.content:
                     yield line.decode().rstrip("\r\n")
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"{self._url} did not answer ({type(error).__name__})") from error
+            raise Unreachable(f"{self.url} did not answer ({type(error).__name__})") from error
 
     async def close(self) -> None:
         if self._session is not None:

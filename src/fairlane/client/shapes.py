@@ -6,14 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairlane.errors import JobCancelled, JobDead, JobFailed
+
 ENDED = frozenset({"completed", "failed", "cancelled", "dead", "expired"})
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What to run. Times are seconds; `run_at` is an RFC 3339 time. `idempotency_key` makes it safe
-    to submit again from elsewhere; a client that repeats its own request is safe anyway.
-    `traceparent` is the caller's W3C trace context: services and workers go on with its trace."""
+    """What to run. Times are seconds; `run_at` is an RFC 3339 time. `timeout` is for one try,
+    `max_retries` are the tries after the first (None = as declared or configured), `backoff` is the
+    pause before each of them, or a list of pauses of which the last is repeated.
+    `idempotency_key` makes it safe to submit again from elsewhere; a client that repeats its own
+    request is safe anyway. `traceparent` is the caller's W3C trace context: services and workers go
+    on with its trace."""
 
     name: str
     input: Any = None
@@ -24,6 +29,8 @@ class JobRequest:
     regions: Collection[str] = ()
     capabilities: Collection[str] = ()
     timeout: float = 0
+    max_retries: int | None = None
+    backoff: float | Sequence[float] = ()
     run_at: str | None = None
     max_wait: float = 0
     callback_url: str | None = None
@@ -35,7 +42,6 @@ class JobRequest:
     def body(self) -> dict[str, Any]:
         sent = {
             "feature_name": self.name,
-            "input_data": self.input,
             "user_id": self.user,
             "priority": self.priority,
             "model": self.model,
@@ -43,13 +49,21 @@ class JobRequest:
             "regions": list(self.regions),
             "required_capabilities": sorted(self.capabilities),
             "timeout_seconds": self.timeout,
+            "backoff": [self.backoff]
+            if isinstance(self.backoff, int | float)
+            else list(self.backoff),
             "run_at": self.run_at,
             "max_wait_seconds": self.max_wait,
             "callback_url": self.callback_url,
             "tags": list(self.tags),
             "matrix": None if self.matrix is None else dict(self.matrix),
         }
-        return {name: value for name, value in sent.items() if value not in (None, "", 0, [])}
+        given = {name: value for name, value in sent.items() if value not in (None, "", 0, [])}
+        if self.max_retries is not None:
+            given["max_retries"] = self.max_retries
+        if self.input is not None:
+            given["input_data"] = self.input
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +119,34 @@ class Job:
             sent["status"],
             sent["user_id"],
             sent["effective_priority"],
-            sent["position"],
-            _eta(sent["eta"]),
-            sent["reason"],
+            sent.get("position"),
+            _eta(sent.get("eta")),
+            sent.get("reason"),
             (progress["percent"], progress["text"]) if progress else None,
             (error["code"], error["message"]) if error else None,
-            sent["context"],
+            sent.get("context", {}),
             sent,
         )
+
+    def result_or_raise(self) -> Any:
+        """The result of a job that is over; JobFailed if it has none."""
+        if self.status == "completed":
+            return self.result
+        kind = {"dead": JobDead, "cancelled": JobCancelled}.get(self.status, JobFailed)
+        raise kind(self.job_id, *(self.error or ("", "")))
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Some of many jobs, newest first; `next` is the cursor of the page after it, None = it was the
+    last. They have no position, reason and context: `get` one for that."""
+
+    jobs: list[Job]
+    next: str | None
+
+    @classmethod
+    def read(cls, sent: Mapping[str, Any]) -> JobPage:
+        return cls([Job.read(each) for each in sent["jobs"]], sent["next"])
 
 
 @dataclass(frozen=True, slots=True)

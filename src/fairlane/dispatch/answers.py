@@ -60,8 +60,9 @@ def understand(service: str, endpoint: Endpoint, status: int, body: bytes) -> Me
 def _result(service: str, body: bytes) -> Meaning:
     try:
         answer: Any = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return Bad(Fault.SERVICE_ERROR, f"{service} answered with something that is not JSON")
+    except orjson.JSONDecodeError as error:
+        message = f"{service} answered with something that is not JSON (nor are NaN and Infinity)"
+        return Bad(Fault.SERVICE_ERROR, f"{message}: {error}")
     if not isinstance(answer, dict) or "data" not in answer:
         message = f'{service} answered without "data"; an answer is {{"data": …, "metrics": …}}'
         return Bad(Fault.SERVICE_ERROR, message)

@@ -25,6 +25,7 @@ from fairlane.model.entry import Entry
 from fairlane.model.job import Band, Job, fair_user
 from fairlane.model.service import Service
 from fairlane.model.state import State
+from fairlane.model.step import RetryTerms
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_COST, Average
 
@@ -76,6 +77,8 @@ class Core:
     tier_source: TierSource | None = None
     meter: Meter = field(default_factory=Silent)
     seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
+    declared: Mapping[str, RetryTerms] = field(default_factory=dict)
+    """What workers say about their task types."""
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)
 
@@ -86,7 +89,12 @@ class Core:
     def adopt(self, catalog: Catalog, settings: int = 0) -> None:
         """These settings, of this number, hold from now on."""
         self.catalog, self.settings = catalog, settings
-        self.terms = TermsBook(catalog)
+        self.terms = TermsBook(catalog, self.declared)
+
+    def declare(self, declared: Mapping[str, RetryTerms]) -> None:
+        """These terms of task types hold for what is submitted from now on."""
+        self.declared = declared
+        self.terms = TermsBook(self.catalog, declared)
 
     @property
     def stamp(self) -> str:

@@ -11,6 +11,7 @@ from fairlane.clock import Clock
 from fairlane.engine import live, moves, views
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core
+from fairlane.engine.declared import refresh_declared
 from fairlane.engine.rebuild import join, publish_left_behind, rebuild
 from fairlane.engine.renew import renew
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
@@ -81,6 +82,7 @@ class Engine:
             await live.start(core)
             await join(core)
             await publish_left_behind(core)
+            await refresh_declared(core)
         except UnknownName as error:
             await self.stop()
             raise SetupError(
@@ -162,6 +164,8 @@ class Engine:
         else:
             self.core.seen.pop(worker.id, None)
         await self.core.ledger.put_worker(worker, self.core.now())
+        if worker.tasks:
+            await refresh_declared(self.core)
         return worker
 
     async def heartbeat(self, worker: Worker, leases: Sequence[Lease] = ()) -> Renewal:

@@ -215,7 +215,7 @@ def _failed(core: Core, report: Failed, health: Health, now: int) -> Settlement:
             free=lease.job in health.free,
         ),
         core.jitter.randrange(1000),
-        tuple(round(delay * SECOND) for delay in service.backoff),
+        lease.at.backoff or tuple(round(delay * SECOND) for delay in service.backoff),
     )
     return _judged(report, verdict, service, max(now, not_before), now)._replace(
         strict=service.strict, closed=report.closed, lease_until=report.ended_at or None

@@ -33,7 +33,7 @@ MOST_KNOWN = 100_000
 new_submission, entry = maker(Submission), maker(Entry)
 ALIKE = (
     *("name", "model", "duration", "regions", "capabilities", "run_at", "timeout", "max_wait"),
-    *("callback", "tags", "trace"),
+    *("callback", "tags", "trace", "max_retries", "backoff"),
 )
 alike = itemgetter(*map(NewJob._fields.index, ALIKE))
 """What decides, with the tier, what requests have in common once they are accepted."""
@@ -312,6 +312,10 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
 def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:
     """(scope, key, hash of the request): compared as canonical JSON. A request that is sent again
     has a trace of its own."""
-    body = orjson.dumps(request._replace(trace=None)._asdict(), option=orjson.OPT_SORT_KEYS)
+    said = request._replace(trace=None)._asdict()
+    for name in ("max_retries", "backoff"):  # older versions, whose keys still hold, had none
+        if said[name] in (None, ()):
+            del said[name]
+    body = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
     scope = f"{caller.tenant}/{caller.key}"
     return scope, request.idempotency_key or "", hashlib.sha256(body).hexdigest()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from fairlane.engine.core import Core, sync_pool
+from fairlane.engine.declared import refresh_declared
 from fairlane.engine.held import check_held
 from fairlane.engine.rebuild import keep_up, publish_left_behind
 from fairlane.engine.settle import Failed, settle
@@ -255,6 +256,9 @@ async def retire(core: Core) -> int:
     )
 
 
+TOLD = (forget_tiers, refresh_declared, notice_starts, announce_promotions, publish_left_behind)
+
+
 class Sweeper:
     """All of the above, each at its own pace, in rounds that begin once a second. They run beside
     each other: an index that hangs keeps nobody from hearing the ledger or from judging leases, and
@@ -287,7 +291,7 @@ class Sweeper:
         """Every fifth time, what somebody should know."""
         self._told += 1
         if self._told % 5 == 0:
-            for step in (forget_tiers, notice_starts, announce_promotions, publish_left_behind):
+            for step in TOLD:
                 await _guarded(step, self._core)
 
     async def compare(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 class Watchers:
     def __init__(self) -> None:
-        self._bells: dict[str, set[asyncio.Event]] = {}
+        self._bells: dict[str, list[asyncio.Event]] = {}
         self._known: dict[str, object] = {}
 
     def jobs(self) -> list[str]:
@@ -19,14 +19,14 @@ class Watchers:
     @contextmanager
     def watching(self, job: str, bell: asyncio.Event | None = None) -> Iterator[asyncio.Event]:
         """An event that is set whenever the job has changed since it was last cleared. Who watches
-        many jobs may bring one bell for all of them."""
+        many jobs may bring one bell for all of them, and may watch one job more than once."""
         bell = bell or asyncio.Event()
-        self._bells.setdefault(job, set()).add(bell)
+        self._bells.setdefault(job, []).append(bell)
         try:
             yield bell
         finally:
             bells = self._bells[job]
-            bells.discard(bell)
+            bells.remove(bell)
             if not bells:
                 del self._bells[job]
 

@@ -8,22 +8,24 @@ from typing import Any
 from fairlane.ledger.rows import dumps, loads
 from fairlane.ledger.shapes import Setting
 from fairlane.model.job import Json
+from fairlane.model.step import RetryTerms
 from fairlane.model.worker import Worker, WorkerState
 
 
 def worker_spec(worker: Worker) -> str:
-    return dumps(
-        {
-            "services": sorted(worker.services) if worker.services is not None else None,
-            "region": worker.region,
-            "capabilities": sorted(worker.capabilities),
-            "tiers": sorted(worker.tiers) if worker.tiers is not None else None,
-            "capacity": worker.capacity,
-            "heartbeat": worker.heartbeat,
-            "version": worker.version,
-            "key": worker.key,
-        }
-    )
+    spec: dict[str, Json] = {
+        "services": sorted(worker.services) if worker.services is not None else None,
+        "region": worker.region,
+        "capabilities": sorted(worker.capabilities),
+        "tiers": sorted(worker.tiers) if worker.tiers is not None else None,
+        "capacity": worker.capacity,
+        "heartbeat": worker.heartbeat,
+        "version": worker.version,
+        "key": worker.key,
+    }
+    if worker.tasks:  # older versions do not know it
+        spec["tasks"] = {name: list(terms) for name, terms in worker.tasks.items()}
+    return dumps(spec)
 
 
 def workers(found: Iterable[Iterable[Any]]) -> list[tuple[Worker, int]]:
@@ -39,6 +41,11 @@ def _spec(text: str) -> dict[str, Json]:
     for name in ("services", "capabilities", "tiers"):
         if spec[name] is not None:
             spec[name] = frozenset(spec[name])
+    if "tasks" in spec:
+        spec["tasks"] = {
+            name: RetryTerms(max_retries, tuple(backoff), timeout)
+            for name, (max_retries, backoff, timeout) in spec["tasks"].items()
+        }
     return spec
 
 

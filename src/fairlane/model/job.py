@@ -23,7 +23,9 @@ class Band(IntEnum):
 
 class NewJob(NamedTuple):
     """A request to run something, checked at the door. `tier` only if the caller may set it.
-    `matrix` makes it a fan-out: one execution for every combination. Times are microseconds."""
+    `matrix` makes it a fan-out: one execution for every combination. `max_retries` none = what the
+    worker, the service or the tier says; `backoff` are the pauses before the next tries, the last
+    one again and again. Times are microseconds."""
 
     name: str
     input: Json = None
@@ -41,6 +43,8 @@ class NewJob(NamedTuple):
     tags: tuple[str, ...] = ()
     trace: str | None = None
     idempotency_key: str | None = None
+    max_retries: int | None = None
+    backoff: tuple[int, ...] = ()
 
 
 class Error(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairlane.model.service import Executor
 
@@ -45,6 +45,15 @@ def attempts_name(step: int, service: str) -> str:
     return f"{context_name(step, service)}__attempts"
 
 
+class RetryTerms(NamedTuple):
+    """How a task is tried: what is not said here is said by the service, or the tier. Times are
+    microseconds."""
+
+    max_retries: int | None = None
+    backoff: tuple[int, ...] = ()
+    timeout: int = 0
+
+
 class Step(NamedTuple):
     """One entry of a job's frozen plan. Times are microseconds."""
 
@@ -54,9 +63,14 @@ class Step(NamedTuple):
     timeout: int
     max_attempts: int
     max_wait: int = 0
+    backoff: tuple[int, ...] = ()
+    """Pauses before the next tries, the last one again and again; none = the service's."""
+    timeout_given: bool = False
+    """The caller, or a worker for its task type, has set the timeout."""
 
-    def as_list(self) -> list[str | int]:
-        return [
+    def as_list(self) -> list[Any]:
+        """As it is stored. What older versions do not know stands there only if it was used."""
+        known = [
             self.service,
             str(self.executor),
             self.lane,
@@ -64,10 +78,13 @@ class Step(NamedTuple):
             self.max_attempts,
             self.max_wait,
         ]
+        more = [list(self.backoff), self.timeout_given]
+        return [*known, *more] if self.backoff or self.timeout_given else known
 
     @classmethod
-    def from_list(cls, values: list[str | int]) -> Step:
-        service, executor, lane, timeout, max_attempts, max_wait = values
+    def from_list(cls, values: list[Any]) -> Step:
+        service, executor, lane, timeout, max_attempts, max_wait, *more = values
+        backoff, timeout_given = more or ((), False)
         return cls(
             str(service),
             Executor(str(executor)),
@@ -75,6 +92,8 @@ class Step(NamedTuple):
             int(timeout),
             int(max_attempts),
             int(max_wait),
+            tuple(backoff),
+            bool(timeout_given),
         )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from fairlane.model.step import Lane
+from fairlane.model.step import Lane, RetryTerms
 
 
 class WorkerState(StrEnum):
@@ -44,7 +45,7 @@ def worker_of(holder: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """`services` none = whatever it has the capabilities for; `tiers` none = every tier; `key` is
-    the credential it registered with."""
+    the credential it registered with; `tasks` are the terms it declares for its task types."""
 
     id: str
     services: frozenset[str] | None = None
@@ -56,6 +57,7 @@ class Worker:
     version: str = ""
     key: str = ""
     state: WorkerState = WorkerState.ACTIVE
+    tasks: Mapping[str, RetryTerms] = field(default_factory=dict, hash=False)
 
     @property
     def lease(self) -> int:

@@ -76,6 +76,7 @@ class Desk:
             heartbeat=offer.heartbeat,
             version=offer.version,
             key=key,
+            tasks=dict(offer.tasks),
         )
         return await self._engine.register(worker)
 
@@ -131,7 +132,7 @@ class Desk:
                     await self._give_back(leases)
                 return News()
             if visit.stop.is_set():
-                cancel, lost = await self._ended(worker, visit)
+                cancel, lost = await self._ended_beside(leases, worker, visit)
         if worker.id in self._engine.core.draining:
             worker = replace(worker, state=WorkerState.DRAINING)
         news = self._news(worker, leases, cancel, lost)
@@ -223,6 +224,17 @@ class Desk:
         self._handed.ended(worker.id, [ref.lease for ref in gone])
         cancelled = tuple(task for task, state in states.items() if state is State.CANCELLED)
         return cancelled, tuple(task for task in states if task not in cancelled)
+
+    async def _ended_beside(
+        self, leases: Sequence[Lease], worker: Worker, visit: Visit
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The same for a poll that has these new leases: if it fails, the worker never hears of
+        them, and they are given back."""
+        try:
+            return await self._ended(worker, visit)
+        except Exception:
+            await self._give_back(leases)
+            raise
 
     async def heartbeat(
         self, worker: Worker, state: WorkerState, leases: Sequence[Ref] | None = None

@@ -3,10 +3,13 @@ microseconds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from fairlane.model.job import Json
 from fairlane.model.lease import Lease
+from fairlane.model.step import RetryTerms
 
 Status = Literal["completed", "failed", "released"]
 
@@ -20,7 +23,7 @@ class Ref(NamedTuple):
 
 class Offer(NamedTuple):
     """What a worker can run. `task_types` none = whatever is pulled and needs no more than its
-    capabilities."""
+    capabilities. `tasks` are the terms it declares for its task types."""
 
     capabilities: frozenset[str] = frozenset()
     capacity: int = 5
@@ -29,6 +32,7 @@ class Offer(NamedTuple):
     tiers: frozenset[str] | None = None
     version: str = ""
     heartbeat: int = 30_000_000
+    tasks: Mapping[str, RetryTerms] = MappingProxyType({})
 
 
 class LoadedModel(NamedTuple):
@@ -65,6 +69,8 @@ class Task(NamedTuple):
     model: str
     lease: str
     lease_until: int
+    timeout_given: bool = False
+    """The caller, or a worker, has set the timeout; it is not just the settings'."""
 
     @property
     def ref(self) -> Ref:
@@ -83,6 +89,7 @@ def task_of(lease: Lease) -> Task:
         lease.model,
         lease.token,
         lease.lease_until,
+        lease.at.timeout_given,
     )
 
 

@@ -5,31 +5,35 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Protocol
 
+from fairlane.model.step import RetryTerms
 from fairlane.pull.shapes import Task
 from fairlane.worker.context import Context, TaskFailed
 
 Function = Callable[..., Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+NOT_BEGUN = object()
+NOTHING_DECLARED = RetryTerms()
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Handler:
-    """A function that runs tasks of one type. `timeout` in seconds shortens the task's own. What it
-    takes is looked up once, not with every task."""
+    """A function that runs tasks of one type, and the terms it declares for them. What it takes is
+    looked up once, not with every task."""
 
     def __init__(
         self,
         task_type: str,
         function: Function,
         capabilities: frozenset[str] = frozenset(),
-        timeout: float = 0,
+        terms: RetryTerms = NOTHING_DECLARED,
     ) -> None:
         self.task_type, self.function = task_type, function
-        self.capabilities, self.timeout = capabilities, timeout
+        self.name = getattr(function, "__qualname__", repr(function))
+        self.capabilities, self.terms = capabilities, terms
         self.signature = inspect.signature(function)
         self.is_async = inspect.iscoroutinefunction(function)
         self.wants_context = "ctx" in self.signature.parameters
@@ -43,25 +47,54 @@ class Handler:
         return self._by_name and self._needed <= given.keys() <= self._known
 
     def seconds(self, task: Task) -> float:
-        own = task.timeout / 1_000_000
-        return min(own, self.timeout) if self.timeout else own
+        """How long a try may take. A timeout from the settings is shortened to the declared one:
+        the task was submitted before the worker had registered."""
+        own, declared = task.timeout, self.terms.timeout
+        if declared and not task.timeout_given:
+            own = min(own, declared)
+        return own / 1_000_000
 
 
-async def call(handler: Handler, task: Task, ctx: Context, threads: Executor) -> Any:
+class Held(Protocol):
+    """A task in this worker's hands."""
+
+    task: Task
+    ctx: Context
+
+    def holds(self) -> bool:
+        """Whether its lease certainly still holds."""
+
+
+Hold = Callable[[], Awaitable[None]]
+"""Returns as soon as the lease certainly holds."""
+
+
+async def call(handler: Handler, held: Held, threads: Executor, hold: Hold) -> Any:
     """An object of parameters comes as keywords, anything else as the one argument; `ctx` if the
-    function asks for it."""
-    args, kwargs = _arguments(handler, task, ctx)
+    function asks for it. The lease holds when the function begins."""
+    args, kwargs = _arguments(handler, held.task, held.ctx)
     if handler.is_async:
+        await hold()
         return await handler.function(*args, **kwargs)
     here = contextvars.copy_context()
-    running = asyncio.get_running_loop().run_in_executor(
-        threads, lambda: here.run(handler.function, *args, **kwargs)
-    )
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        ctx.cancel()
-        raise
+    loop = asyncio.get_running_loop()
+
+    def begin() -> Any:
+        """In the thread: a free one may have been long in coming."""
+        if held.ctx.cancelled or not held.holds():
+            return NOT_BEGUN
+        return here.run(handler.function, *args, **kwargs)
+
+    while True:
+        await hold()
+        running = loop.run_in_executor(threads, begin)
+        try:
+            output = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            held.ctx.cancel()
+            raise
+        if output is not NOT_BEGUN:
+            return output
 
 
 def _arguments(handler: Handler, task: Task, ctx: Context) -> Arguments:

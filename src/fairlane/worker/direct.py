@@ -30,7 +30,8 @@ class DirectLine:
     async def register(self, offer: Offer) -> Registered:
         with _understood():
             self._worker = await self._desk.register(offer, OWN_KEY)
-        return Registered(self._worker.id, self._worker.heartbeat / 1_000_000)
+        worker = self._worker
+        return Registered(worker.id, worker.heartbeat / 1_000_000, worker.lease / 1_000_000)
 
     async def poll(self, ask: Ask) -> News:
         with _understood():

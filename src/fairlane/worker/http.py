@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlane.client.connection import ApiError, Connection, Unreachable
+from fairlane.errors import SetupError
+from fairlane.model.step import RetryTerms
 from fairlane.model.worker import WorkerState
 from fairlane.pull.desk import TOO_LARGE
 from fairlane.pull.shapes import Ask, News, Offer, Ref, Result, Task, Verdict
@@ -25,7 +27,7 @@ class HttpLine:
         self._me = ""
 
     async def register(self, offer: Offer) -> Registered:
-        sent = {
+        sent: dict[str, Any] = {
             "capabilities": sorted(offer.capabilities),
             "capacity": offer.capacity,
             "task_types": None if offer.task_types is None else sorted(offer.task_types),
@@ -34,9 +36,13 @@ class HttpLine:
             "version": offer.version,
             "heartbeat_seconds": offer.heartbeat / SECOND,
         }
+        if offer.tasks:
+            sent["task_options"] = {name: _terms(each) for name, each in offer.tasks.items()}
         answer = await self._post("register", sent)
+        if not isinstance(answer, dict) or "worker_id" not in answer:
+            raise SetupError(f"{self._connection.url} is not a Fairlane server; check the URL")
         self._me = answer["worker_id"]
-        return Registered(self._me, answer["heartbeat_seconds"])
+        return Registered(self._me, answer["heartbeat_seconds"], answer["lease_seconds"])
 
     async def poll(self, ask: Ask) -> News:
         sent: dict[str, Any] = {
@@ -111,6 +117,15 @@ class HttpLine:
             raise
 
 
+def _terms(terms: RetryTerms) -> dict[str, Any]:
+    sent: dict[str, Any] = {"timeout_seconds": terms.timeout / SECOND}
+    if terms.max_retries is not None:
+        sent["max_retries"] = terms.max_retries
+    if terms.backoff:
+        sent["backoff"] = [pause / SECOND for pause in terms.backoff]
+    return sent
+
+
 def _named(refs: Sequence[Ref]) -> list[dict[str, str]]:
     return [{"task_id": ref.task, "lease": ref.lease} for ref in refs]
 
@@ -147,4 +162,5 @@ def _task(sent: dict[str, Any]) -> Task:
         sent["model"],
         sent["lease"],
         0,
+        sent.get("timeout_given", False),
     )

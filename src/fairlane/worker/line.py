@@ -23,10 +23,11 @@ class Unknown(FairlaneError):
 
 
 class Registered(NamedTuple):
-    """`heartbeat` in seconds."""
+    """Times are seconds. A lease lasts `lease` after the heartbeat that renewed it."""
 
     worker: str
     heartbeat: float
+    lease: float
 
 
 class Line(Protocol):

@@ -1,27 +1,26 @@
-"""A worker at work: takes tasks, runs them, keeps their leases, cuts what is not its any more."""
+"""A worker at work: takes tasks, keeps their leases, cuts what is not its any more, reports. Task
+functions run elsewhere (runner.py), so that none of them can keep this from happening."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
-
-import orjson
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from typing import Any, TypeVar
 
 from fairlane.errors import FairlaneError
 from fairlane.ids import token
 from fairlane.model.worker import WorkerState
-from fairlane.pull.shapes import Ask, News, Offer, Ref, Result, Status, Task, Trouble
-from fairlane.worker.calling import Handler, call
-from fairlane.worker.context import Context, TaskFailed
+from fairlane.pull.shapes import Ask, News, Offer, Ref, Result, Task
 from fairlane.worker.line import Away, Line, Unknown
-from fairlane.worker.models import Loader, Models
+from fairlane.worker.loops import LoopCalls
+from fairlane.worker.moment import LONG_AGO, Moment
 from fairlane.worker.reports import Reports
+from fairlane.worker.runner import Ended, Runner, Running
+
+Out = TypeVar("Out")
 
 log = logging.getLogger("fairlane.worker")
 
@@ -36,60 +35,84 @@ LONGEST_PAUSE = 5.0
 BETWEEN_WORDS = 1.0
 """Seconds between two reports of progress of one task."""
 
+LEASE_TRUSTED = 0.9
+"""How much of a lease a worker trusts without asking: its clock may run slower than the queue's."""
+
 LAST_WORDS = 5.0
 """Seconds that a worker takes at the most to give back what it could not finish."""
 
 
-@dataclass(eq=False)
-class Running:
-    task: Task
-    ctx: Context
-    work: asyncio.Task[None]
-    wanted: bool = True
-    said: tuple[float, str] | None = None
-
-
 class Runtime:
+    """The protocol of a worker, on one loop: registers, polls, renews leases, reports. Its tasks
+    run on the loop of the `runner`, which may be another one."""
+
     def __init__(
-        self,
-        line: Line,
-        handlers: Mapping[str, Handler],
-        offer: Offer,
-        *,
-        loader: Loader | None = None,
-        grace: float = 30,
+        self, runner: Runner, tasks: LoopCalls, offer: Offer, *, grace: float = 30
     ) -> None:
-        self._line, self._handlers, self._offer, self._grace = line, handlers, offer, grace
-        self._threads = ThreadPoolExecutor(offer.capacity, "fairlane-task")
-        self._models = Models(loader, self._threads)
-        self._reports = Reports(line)
+        self._runner, self._tasks = runner, tasks
+        self._offer, self._grace = offer, grace
+        self._line: Line
+        self._reports: Reports
+        self._here: LoopCalls
         self._running: dict[str, Running] = {}
-        self._room = asyncio.Event()
+        self._room, self._idle = asyncio.Event(), asyncio.Event()
         self._drain = asyncio.Event()
         self._heartbeat = offer.heartbeat / 1_000_000
+        self._lease = 3 * self._heartbeat
         self._asked: Ask | None = None
+        self._asked_at = LONG_AGO
 
-    async def run(self) -> None:
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        """On which loop `run` will be called."""
+        self._here = LoopCalls(loop)
+        self._runner.tell = lambda running, ended: self._here.call(self._ended, running, ended)
+        self._runner.renew = self._renewed_there
+
+    async def run(self, opened: AbstractAsyncContextManager[Line]) -> None:
         """Until it is drained: what runs may finish within the grace time, the rest is given
         back."""
-        await self._register()
+        async with AsyncExitStack() as stack:
+            line = await self._unless_drained(stack.enter_async_context(opened))
+            if line is None:
+                return
+            self._line, self._reports = line, Reports(line)
+            if await self._unless_drained(self._register()):
+                await self._work()
+
+    async def _unless_drained(self, doing: Coroutine[Any, Any, Out]) -> Out | None:
+        """What it returns, or None: a worker that is to stop waits for nothing."""
+        work, drain = asyncio.create_task(doing), asyncio.create_task(self._drain.wait())
+        try:
+            await asyncio.wait((work, drain), return_when=asyncio.FIRST_COMPLETED)
+            return await work if work.done() else None
+        finally:
+            for each in (work, drain):
+                each.cancel()
+            await asyncio.gather(work, drain, return_exceptions=True)
+
+    async def _work(self) -> None:
         forever = self._beat(), self._reports.run(), self._tell_progress()
         background = [asyncio.create_task(each) for each in forever]
         polling = asyncio.create_task(self._poll())
+        draining = asyncio.create_task(self._drain.wait())
+        tasks = (*background, polling, draining)
         try:
-            await self._drain.wait()
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await task  # one that fails ends the worker: it would be of no use without it
             await self._end(polling)
         finally:
-            for task in (*background, polling):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*background, polling, return_exceptions=True)
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def drain(self) -> None:
-        self._drain.set()
+        """From any thread, and from a signal handler."""
+        with suppress(RuntimeError):  # it is over already
+            self._here.loop.call_soon_threadsafe(self._drain.set)
 
     # --- taking ------------------------------------------------------------------------------
-    async def _register(self) -> None:
+    async def _register(self) -> bool:
         pause = PAUSE
         while True:
             try:
@@ -99,15 +122,16 @@ class Runtime:
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue
-            self._heartbeat = registered.heartbeat
+            self._heartbeat, self._lease = registered.heartbeat, registered.lease
             log.info("registered as %s", registered.worker)
-            return
+            return True
 
     async def _poll(self) -> None:
         ask: Ask | None = None
         while not self._drain.is_set():
             if ask is None:
                 ask = await self._next_ask()
+                self._asked_at = Moment.now()
             self._asked = ask
             try:
                 news = await self._ask(ask)
@@ -125,7 +149,10 @@ class Runtime:
                 await asyncio.sleep(LONGEST_PAUSE)
             else:
                 if news is not None:
-                    self._hear(await self._confirmed(news) if news.confirm else news)
+                    since = self._asked_at
+                    if news.confirm:
+                        news, since = await self._confirmed(news)
+                    self._hear(news, since)
             ask = self._asked = None
 
     async def _next_ask(self) -> Ask:
@@ -145,7 +172,7 @@ class Runtime:
             name,
             first=True,
             leases=self._leases(),
-            model=self._models.told(),
+            model=self._runner.models.told(),
             confirms=True,
         )
 
@@ -163,11 +190,12 @@ class Runtime:
                 task.cancel()
             await asyncio.gather(polling, room, return_exceptions=True)
 
-    async def _confirmed(self, news: News) -> News:
-        """Nothing starts that the queue has given to somebody else meanwhile: this process may have
-        stood still."""
+    async def _confirmed(self, news: News) -> tuple[News, Moment]:
+        """Nothing starts that the queue has given to another worker meanwhile: this process may
+        have stood still. And since when the leases certainly hold."""
         leases = (*self._leases(), *(task.ref for task in news.tasks))
         while True:
+            sent = Moment.now()
             try:
                 heard = await self._line.heartbeat(WorkerState.ACTIVE, leases)
             except Away as error:
@@ -176,10 +204,11 @@ class Runtime:
                 continue
             except FairlaneError:
                 log.exception("tasks cannot be confirmed")
-                return News()
+                return News(), sent
+            self._renewed(leases, heard, sent)
             gone = {*heard.cancel, *heard.lost}
             tasks = tuple(task for task in news.tasks if task.id not in gone)
-            return heard._replace(tasks=tasks, drain=heard.drain or news.drain)
+            return heard._replace(tasks=tasks, drain=heard.drain or news.drain), sent
 
     def _free(self) -> int:
         return self._offer.capacity - len(self._running)
@@ -187,12 +216,12 @@ class Runtime:
     def _leases(self) -> tuple[Ref, ...]:
         return tuple(each.task.ref for each in self._running.values() if each.wanted)
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: News, since: Moment) -> None:
         self._cut([*news.cancel, *news.lost])
         for task in news.tasks:
-            self._start(task)
+            self._start(task, since)
         if news.drain:
-            self.drain()
+            self._drain.set()
 
     def _cut(self, tasks: list[str]) -> None:
         """Nobody wants their results: an async function is cancelled, a thread is told."""
@@ -202,80 +231,71 @@ class Runtime:
                 log.info("%s is not ours any more", name)
                 running.wanted = False
                 running.ctx.cancel()
-                running.work.cancel()
+                self._tasks.call(self._runner.cancel, running)
 
-    # --- running -----------------------------------------------------------------------------
-    def _start(self, task: Task) -> None:
+    def _start(self, task: Task, since: Moment) -> None:
         if task.id in self._running:  # heard of twice, or lost and back before it was cut
             self._reports.add(Result(task.ref, "released"))
             return
+        running = self._running[task.id] = Running(task, since, LEASE_TRUSTED * self._lease)
+        self._tasks.call(self._runner.start, running)
 
-        def tell(percent: float, text: str) -> None:
-            running.said = (percent, text)
-
-        ctx = Context(task, tell)
-        work = asyncio.create_task(self._run(task, ctx))
-        running = self._running[task.id] = Running(task, ctx, work)
-        work.add_done_callback(lambda _: self._ended(task.id))
-
-    def _ended(self, task: str) -> None:
-        del self._running[task]
+    def _ended(self, running: Running, ended: Ended) -> None:
+        if self._running.pop(running.task.id, None) is None:
+            return  # given back already
         self._room.set()
-
-    async def _run(self, task: Task, ctx: Context) -> None:
-        handler = self._handlers.get(task.type)
-        if handler is None:
-            self._report(task, "released")
-            return
-        limit = handler.seconds(task)
-        scope = asyncio.timeout(limit)
-        try:
-            async with scope:
-                ctx.model = await self._models.get(task.model)
-                output = await call(handler, task, ctx, self._threads)
-            orjson.dumps(output)
-        except asyncio.CancelledError:
-            if handler.is_async or self._running[task.id].wanted:  # a thread may go on
-                self._reports.add(Result(task.ref, "released"))
-        except TaskFailed as error:
-            self._report(task, "failed", None, Trouble(str(error), error.retriable, error.code))
-        except Exception as error:
-            trouble = Trouble(f"{type(error).__name__}: {error}")
-            if isinstance(error, TimeoutError) and scope.expired():
-                ctx.cancel()
-                trouble = Trouble(f"no result after {limit:g} s", code="timeout")
-            log.warning("task %s of type %s failed", task.id, task.type, exc_info=error)
-            self._report(task, "failed", None, trouble)
-        else:
-            self._report(task, "completed", output)
-
-    def _report(
-        self, task: Task, status: Status, output: Any = None, trouble: Trouble | None = None
-    ) -> None:
-        running = self._running.get(task.id)
-        if running is None or running.wanted:
-            self._reports.add(Result(task.ref, status, output, None, trouble or Trouble()))
+        if not self._running:
+            self._idle.set()
+        if ended.result is not None and (running.wanted or ended.cut):
+            self._reports.add(ended.result)
 
     # --- staying alive -----------------------------------------------------------------------
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._heartbeat)
-            state = WorkerState.DRAINING if self._drain.is_set() else WorkerState.ACTIVE
-            try:
-                self._hear(await self._line.heartbeat(state, self._leases()))
-            except (Away, Unknown) as error:
-                log.warning("no heartbeat, trying again: %s", error)
-            except FairlaneError:
-                log.exception("a heartbeat was refused")
+            await self._renew()
+
+    async def _renew(self) -> None:
+        """A heartbeat with everything that runs."""
+        state = WorkerState.DRAINING if self._drain.is_set() else WorkerState.ACTIVE
+        leases, sent = self._leases(), Moment.now()
+        try:
+            heard = await self._line.heartbeat(state, leases)
+        except (Away, Unknown) as error:
+            log.warning("no heartbeat, trying again: %s", error)
+        except FairlaneError:
+            log.exception("a heartbeat was refused")
+        else:
+            self._renewed(leases, heard, sent)
+            self._hear(heard, sent)
+
+    def _renewed(self, leases: Sequence[Ref], heard: News, sent: Moment) -> None:
+        gone = {*heard.cancel, *heard.lost}
+        for ref in leases:
+            running = self._running.get(ref.task)
+            if running is not None and running.task.ref == ref and ref.task not in gone:
+                running.since = sent
+
+    async def _renewed_there(self, running: Running) -> None:
+        """Asked by the tasks' loop for one that must not begin yet: returns when the queue has
+        answered, or after a moment."""
+        renewing = asyncio.run_coroutine_threadsafe(self._renew_late(running), self._here.loop)
+        await asyncio.wrap_future(renewing)
+
+    async def _renew_late(self, running: Running) -> None:
+        if running.wanted and not running.holds():
+            log.warning("the lease of %s is old: asking before it starts", running.task.id)
+            await self._renew()
+        if not running.holds():
+            await asyncio.sleep(PAUSE)
 
     async def _tell_progress(self) -> None:
         while True:
             await asyncio.sleep(BETWEEN_WORDS)
             for running in list(self._running.values()):
-                said, running.said = running.said, None
-                if said is not None and running.wanted:
+                if running.said and running.wanted:
                     try:
-                        await self._line.progress(running.task.ref, *said)
+                        await self._line.progress(running.task.ref, *running.said.pop())
                     except FairlaneError as error:
                         log.warning("progress of %s not told: %s", running.task.id, error)
 
@@ -283,24 +303,34 @@ class Runtime:
     async def _end(self, polling: asyncio.Task[None]) -> None:
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
-        works = [each.work for each in self._running.values()]
         try:
             async with asyncio.timeout(LAST_WORDS):
-                self._hear(await self._line.heartbeat(WorkerState.DRAINING, self._leases()))
+                await self._renew()
                 await self._return_unheard()
         except (FairlaneError, TimeoutError) as error:
             log.warning("could not say that it leaves: %s", error)
-        if works and self._grace:
-            await asyncio.wait(works, timeout=self._grace)
-        for work in works:
-            work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)
+        await self._until_idle(self._grace)
+        for running in self._running.values():
+            running.ctx.cancel()
+            self._tasks.call(self._runner.cancel, running)
+        await self._until_idle(LAST_WORDS)
+        for running in list(self._running.values()):
+            log.warning("%s does not stop; it is given back", running.task.id)
+            self._ended(running, Ended(Result(running.task.ref, "released")))
         try:
             async with asyncio.timeout(LAST_WORDS):
                 await self._reports.flush()
                 await self._line.heartbeat(WorkerState.DEAD, ())
         except (FairlaneError, TimeoutError) as error:
             log.warning("could not say good-bye: %s", error)
+
+    async def _until_idle(self, seconds: float) -> None:
+        """Returns when nothing runs, or when the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._running:
+                    self._idle.clear()
+                    await self._idle.wait()
 
     async def _return_unheard(self) -> None:
         """A poll that was cut off may have been answered: what it got goes back untried. A worker

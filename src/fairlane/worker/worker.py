@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 from fairlane.engine import Engine
+from fairlane.engine.terms import check_retries
 from fairlane.errors import SetupError
+from fairlane.model.step import RetryTerms
 from fairlane.pull.shapes import Offer
-from fairlane.worker.calling import Function, Handler
+from fairlane.worker.calling import NOTHING_DECLARED, Function, Handler
 from fairlane.worker.direct import DirectLine
 from fairlane.worker.http import HttpLine
 from fairlane.worker.line import Line
+from fairlane.worker.loops import LoopCalls, LoopThread
 from fairlane.worker.models import Loader
+from fairlane.worker.runner import Runner
 from fairlane.worker.runtime import Runtime
+from fairlane.worker.signals import calling_on_signals
 
 AnyFunction = TypeVar("AnyFunction", bound=Function)
 
@@ -52,16 +56,31 @@ class Worker:
         self._at_work: list[Runtime] = []
 
     def task(
-        self, task_type: str, *, capabilities: Iterable[str] = (), timeout: float = 0
+        self,
+        task_type: str,
+        *,
+        capabilities: Iterable[str] = (),
+        timeout: float = 0,
+        max_retries: int | None = None,
+        backoff: float | Iterable[float] = (),
     ) -> Callable[[AnyFunction], AnyFunction]:
         """The function runs tasks of this type: an async one on the loop, a plain one in a thread.
-        Its result is the task's, as JSON. `capabilities` are what this worker offers for it."""
+        Its result is the task's, as JSON. `capabilities` are what this worker offers for it.
+        `timeout` is for one try, `max_retries` are the tries after the first, `backoff` is the
+        pause before each of them, or a list of pauses; a submit may say otherwise."""
+        pauses = (backoff,) if isinstance(backoff, int | float) else backoff
+        terms = RetryTerms(
+            max_retries,
+            tuple(round(pause * 1_000_000) for pause in pauses),
+            round(timeout * 1_000_000),
+        )
+        check_retries(terms.max_retries, terms.backoff)
 
         def declare(function: AnyFunction) -> AnyFunction:
             if task_type in self._handlers:
                 raise SetupError(f'two functions for tasks of type "{task_type}"')
             needs = frozenset(capabilities)
-            self._handlers[task_type] = Handler(task_type, function, needs, timeout)
+            self._handlers[task_type] = Handler(task_type, function, needs, terms)
             return function
 
         return declare
@@ -73,40 +92,74 @@ class Worker:
         return self._offer._replace(
             capabilities=self._offer.capabilities.union(*more),
             task_types=frozenset(self._handlers),
+            tasks={
+                name: handler.terms
+                for name, handler in self._handlers.items()
+                if handler.terms != NOTHING_DECLARED
+            },
         )
 
     def run(self, url: str | None = None, key: str | None = None) -> None:
         """Over HTTP, until SIGTERM or Ctrl-C. `FAIRLANE_URL` and `FAIRLANE_KEY` say where, if the
         arguments do not."""
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-        asyncio.run(self._until_a_signal(url, key))
-
-    async def _until_a_signal(self, url: str | None, key: str | None) -> None:
-        with suppress(NotImplementedError):  # where there are no signals, Ctrl-C just ends it
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.drain)
-        await self.serve(url, key)
+        with calling_on_signals(self.drain):
+            asyncio.run(self.serve(url, key))
 
     async def serve(self, url: str | None = None, key: str | None = None) -> None:
-        """Over HTTP, until it is drained."""
-        await self._work(HttpLine(url, key))
+        """Over HTTP, until it is drained. Async functions run on this event loop; heartbeats,
+        polls and reports on another one, in a thread: a task that blocks this loop keeps its
+        lease."""
+        await self._work(_line(HttpLine(url, key)))
+
+    async def serve_with(self, open_engine: Callable[[], Awaitable[Engine]]) -> None:
+        """Straight on the stores, until it is drained: the engine that this opens is of that other
+        loop, too."""
+        await self._work(_own_engine(open_engine))
 
     async def serve_on(self, engine: Engine) -> None:
-        """Straight on an engine of this process, until it is drained."""
-        await self._work(DirectLine(engine))
+        """Straight on an engine of this process, until it is drained. The engine lives on this
+        event loop, and so does everything else: a task that blocks it blocks the engine."""
+        await self._work(_direct(engine), apart=False)
 
     def drain(self) -> None:
         """No more tasks; what runs may finish within the grace time, the rest is given back."""
         for runtime in self._at_work:
             runtime.drain()
 
-    async def _work(self, line: Line) -> None:
+    async def _work(self, opened: AbstractAsyncContextManager[Line], *, apart: bool = True) -> None:
         if not self._handlers:
             raise SetupError('this worker has no tasks; declare some with @worker.task("…")')
-        runtime = Runtime(line, self._handlers, self.offer, loader=self._loader, grace=self._grace)
+        here = asyncio.get_running_loop()
+        thread = LoopThread(here) if apart else None
+        runner = Runner(self._handlers, self._offer.capacity, self._loader)
+        runtime = Runtime(runner, LoopCalls(here), self.offer, grace=self._grace)
+        runtime.bind(here if thread is None else thread.loop)
         self._at_work.append(runtime)
+        runner.open()
         try:
-            await runtime.run()
+            work = runtime.run(opened)
+            await (work if thread is None else thread.run(work))
         finally:
             self._at_work.remove(runtime)
-            await line.close()
+            runner.close()
+
+
+@asynccontextmanager
+async def _line(line: Line) -> AsyncIterator[Line]:
+    try:
+        yield line
+    finally:
+        await line.close()
+
+
+@asynccontextmanager
+async def _direct(engine: Engine) -> AsyncIterator[Line]:
+    async with _line(DirectLine(engine)) as line:
+        yield line
+
+
+@asynccontextmanager
+async def _own_engine(open_engine: Callable[[], Awaitable[Engine]]) -> AsyncIterator[Line]:
+    async with await open_engine() as engine, _direct(engine) as line:
+        yield line

@@ -149,6 +149,7 @@ def _task(task: Task) -> dict[str, Any]:
         "parameters": task.parameters,
         "context": task.context,
         "timeout_seconds": seconds(task.timeout),
+        "timeout_given": task.timeout_given,
         "trace_id": task.trace,
         "attempt": task.attempt,
         "model": task.model,

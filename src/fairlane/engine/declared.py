@@ -1,0 +1,17 @@
+"""What workers declare for their task types when they register: how often a task is tried, after
+which pauses, and for how long. It holds for tasks that are submitted afterwards."""
+
+from __future__ import annotations
+
+from fairlane.engine.core import Core
+from fairlane.model.step import RetryTerms
+
+
+async def refresh_declared(core: Core) -> None:
+    """As the ledger has it: workers register with other processes, too. Of several workers the one
+    that registered last decides: their ids sort by time."""
+    found: dict[str, RetryTerms] = {}
+    for worker, _ in await core.ledger.workers():
+        found.update(worker.tasks)
+    if found != core.declared:
+        core.declare(found)

@@ -1,0 +1,173 @@
+"""Runs task functions: on the loop that `serve` was called on, and in threads. The protocol, which
+may be on a loop of its own, hears how each task ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import traceback
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fairlane.engine.json_text import json_bytes
+from fairlane.errors import InvalidInput
+from fairlane.pull.shapes import Result, Task, Trouble
+from fairlane.worker.blocked import BlockedLoopWatch
+from fairlane.worker.calling import Handler, call
+from fairlane.worker.context import Context, TaskFailed
+from fairlane.worker.models import Loader, Models
+from fairlane.worker.moment import Moment
+
+log = logging.getLogger("fairlane.worker")
+
+MAX_MESSAGE_CHARS = 500
+NOT_JSON = "service_error"
+"""The fault of a task whose result is not JSON: trying again would make the same."""
+
+
+@dataclass(eq=False)
+class Running:
+    """A task in this worker's hands. The protocol owns it; the task's side only reads, and says how
+    far it is. `since` is when the request was sent whose answer last proved the lease."""
+
+    task: Task
+    since: Moment
+    lease_seconds: float
+    ctx: Context = field(init=False)
+    said: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=1))
+    wanted: bool = True
+
+    def __post_init__(self) -> None:
+        self.ctx = Context(self.task, lambda percent, text: self.said.append((percent, text)))
+
+    def holds(self) -> bool:
+        """Whether the lease certainly still holds: judged by this process's own clock, which counts
+        the time for which it stood still."""
+        return self.since.age() < self.lease_seconds
+
+
+class Ended(NamedTuple):
+    """How a task ended. `cut` = it is told even if its result is not wanted any more: it is over,
+    and what it kept is free."""
+
+    result: Result | None
+    cut: bool = False
+
+
+Tell = Callable[[Running, Ended], None]
+Renew = Callable[[Running], Awaitable[None]]
+
+
+class Runner:
+    """All of it on one loop, the one it is made on. `tell` and `renew` reach the protocol."""
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], capacity: int, loader: Loader | None
+    ) -> None:
+        self._handlers = handlers
+        self._threads = ThreadPoolExecutor(capacity, "fairlane-task")
+        self._context = contextvars.copy_context()
+        self._works: dict[Running, asyncio.Task[Ended]] = {}
+        self._watch = BlockedLoopWatch(self._handler_of)
+        self.models = Models(loader, self._threads)
+        self.tell: Tell
+        self.renew: Renew
+
+    def open(self) -> None:
+        self._watch.start()
+
+    def close(self) -> None:
+        self._watch.stop()
+        for work in self._works.values():
+            work.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def start(self, running: Running) -> None:
+        work = asyncio.create_task(self._run(running), context=self._context.copy())
+        self._works[running] = work
+        work.add_done_callback(lambda _: self._over(running, work))
+
+    def cancel(self, running: Running) -> None:
+        work = self._works.get(running)
+        if work is not None:
+            work.cancel()
+
+    def _over(self, running: Running, work: asyncio.Task[Ended]) -> None:
+        del self._works[running]
+        if work.cancelled():  # before it had begun
+            self.tell(running, Ended(Result(running.task.ref, "released"), cut=True))
+        else:
+            self.tell(running, work.result())
+
+    async def _run(self, running: Running) -> Ended:
+        task, ctx = running.task, running.ctx
+        handler = self._handlers.get(task.type)
+        if handler is None:
+            return Ended(Result(task.ref, "released"))
+        limit = handler.seconds(task)
+        scope = asyncio.timeout(limit)
+        try:
+            async with scope:
+                await self._hold(running)
+                ctx.model = await self.models.get(task.model)
+                output = await call(handler, running, self._threads, lambda: self._hold(running))
+        except asyncio.CancelledError:
+            return Ended(Result(task.ref, "released"), cut=handler.is_async)  # a thread may go on
+        except TaskFailed as error:
+            return _failed(task, Trouble(str(error), error.retriable, error.code))
+        except TimeoutError as error:
+            if not scope.expired():
+                return _failed(task, _unexpected(task, error))
+            ctx.cancel()
+            log.warning("task %s of type %s: no result after %g s", task.id, task.type, limit)
+            return _failed(task, Trouble(f"no result after {limit:g} s", code="timeout"))
+        except Exception as error:  # noqa: BLE001 - whatever a task raises is its failure
+            return _failed(task, _unexpected(task, error))
+        return _completed(task, output)
+
+    async def _hold(self, running: Running) -> None:
+        """Nothing starts under a lease that may be over: this process may have stood still. If the
+        queue has given the task to another worker, it is cancelled here."""
+        while not running.holds():
+            await self.renew(running)
+
+    def _handler_of(self, work: asyncio.Task[object]) -> Handler | None:
+        """Asked from another thread."""
+        for running, each in list(self._works.items()):
+            if each is work:
+                return self._handlers.get(running.task.type)
+        return None
+
+
+def _completed(task: Task, output: Any) -> Ended:
+    """A result that is not JSON is the task's own mistake: it would make it again."""
+    try:
+        json_bytes("result", output)
+    except InvalidInput as error:
+        log.warning("task %s of type %s failed: %s", task.id, task.type, _line(str(error)))
+        message = f"task {task.type}: {error}"
+        return _failed(task, Trouble(message, retriable=False, code=NOT_JSON))
+    return Ended(Result(task.ref, "completed", output))
+
+
+def _failed(task: Task, trouble: Trouble) -> Ended:
+    return Ended(Result(task.ref, "failed", None, None, trouble))
+
+
+def _unexpected(task: Task, error: Exception) -> Trouble:
+    """An error of the task's own code: its type and message in one line, where it happened at
+    debug."""
+    message = f"{type(error).__name__}: {error}"
+    log.warning("task %s of type %s failed: %s", task.id, task.type, _line(message))
+    where = "".join(traceback.format_tb(error.__traceback__))
+    log.debug("task %s of type %s failed at %s", task.id, task.type, where)
+    return Trouble(message)
+
+
+def _line(text: str) -> str:
+    cut = text[:MAX_MESSAGE_CHARS] + ("…" if len(text) > MAX_MESSAGE_CHARS else "")
+    return "".join(each if each.isprintable() else " " for each in cut)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlane.cli import dead
+from fairlane.cli.remote import ApiKey, Url, server_url
 from fairlane.cli.simulate import app as simulate_app
 from fairlane.tuning import steady
 
@@ -225,6 +226,21 @@ def worker(
     if (database_url is None) != (redis_url is None):
         raise typer.BadParameter("a cluster has both: --database-url and --redis-url")
     run(name, url, key, database_url, redis_url, unsafe)
+
+
+@app.command()
+def echo(
+    config: Config = None,
+    preset: Preset = "tasks",
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """Answer for the services of the settings with what they are sent: for a first try, before
+    your own services and workers are there."""
+    from fairlane.cli import configure
+    from fairlane.cli.echo import run
+
+    run(configure.settings(config, preset=preset), server_url(url, config), key)
 
 
 @app.command()

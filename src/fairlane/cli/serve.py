@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import shlex
 import socket
 
 import typer
@@ -17,6 +15,7 @@ from fairlane.api.logs import log_to
 from fairlane.api.server import Serving, bind
 from fairlane.cli.calling import calling
 from fairlane.cli.configure import BAD_SETTINGS
+from fairlane.cli.example import curl, echo
 from fairlane.compose import opened
 from fairlane.config.settings import Server, Settings
 from fairlane.engine import Engine
@@ -103,14 +102,7 @@ def welcome(settings: Settings, port: int, *, keys: bool) -> list[str]:
     if not keys:
         lines.append("  keys  none: whoever is on this machine may do everything")
     lines += [f"  note  {note}" for note in settings.notes]
-    return [*lines, "try it:", f"  {curl(settings, url, keys=keys)}"]
-
-
-def curl(settings: Settings, url: str, *, keys: bool) -> str:
-    """A request that works as it stands."""
-    catalog = settings.catalog
-    name = next(iter([*catalog.pipelines, *catalog.services]), "hello")
-    body = json.dumps({"feature_name": name, "input_data": {"text": "hello"}})
-    words = ["curl", f"{url}/api/v1/jobs", "-H", "Content-Type: application/json", "-d", body]
-    command = " ".join(shlex.quote(word) for word in words)
-    return command + (' -H "Authorization: Bearer $FAIRLANE_KEY"' if keys else "")
+    lines.append("try it:")
+    if stand_in := echo(settings, url):
+        lines.append(f"  {stand_in}   # in another terminal: answers for your services")
+    return [*lines, f"  {curl(settings, url, keys=keys)}"]

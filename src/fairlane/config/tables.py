@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -37,6 +38,14 @@ def address(value: str) -> str:
         raise ValueError("an address begins with http:// or https:// and names a host")
     if "@" in found["host"]:
         raise ValueError('an address holds no password; put it into headers, as "env:NAME"')
+    if "?" in value or "#" in value:
+        raise ValueError("an address has no query and no fragment; its path is followed by ours")
+    try:
+        port = urlsplit(value).port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError("the port of an address is a number from 1 to 65535")
     return value.rstrip("/")
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import typer
 import uvloop
 
+from fairlane.api.logs import log_to
 from fairlane.background import end
 from fairlane.cli.example import EXAMPLE, stands_in
 from fairlane.config.settings import Settings
@@ -33,6 +34,7 @@ class Address(NamedTuple):
 
 def run(settings: Settings, url: str, key: str | None) -> None:
     """Until a signal comes."""
+    log_to()
     try:
         uvloop.run(_answer(settings, url, key))
     except (FairlaneError, OSError) as error:
@@ -47,7 +49,7 @@ async def _answer(settings: Settings, url: str, key: str | None) -> None:
     workers = list(_workers(settings))
     async with AsyncExitStack() as stack:
         lines = [line async for line in _called(settings, stack)]
-        names = sorted({name for worker in workers for name in worker.offer.task_types})
+        names = sorted({name for worker in workers for name in worker.offer.task_types or ()})
         if names:
             lines.append(f"runs {', '.join(names)} for {url}")
         for line in lines or ["nothing to answer for: no service here is pulled or called"]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Out = TypeVar("Out")
 
-REFUSED, NOT_COMPLETED = 1, 3
+REFUSED, USAGE, NOT_COMPLETED = 1, 2, 3
 UNAVAILABLE, NO_PERMISSION = 69, 77
 """What sysexits.h calls EX_UNAVAILABLE and EX_NOPERM."""
 
@@ -65,7 +65,10 @@ class Remote:
             headers = {"Idempotency-Key": os.urandom(16).hex()} if method != "GET" else None
             return await connection.call(method, path, sent, headers=headers)
 
-        return self.run(once)
+        answer = self.run(once)
+        if not isinstance(answer, dict):
+            stop(f"{self.url} does not answer like a Fairlane server; name one with --url")
+        return answer
 
     def run(self, work: Callable[[Connection], Awaitable[Out]]) -> Out:
         """Several requests over one connection. An error ends the command."""
@@ -90,17 +93,15 @@ class Remote:
 
     def _refused(self, error: ApiError) -> NoReturn:
         if error.status == 401:
-            move = (
-                "the key does not hold; make one with fairlane keys create"
-                if self.key
-                else "send a key with --key or FAIRLANE_KEY"
-            )
-            stop(f"{error}; {move}", NO_PERMISSION)
+            why = "this key does not hold" if self.key else "it wants a key"
+            stop(f"{self.url}: {why}; send one with --key or FAIRLANE_KEY", NO_PERMISSION)
         if error.status == 403:
-            stop(f"{error}; use a key of the right role with --key", NO_PERMISSION)
+            stop(f"{error}; send a key of the right role with --key", NO_PERMISSION)
         if error.status in AWAY:
             stop(f"{error}; try again in a moment", UNAVAILABLE)
-        stop(str(error), REFUSED)
+        is_job = str(error.more.get("instance", "")).startswith("/api/v1/jobs/")
+        hint = "; see them with: fairlane jobs list" if error.status == 404 and is_job else ""
+        stop(f"{error}{hint}", REFUSED)
 
 
 def stop(message: str, code: int = REFUSED) -> NoReturn:
@@ -117,7 +118,7 @@ def server_url(url: str | None, config: Path | None) -> str:
         host, port = listening(config)
         return f"http://{EVERY_ADDRESS.get(host, f'[{host}]' if ':' in host else host)}:{port}"
     if not url.startswith(SCHEMES):
-        raise typer.BadParameter(f'"{url}" does not begin with http:// or https://')
+        stop(f'--url: "{url}" does not begin with http:// or https://', USAGE)
     return url
 
 

@@ -25,9 +25,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     from rich.text import Text
 
     console = Console()
+    table = Table(box=SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows:

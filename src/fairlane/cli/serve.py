@@ -49,12 +49,12 @@ def run(settings: Settings) -> None:
 
 
 async def serve(settings: Settings, found: socket.socket) -> None:
+    log_to(level=settings.server.log_level, form=settings.server.log_format)
     with found:
         async with await opened(settings) as engine:
             keys = await prepare_keys(engine, settings.server)
             app = await create_app(engine, settings)
             async with calling(engine, settings) as drain:
-                log_to()
                 port = found.getsockname()[1]
                 for line in welcome(settings, port, keys=keys):
                     typer.echo(line)

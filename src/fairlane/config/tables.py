@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from fairlane.config.settings import LogFormat, LogLevel
 from fairlane.model.bounds import LARGEST, LONGEST, MOST, MOST_WAITING
 
 RATE = re.compile(r"^\s*(\d{1,15})\s*(?:/\s*(s|m|h|sec|min|hour|second|minute)\s*)?$")
@@ -84,6 +85,8 @@ class ServerTable(Table):
     submits: Number = 256
     connections: Number = 10_000
     access_log: bool = False
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
     unsafe: bool = False
 
 

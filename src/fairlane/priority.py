@@ -25,6 +25,8 @@ ENOUGH_FAILURES = 3
 REST = 5 * SECOND
 """How long nobody is asked after so many failures in a row: each would cost its caller a second."""
 
+COMPLAIN_EVERY = 60 * SECOND
+
 
 class Answer(NamedTuple):
     """`said`: it named this tier. Else it is what holds without a word from it, for a while."""
@@ -69,6 +71,8 @@ class PriorityService:
         self._asking: dict[tuple[str, str], asyncio.Task[str]] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
         self._failures, self._ask_again_at = 0, 0
+        self._away_since: int | None = None
+        self._complain_at = 0
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> PriorityService:
@@ -114,8 +118,7 @@ class PriorityService:
             tier = await self._last_known(tenant, user)
             self._keep(tenant, user, tier, said=False)
             return tier
-        except Unreachable as reason:
-            log.warning("the Priority Service did not say: %s", reason)
+        except Unreachable:
             return await self._last_known(tenant, user)
         known = self._keep(tenant, user, tier, said=True)
         if known is None or known.tier != tier or not known.said:
@@ -142,15 +145,20 @@ class PriorityService:
                 status, body = await self._get(user)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._failed(now)
+            self._is_away(now, type(error).__name__)
             raise Unreachable(type(error).__name__) from error
         if status == 404:
-            self._failures = 0
+            self._answered(now)
             raise Unheard
         tier = _tier_in(body) if status == 200 else None
         if tier is None or tier not in self._engine.core.catalog.tiers.names:
             self._failed(now)
+            if status == 200:
+                self._names_no_tier(now)
+            else:
+                self._is_away(now, f"status {status}")
             raise Unreachable(f"it answered {status} without a known tier")
-        self._failures = 0
+        self._answered(now)
         return tier
 
     async def _get(self, user: str) -> tuple[int, bytes]:
@@ -168,6 +176,32 @@ class PriorityService:
         self._failures += 1
         if self._failures >= ENOUGH_FAILURES:
             self._ask_again_at = now + REST
+
+    def _answered(self, now: int) -> None:
+        self._failures = 0
+        if self._away_since is not None:
+            away = {"away_seconds": round((now - self._away_since) / SECOND, 3)}
+            log.warning("the Priority Service answers again", extra={"fields": away})
+            self._away_since = None
+
+    def _is_away(self, now: int, reason: str) -> None:
+        """Said once in an outage, however many submits ask meanwhile."""
+        if self._away_since is None:
+            self._away_since = now
+            log.warning(
+                "the Priority Service does not answer: the last known tiers hold",
+                extra={"fields": {"reason": reason}},
+            )
+
+    def _names_no_tier(self, now: int) -> None:
+        """It is there, and what it says about one user is no use: said once a minute."""
+        if now >= self._complain_at:
+            self._complain_at = now + COMPLAIN_EVERY
+            known = ", ".join(self._engine.core.catalog.tiers.names)
+            log.warning(
+                "the Priority Service names a tier that is not configured",
+                extra={"fields": {"known": known}},
+            )
 
     async def _last_known(self, tenant: str, user: str) -> str:
         ledger, names = self._engine.core.ledger, self._engine.core.catalog.tiers.names

@@ -202,7 +202,7 @@ def test_settings_are_written_and_explained(typed: Typed) -> None:
     assert typed("init", "x.toml", "--preset", "gatway")[2].endswith('did you mean "gateway"?\n')
     code, said, _ = typed("check")
     assert code == 0
-    assert "image_gen: called at http://image-gen:9000; at most 1 at once" in said
+    assert "image_gen: called at http://127.0.0.1:9003; at most 1 at once" in said
 
 
 @pytest.mark.every_store

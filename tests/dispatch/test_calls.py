@@ -237,6 +237,13 @@ def test_an_address_that_cannot_be_called_is_refused_at_the_start(url: str) -> N
         checked("work", Endpoint(url))
 
 
+def test_every_region_needs_an_address_and_the_service_itself_only_where_one_has_none() -> None:
+    own = Endpoint("", {"US": "http://us", "EU": "http://eu"})
+    assert checked("work", own, ["US", "EU"]) is own
+    with pytest.raises(SetupError, match='service "work"'):
+        checked("work", own, ["US", "EU", "ASIA"])
+
+
 @only_http
 async def test_no_connection_is_a_service_that_is_away(tmp_path: Path) -> None:
     """The slot is free at once: nothing can be running where nobody answered."""

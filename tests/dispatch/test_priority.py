@@ -106,6 +106,54 @@ async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_its_l
         assert await tier_of(world, "f") == "high"
 
 
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Since the last look."""
+    found = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    caplog.clear()
+    return found
+
+
+@only_http
+@pytest.mark.parametrize("silent", [False, True], ids=["503", "silent"])
+async def test_an_outage_is_logged_once_and_so_is_its_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, silent: bool
+) -> None:
+    async with asking(tmp_path, timeout=0.5) as (world, source, _):
+        source.down = True
+        if silent:
+            source.gate.clear()
+        for number in range(20):
+            await tier_of(world, f"user {number}")
+            await world.pass_time(1)
+        assert warnings(caplog) == [
+            "the Priority Service does not answer: the last known tiers hold"
+        ]
+        source.down = False
+        source.gate.set()
+        await world.pass_time(10)
+        for number in range(3):
+            await tier_of(world, f"other {number}")
+        (line,) = [each for each in caplog.records if each.levelname == "WARNING"]
+        assert line.__dict__["fields"]["away_seconds"] >= 20
+        assert warnings(caplog) == ["the Priority Service answers again"]
+
+
+@only_http
+async def test_a_tier_that_is_not_configured_is_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asking(tmp_path) as (world, source, _):
+        source.tiers.update({f"user {number}": "gold" for number in range(4)})
+        for number in range(4):
+            await tier_of(world, f"user {number}")
+            await tier_of(world, "ada")
+            await world.pass_time(6)
+        assert warnings(caplog) == ["the Priority Service names a tier that is not configured"]
+        await world.pass_time(60)
+        await tier_of(world, "user 0")
+        assert len(warnings(caplog)) == 1
+
+
 @only_http
 async def test_a_tier_that_is_not_configured_changes_nothing(tmp_path: Path) -> None:
     async with asking(tmp_path) as (world, source, _):

@@ -41,6 +41,17 @@ async def test_a_database_that_forgets_is_refused_unless_that_is_fine(
         assert (code, "no Fairlane schema" in said) == (1, True), said
 
 
+async def test_the_database_to_migrate_can_be_named(
+    tmp_path: Path, postgres_server: Databases
+) -> None:
+    url = await postgres_server.new_database()
+    flags = ("--database-url", url, "--unsafe")
+    code, said = await typed(tmp_path, "", "migrate", *flags)
+    assert (code, said) == (0, "the ledger is up to date\n")
+    code, said = await typed(tmp_path, url, "keys", "list")
+    assert "no Fairlane schema" not in said
+
+
 async def typed(folder: Path, database: str, *arguments: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from fairlane.cli import app
 from fairlane.cli.serve import welcome
 from fairlane.compose import embedded
 from fairlane.config.read import load, without_settings
+from fairlane.ledger.sqlite.connect import Ownership
 from fairlane.presets import tasks
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -55,6 +58,28 @@ def test_a_folder_that_is_there_keeps_its_rights(tmp_path: Path, typed: Typed) -
     (tmp_path / ".fairlane").chmod(0o750)
     assert typed("migrate")[0] == 0
     assert rights(tmp_path / ".fairlane") == 0o750
+
+
+# --- upgrades -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("command", [("migrate",), ("keys", "list")], ids=" ".join)
+def test_a_ledger_that_an_older_process_uses_is_not_said_to_be_up_to_date(
+    tmp_path: Path, typed: Typed, command: tuple[str, ...]
+) -> None:
+    assert typed("migrate") == (0, "the ledger is up to date\n", "")
+    path = tmp_path / ".fairlane" / "ledger.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    owner = Ownership(path)
+    code, _, wrong = typed(*command)
+    owner.release()
+    assert (code, wrong.count("\n")) == (1, 1)
+    assert "the ledger is at schema 1, this Fairlane needs" in wrong
+    assert "stop that one, then run: fairlane migrate" in wrong
+
+
+def test_the_folder_of_a_ledger_to_migrate_can_be_named(tmp_path: Path, typed: Typed) -> None:
+    assert typed("migrate", "--data", "elsewhere")[0] == 0
+    assert (tmp_path / "elsewhere" / "ledger.db").exists()
 
 
 # --- mistakes ------------------------------------------------------------------------------------

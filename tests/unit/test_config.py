@@ -68,6 +68,23 @@ def test_a_file_without_services_accepts_any_task(tmp_path: Path) -> None:
     assert "any task type is accepted" in settings.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://x/?key=1", "no query and no fragment"),
+        ("http://x/#there", "no query and no fragment"),
+        ("http://x:99999", "a number from 1 to 65535"),
+        ("http://x:0", "a number from 1 to 65535"),
+        ("http://x:port", "a number from 1 to 65535"),
+    ],
+)
+def test_an_address_that_a_start_would_refuse_is_refused_by_check(
+    tmp_path: Path, url: str, why: str
+) -> None:
+    with pytest.raises(BadSettings, match=why):
+        read(tmp_path, f'[services.a]\nurl = "{url}"\n')
+
+
 # --- the whole file ------------------------------------------------------------------------------
 EVERYTHING = """
 [server]

@@ -273,6 +273,12 @@ class User(BaseModel):
     priority: str
 
 
+class UserView(BaseModel):
+    user_id: str
+    priority: str | None = Field(description="Null: none is stored for this user.")
+    balance: int
+
+
 class KeyView(BaseModel):
     id: str
     name: str

@@ -1,17 +1,32 @@
-"""Logs: one line of JSON an event. What callers sent is not in them."""
+"""Logs: one line an event, as JSON or, on a terminal, as text. What callers sent is not in them."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import traceback
-from typing import IO
+from collections.abc import Mapping
+from typing import IO, Any
 
 import orjson
 
 from fairlane.api.times import iso
+from fairlane.config.settings import LogFormat, LogLevel
 
 KEPT = ("request_id", "method", "path", "status", "milliseconds", "key")
+
+
+def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
+    """What a line says beside its message: `extra={"fields": {…}}`, and what requests have."""
+    found = {name: getattr(record, name) for name in KEPT if hasattr(record, name)}
+    found.update(getattr(record, "fields", {}))
+    if record.exc_info and record.exc_info[0] is not None:
+        kind, _, trace = record.exc_info
+        found["error"] = kind.__name__
+        found["where"] = [
+            f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(trace)
+        ]
+    return found
 
 
 class JsonLines(logging.Formatter):
@@ -23,22 +38,32 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **{name: getattr(record, name) for name in KEPT if hasattr(record, name)},
+            **fields_of(record),
         }
-        if record.exc_info and record.exc_info[0] is not None:
-            kind, _, trace = record.exc_info
-            line["error"] = kind.__name__
-            line["where"] = [
-                f"{frame.filename}:{frame.lineno} {frame.name}"
-                for frame in traceback.extract_tb(trace)
-            ]
         return orjson.dumps(line, default=str).decode()
 
 
-def log_to(stream: IO[str] = sys.stderr, level: int = logging.INFO) -> None:
+class TextLines(logging.Formatter):
+    """For people at a terminal: time, level, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = iso(round(record.created * 1_000_000))[11:19]
+        fields = " ".join(f"{name}={value}" for name, value in fields_of(record).items())
+        line = f"{at} {record.levelname.lower():<7} {record.getMessage()}  {fields}".rstrip()
+        if line.isprintable():
+            return line
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def log_to(
+    stream: IO[str] | None = None, level: LogLevel = "info", form: LogFormat = "auto"
+) -> None:
+    """From now on, and instead of what was there before."""
+    stream = stream or sys.stderr
+    is_text = form == "text" or (form == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(TextLines() if is_text else JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("fairlane").setLevel(level)
+    logging.getLogger("fairlane").setLevel(level.upper())

@@ -24,6 +24,8 @@ from fairlane.config.read import FILE, without_settings
 
 CONNECTIONS = 50
 HOST = "127.0.0.1"
+QUIET = {"FAIRLANE_SERVER__LOG_LEVEL": "warning"}
+"""No line of the log for every job: the bench measures the queue, not the terminal."""
 
 
 class Speed(NamedTuple):
@@ -61,7 +63,8 @@ async def server(
             (Path(folder) / FILE).write_text(settings)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fairlane", "serve", "--port", "0",
-            cwd=folder, env={**without_settings(os.environ), **(environment or {})}, stdout=PIPE,
+            cwd=folder, env={**without_settings(os.environ), **QUIET, **(environment or {})},
+            stdout=PIPE,
         )  # fmt: skip
         try:
             yield Served(await _port(process), process.pid)

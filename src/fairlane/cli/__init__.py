@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlane.cli import dead
+from fairlane.cli import dead, jobs, keys, services, users, workers
+from fairlane.cli.remote import ApiKey, Url, server_url
 from fairlane.cli.simulate import app as simulate_app
 from fairlane.tuning import steady
 
@@ -23,10 +24,30 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def prepare() -> None:
-    """Whatever the command, this process only runs a queue."""
-    steady()
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from fairlane import __version__
+
+        typer.echo(f"fairlane {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="""Start: fairlane serve. Then, in another terminal: fairlane jobs submit hello --wait.
+
+Commands that talk to a server find it by --url, FAIRLANE_URL or fairlane.toml, and send the key of
+--key or FAIRLANE_KEY."""
+)
+def prepare(
+    version: Annotated[  # noqa: ARG001 - its callback has printed it
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """A priority job queue and gateway for scarce AI capacity."""
+    steady()  # whatever the command, this process only runs a queue
 
 
 @app.command()
@@ -228,7 +249,27 @@ def worker(
 
 
 @app.command()
-def migrate(config: Config = None, unsafe: Unsafe = False) -> None:
+def echo(
+    config: Config = None,
+    preset: Preset = "tasks",
+    url: Url = None,
+    key: ApiKey = None,
+) -> None:
+    """Answer for the services of the settings with what they are sent: for a first try, before
+    your own services and workers are there."""
+    from fairlane.cli import configure
+    from fairlane.cli.echo import run
+
+    run(configure.settings(config, preset=preset), server_url(url, config), key)
+
+
+@app.command()
+def migrate(
+    config: Config = None,
+    data: Annotated[str | None, typer.Option(help="The folder of an embedded ledger.")] = None,
+    database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
+    unsafe: Unsafe = False,
+) -> None:
     """Make or update the schema of the ledger that the settings name."""
     import asyncio
 
@@ -236,7 +277,12 @@ def migrate(config: Config = None, unsafe: Unsafe = False) -> None:
     from fairlane.compose import migrated
     from fairlane.errors import FairlaneError
 
-    settings = configure.settings(config, flags={("server", "unsafe"): unsafe or None})
+    flags: dict[tuple[str, ...], str | int | None] = {
+        ("server", "data"): data,
+        ("server", "database_url"): database_url,
+        ("server", "unsafe"): unsafe or None,
+    }
+    settings = configure.settings(config, flags=flags)
     try:
         asyncio.run(migrated(settings))
     except (FairlaneError, OSError) as error:
@@ -246,76 +292,12 @@ def migrate(config: Config = None, unsafe: Unsafe = False) -> None:
 
 
 app.add_typer(dead.app, name="dead")
-keys_app = typer.Typer(help="Who may call: make, list and revoke keys.", no_args_is_help=True)
-app.add_typer(keys_app, name="keys")
-
-
-@keys_app.command("create")
-def create_key(
-    role: Annotated[str, typer.Option(help="client, read, worker or admin.")] = "client",
-    tenant: Annotated[str, typer.Option(help="Whom it belongs to.")] = "default",
-    name: Annotated[str, typer.Option(help="For people.")] = "",
-    act_as: Annotated[
-        bool | None, typer.Option(help="May name any user (default: clients and admins).")
-    ] = None,
-    set_priority: Annotated[bool, typer.Option(help="May choose the tier of a job.")] = False,
-    days: Annotated[float | None, typer.Option(help="How long it holds (default: always).")] = None,
-    config: Config = None,
-) -> None:
-    """Make a key and print it, once."""
-    from fairlane.cli import configure, keys
-    from fairlane.model.key import Key, Role
-
-    if days is not None and not 0 < days <= keys.MOST_DAYS:
-        raise typer.BadParameter(
-            f"--days is more than 0 and at most {keys.MOST_DAYS}, not {days:g}"
-        )
-    if role not in list(Role):
-        typer.echo(f'unknown role "{role}"; known: {", ".join(Role)}', err=True)
-        raise typer.Exit(configure.BAD_SETTINGS)
-    acts = role in (Role.CLIENT, Role.ADMIN) if act_as is None else act_as
-    key = Key("", tenant, Role(role), "", name, acts, set_priority)
-    keys.create(configure.settings(config), key, days)
-
-
-@keys_app.command("list")
-def list_keys(config: Config = None) -> None:
-    """Every key that was ever made, without its secret."""
-    from fairlane.cli import configure, keys
-
-    keys.show(configure.settings(config))
-
-
-@keys_app.command("revoke")
-def revoke_key(
-    key: Annotated[str, typer.Argument(help="The id: what stands before the dot.")],
-    config: Config = None,
-) -> None:
-    """End a key. Servers notice within five seconds."""
-    from fairlane.cli import configure, keys
-
-    keys.revoke(configure.settings(config), key)
-
-
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(keys.app, name="keys")
+app.add_typer(services.app, name="services")
+app.add_typer(users.app, name="users")
+app.add_typer(workers.app, name="workers")
 app.add_typer(simulate_app, name="simulate")
-
-jobs_app = typer.Typer(help="What the ledger knows about jobs.", no_args_is_help=True)
-app.add_typer(jobs_app, name="jobs")
-
-
-@jobs_app.command("export")
-def export_jobs(
-    path: Annotated[Path, typer.Argument(help="The file to write; .gz is compressed.")],
-    config: Config = None,
-    anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Users get numbers instead of their names.")
-    ] = False,
-) -> None:
-    """Write every job that has run as a line of JSON, for fairlane simulate."""
-    from fairlane.cli import configure
-    from fairlane.cli.jobs import export
-
-    export(configure.settings(config), path, anonymous)
 
 
 @app.command()

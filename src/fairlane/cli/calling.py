@@ -90,8 +90,8 @@ async def _dispatch(settings: Settings) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, hear)
+    log_to(level=settings.server.log_level, form=settings.server.log_format)
     async with await opened(settings) as engine, calling(engine, settings) as drain:
-        log_to()
         names = ", ".join(sorted(settings.endpoints)) or "nothing: no service has a url"
         typer.echo(f"Fairlane: dispatching to {names} ({settings.source})")
         await asked.wait()

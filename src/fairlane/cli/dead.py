@@ -1,16 +1,24 @@
-"""`fairlane dead`: dead letters of a running server, over HTTP (`FAIRLANE_URL`, `FAIRLANE_KEY`)."""
+"""`fairlane dead`: dead letters of a running server."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from fairlane.cli.remote import (
+    ApiKey,
+    AsJson,
+    Config,
+    ListUnlessNamed,
+    Remote,
+    Url,
+    given,
+    part,
+    query,
+)
 
-app = typer.Typer(help="Jobs whose attempts are used up.", no_args_is_help=True)
+app = typer.Typer(cls=ListUnlessNamed, help="Jobs whose attempts are used up.")
 
 User = Annotated[str | None, typer.Option(help="Only those of this user.")]
 Name = Annotated[str | None, typer.Option(help="Only those of this pipeline, service or type.")]
@@ -23,52 +31,103 @@ def list_dead(
     name: Name = None,
     tag: Tag = None,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many to show.")] = 50,
+    url: Url = None,
+    key: ApiKey = None,
+    config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
-    """The newest, with their last errors."""
-    from urllib.parse import urlencode
+    """The newest, with their last errors. Needs an admin key, like all of these."""
+    from fairlane.cli.tables import moment, print_json, print_table
 
-    from rich.console import Console
-    from rich.table import Table
-
-    query = urlencode({**_wanted(user, name, tag), "limit": limit})
-    found = _call("GET", f"/admin/queue-dead?{query}")
-    table = Table("job", "what", "user", "died", "why")
-    for job in found["jobs"]:
-        why = job["error"]["message"] if job["error"] else ""
-        table.add_row(
-            job["job_id"], job["feature_name"], job["user_id"], job["finished_at"], why[:80]
-        )
-    Console(width=150).print(table)
+    wanted = query(**_filter(user, name, tag), limit=limit)
+    found = Remote(url, key, config).call("GET", f"/admin/queue-dead{wanted}")
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("job", "what", "user", "died", "why"),
+        (
+            (
+                job["job_id"],
+                job["feature_name"],
+                job["user_id"],
+                moment(job["finished_at"]),
+                job["error"]["message"] if job["error"] else None,
+            )
+            for job in found["jobs"]
+        ),
+    )
     typer.echo(f"{len(found['jobs'])} shown, {found['total']} dead letters in all")
 
 
 @app.command("show")
-def show_dead(job: Annotated[str, typer.Argument(help="Its id.")]) -> None:
+def show_dead(
+    job: Annotated[str, typer.Argument(help="Its id.")],
+    url: Url = None,
+    key: ApiKey = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
     """One of them, with every attempt."""
-    found = _call("GET", f"/admin/queue-dead/{job}/attempts")
-    typer.echo(f"{found['job_id']}  {found['feature_name']}  user {found['user_id'] or '–'}")
-    typer.echo(f"submitted {found['queued_at']}, died {found['finished_at']}")
-    for each in found["attempts"]:
-        where = f" in {each['region']}" if each["region"] else ""
-        typer.echo(
-            f"  {each['number']}. {each['started_at']}  {each['outcome']} on "
-            f"{each['worker_id']}{where}: {each['message'] or ''}"
-        )
+    from fairlane.cli.tables import clean, moment, print_json, print_table
+
+    path = f"/admin/queue-dead/{part(job)}/attempts"
+    found = Remote(url, key, config).call("GET", path)
+    if as_json:
+        print_json(found)
+        return
+    user = clean(found["user_id"] or "–")
+    typer.echo(f"{found['job_id']}  {found['feature_name']}  user {user}")
+    typer.echo(f"submitted {moment(found['queued_at'])}, died {moment(found['finished_at'])}")
+    print_table(
+        ("attempt", "step", "started", "outcome", "worker", "region", "why"),
+        (
+            (
+                each["number"],
+                each["step"],
+                moment(each["started_at"]),
+                each["outcome"],
+                each["worker_id"],
+                each["region"],
+                each["message"],
+            )
+            for each in found["attempts"]
+        ),
+    )
 
 
-@app.command("replay")
+@app.command(
+    "replay",
+    epilog="""Examples: fairlane dead replay 018f4c1e-7d2a-7c3b-9f10-5a6b7c8d9e0f
+
+fairlane dead replay --name image_gen""",
+)
 def replay_dead(
     job: Annotated[str | None, typer.Argument(help="One; without it, all that fit.")] = None,
     user: User = None,
     name: Name = None,
     tag: Tag = None,
+    url: Url = None,
+    key: ApiKey = None,
+    config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run one again, or all that fit: on at the step that failed, with all attempts."""
+    from fairlane.cli.tables import print_json
+
+    remote = Remote(url, key, config)
     if job is not None:
-        _call("POST", f"/admin/queue-dead/{job}/replay")
-        typer.echo(f"{job} is in line again")
+        found = remote.call("POST", f"/admin/queue-dead/{part(job)}/replay")
+        if as_json:
+            print_json(found)
+        else:
+            typer.echo(f"{found['job_id']} is in line again")
         return
-    typer.echo(f"{_all('replay', user, name, tag)} are in line again")
+    count = _all(remote, "replay", _filter(user, name, tag))
+    if as_json:
+        print_json({"count": count})
+    else:
+        typer.echo(f"{count} are in line again")
 
 
 @app.command("purge")
@@ -77,41 +136,32 @@ def purge_dead(
     name: Name = None,
     tag: Tag = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url: Url = None,
+    key: ApiKey = None,
+    config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """Let all that fit go for good."""
+    from fairlane.cli.tables import print_json
+
     if not yes:
         typer.confirm("They are gone for good. Sure?", abort=True)
-    typer.echo(f"{_all('purge', user, name, tag)} are gone")
+    count = _all(Remote(url, key, config), "purge", _filter(user, name, tag))
+    if as_json:
+        print_json({"count": count})
+    else:
+        typer.echo(f"{count} are gone")
 
 
-def _all(verb: str, user: str | None, name: str | None, tag: str | None) -> int:
+def _all(remote: Remote, verb: str, wanted: dict[str, Any]) -> int:
     """A bounded number at a time, until there is no more."""
     total = 0
     while True:
-        answer = _call("POST", f"/admin/queue-dead/{verb}", {"filter": _wanted(user, name, tag)})
+        answer = remote.call("POST", f"/admin/queue-dead/{verb}", {"filter": wanted})
         total += int(answer["count"])
         if not answer["more"]:
             return total
 
 
-def _wanted(user: str | None, name: str | None, tag: str | None) -> Mapping[str, str]:
-    wanted = {"user_id": user, "feature_name": name, "tag": tag}
-    return {key: value for key, value in wanted.items() if value is not None}
-
-
-def _call(method: str, path: str, sent: Any = None) -> Any:
-    from fairlane.client.connection import Connection
-    from fairlane.errors import FairlaneError
-
-    async def call() -> Any:
-        connection = Connection()
-        try:
-            return await connection.call(method, path, sent)
-        finally:
-            await connection.close()
-
-    try:
-        return asyncio.run(call())
-    except FairlaneError as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(1) from None
+def _filter(user: str | None, name: str | None, tag: str | None) -> dict[str, Any]:
+    return dict(given(user_id=user, feature_name=name, tag=tag))

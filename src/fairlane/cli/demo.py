@@ -14,7 +14,7 @@ import aiohttp
 import typer
 from rich.console import Console
 
-from fairlane.cli.serve import curl
+from fairlane.cli.example import curl
 from fairlane.compose import opened
 from fairlane.demo import screen
 from fairlane.demo.gateway import Gateway, free_port, scaled

@@ -1,78 +1,163 @@
-"""`fairlane keys`: who may call. Works beside a running server, which notices within seconds."""
+"""`fairlane keys`: who may call. Over HTTP where a server is named, else in the ledger itself."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from fairlane.api.credentials import new_key
-from fairlane.api.times import iso
-from fairlane.clock import SystemClock, seconds
-from fairlane.compose import keys_of
-from fairlane.config.settings import Settings
-from fairlane.errors import FairlaneError
-from fairlane.ledger.keybook import KeyBook
-from fairlane.model.bounds import LONGEST
-from fairlane.model.key import Key
+from fairlane.cli.remote import ApiKey, AsJson, Config, ListUnlessNamed, Remote, given, part
 
-Out = TypeVar("Out")
+app = typer.Typer(cls=ListUnlessNamed, help="Who may call: make, list and revoke keys.")
 
-ACTOR = "cli"
-MOST_DAYS = LONGEST // 86_400
+DAY_SECONDS = 86_400
+ROLES = ("client", "read", "worker", "admin")
+
+KeysUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="FAIRLANE_URL",
+        help="The server to ask, with an admin key (default: the ledger of the settings).",
+    ),
+]
 
 
-def create(settings: Settings, key: Key, days: float | None) -> None:
-    """Prints what its holder sends, alone on standard output."""
+@app.command(
+    "create",
+    epilog="""Examples: fairlane keys create --role admin    (the first key)
 
-    async def add(book: KeyBook) -> str:
-        now = SystemClock().now()
-        until = None if days is None else now + seconds(days * 86_400)
-        made, credential = new_key(
-            Key("", key.tenant, key.role, "", key.name, key.act_as, key.set_priority, now, until)
-        )
-        await book.add(made, ACTOR)
-        return credential
+fairlane keys create --role client --tenant shop --url https://queue.example""",
+)
+def create_key(  # noqa: PLR0913, PLR0917 - each is a flag of its own
+    role: Annotated[str, typer.Option(help="client, read, worker or admin.")] = "client",
+    tenant: Annotated[str, typer.Option(help="Whom it belongs to.")] = "default",
+    name: Annotated[str, typer.Option(help="For people.")] = "",
+    act_as: Annotated[
+        bool | None, typer.Option(help="May name any user (default: clients and admins).")
+    ] = None,
+    set_priority: Annotated[bool, typer.Option(help="May choose the tier of a job.")] = False,
+    days: Annotated[float | None, typer.Option(help="How long it holds (default: always).")] = None,
+    url: KeysUrl = None,
+    key: ApiKey = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it, once."""
+    from fairlane.cli import configure
+    from fairlane.cli.tables import print_json
+    from fairlane.model.bounds import LONGEST
 
-    typer.echo(_with_book(settings, add))
+    most = LONGEST // DAY_SECONDS
+    if days is not None and not 0 < days <= most:
+        raise typer.BadParameter(f"--days is more than 0 and at most {most}, not {days:g}")
+    if role not in ROLES:
+        typer.echo(f'unknown role "{role}"; known: {", ".join(ROLES)}', err=True)
+        raise typer.Exit(configure.BAD_SETTINGS)
+    acts = role in ("client", "admin") if act_as is None else act_as
+    wish = {"role": role, "tenant": tenant, "name": name, "act_as": acts}
+    wish["set_priority"] = set_priority
+    if url is not None:
+        until = None if days is None else _in_days(days)
+        sent = given(**wish, expires_at=until)
+        made = Remote(url, key, config).call("POST", "/admin/keys", sent)
+    else:
+        made = _created(configure.settings(config), wish, days)
+    if as_json:
+        print_json(made)
+        return
+    typer.echo(made["key"])
     typer.echo("kept as a hash: it cannot be shown again", err=True)
 
 
-def show(settings: Settings) -> None:
-    async def all_keys(book: KeyBook) -> list[Key]:
-        return await book.all()
+@app.command("list")
+def list_keys(
+    url: KeysUrl = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Every key that was ever made, without its secret."""
+    from fairlane.cli import configure
+    from fairlane.cli.tables import moment, print_json, print_table
 
-    now = SystemClock().now()
-    table = Table("id", "name", "tenant", "role", "rights", "made", "state")
-    for key in _with_book(settings, all_keys):
-        rights = [name for name in ("act_as", "set_priority") if getattr(key, name)]
-        state = "holds" if key.holds(now) else "revoked" if key.revoked_at else "expired"
-        made = iso(key.created_at)[:16].replace("T", " ")
-        table.add_row(key.id, key.name, key.tenant, key.role, ", ".join(rights), made, state)
-    Console(width=120).print(table)
+    if url is not None:
+        keys = Remote(url, key, config).call("GET", "/admin/keys")["keys"]
+    else:
+        from fairlane.cli.own_keys import listed
+
+        keys = listed(configure.settings(config))
+    if as_json:
+        print_json({"keys": keys})
+        return
+    now = _in_days(0)
+    print_table(
+        ("id", "name", "tenant", "role", "rights", "made", "until", "state"),
+        (
+            (
+                each["id"],
+                each["name"],
+                each["tenant"],
+                each["role"],
+                [right for right in ("act_as", "set_priority") if each[right]],
+                moment(each["created_at"]),
+                moment(each["expires_at"]),
+                _state(each, now),
+            )
+            for each in keys
+        ),
+    )
 
 
-def revoke(settings: Settings, name: str) -> None:
-    async def end(book: KeyBook) -> bool:
-        return await book.revoke(name, SystemClock().now(), ACTOR)
+@app.command("revoke")
+def revoke_key(
+    name: Annotated[str, typer.Argument(metavar="KEY", help="The id: what stands before the dot.")],
+    url: KeysUrl = None,
+    key: ApiKey = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a key. Servers notice within five seconds."""
+    from fairlane.cli import configure
+    from fairlane.cli.remote import stop
+    from fairlane.cli.tables import print_json
 
-    if not _with_book(settings, end):
-        typer.echo(f'no key "{name}"; see them with: fairlane keys list', err=True)
-        raise typer.Exit(1)
-    typer.echo(f"revoked {name}; servers notice within five seconds")
+    revoked: Any
+    if url is not None:
+        revoked = Remote(url, key, config).call("DELETE", f"/admin/keys/{part(name)}")
+    else:
+        from fairlane.cli.own_keys import revoke
+
+        revoked = revoke(configure.settings(config), name)
+    if revoked is None:
+        stop(f'no key "{name}"; see them with: fairlane keys list')
+    if as_json:
+        print_json(revoked)
+    else:
+        typer.echo(f"revoked {revoked['id']}; servers notice within five seconds")
 
 
-def _with_book(settings: Settings, act: Callable[[KeyBook], Awaitable[Out]]) -> Out:
-    async def run() -> Out:
-        async with keys_of(settings) as book:
-            return await act(book)
+def _created(settings: Any, wish: dict[str, Any], days: float | None) -> dict[str, Any]:
+    from fairlane.cli.own_keys import create
+    from fairlane.model.key import Key, Role
 
-    try:
-        return asyncio.run(run())
-    except (FairlaneError, OSError) as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(1) from None
+    key = Key(
+        "",
+        wish["tenant"],
+        Role(wish["role"]),
+        "",
+        wish["name"],
+        wish["act_as"],
+        wish["set_priority"],
+    )
+    return create(settings, key, days)
+
+
+def _in_days(days: float) -> str:
+    from fairlane.api.times import iso
+    from fairlane.clock import SystemClock, seconds
+
+    return iso(SystemClock().now() + seconds(days * DAY_SECONDS))
+
+
+def _state(key: dict[str, Any], now: str) -> str:
+    if key["revoked_at"] is not None:
+        return "revoked"
+    return "expired" if key["expires_at"] is not None and key["expires_at"] <= now else "holds"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import shlex
 import socket
 
 import typer
@@ -17,6 +15,7 @@ from fairlane.api.logs import log_to
 from fairlane.api.server import Serving, bind
 from fairlane.cli.calling import calling
 from fairlane.cli.configure import BAD_SETTINGS
+from fairlane.cli.example import curl, echo
 from fairlane.compose import opened
 from fairlane.config.settings import Server, Settings
 from fairlane.engine import Engine
@@ -50,12 +49,12 @@ def run(settings: Settings) -> None:
 
 
 async def serve(settings: Settings, found: socket.socket) -> None:
+    log_to(level=settings.server.log_level, form=settings.server.log_format)
     with found:
         async with await opened(settings) as engine:
             keys = await prepare_keys(engine, settings.server)
             app = await create_app(engine, settings)
             async with calling(engine, settings) as drain:
-                log_to()
                 port = found.getsockname()[1]
                 for line in welcome(settings, port, keys=keys):
                     typer.echo(line)
@@ -103,14 +102,7 @@ def welcome(settings: Settings, port: int, *, keys: bool) -> list[str]:
     if not keys:
         lines.append("  keys  none: whoever is on this machine may do everything")
     lines += [f"  note  {note}" for note in settings.notes]
-    return [*lines, "try it:", f"  {curl(settings, url, keys=keys)}"]
-
-
-def curl(settings: Settings, url: str, *, keys: bool) -> str:
-    """A request that works as it stands."""
-    catalog = settings.catalog
-    name = next(iter([*catalog.pipelines, *catalog.services]), "hello")
-    body = json.dumps({"feature_name": name, "input_data": {"text": "hello"}})
-    words = ["curl", f"{url}/api/v1/jobs", "-H", "Content-Type: application/json", "-d", body]
-    command = " ".join(shlex.quote(word) for word in words)
-    return command + (' -H "Authorization: Bearer $FAIRLANE_KEY"' if keys else "")
+    lines.append("try it:")
+    if stand_in := echo(settings, url):
+        lines.append(f"  {stand_in}   # in another terminal: answers for your services")
+    return [*lines, f"  {curl(settings, url, keys=keys)}"]

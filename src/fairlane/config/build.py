@@ -184,6 +184,8 @@ def _server(file: File) -> Server:
         submits=table.submits,
         connections=table.connections,
         access_log=table.access_log,
+        log_level=table.log_level,
+        log_format=table.log_format,
         unsafe=table.unsafe,
     )
 

@@ -71,6 +71,22 @@ def load(
     return build(file, source, sources, environment)
 
 
+def load_server(path: Path | None, environment: Mapping[str, str]) -> tuple[str, int]:
+    """Host and port that a server with these settings listens on. The rest of the file is not
+    looked at: who calls the server need not have its secrets."""
+    raw, source = _file(path, "tasks")
+    sources = Sources(source)
+    _variables(raw, environment, sources)
+    named = raw.get("server", {})
+    if isinstance(named, dict):
+        named = {key: named[key] for key in ("host", "port") if key in named}
+    try:
+        server = File.model_validate({"server": named}).server
+    except ValidationError as error:
+        raise BadSettings(from_validation(error, sources)) from None
+    return server.host, server.port
+
+
 def _else_wrong(
     raw: Raw, wrong: list[tuple[str, ...]], built: Callable[[File], Settings]
 ) -> list[Problem]:

@@ -11,6 +11,9 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.endpoint import Endpoint
 
 Mode = Literal["embedded", "shared", "cluster"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "json", "text"]
+"""`auto` is text on a terminal and JSON elsewhere."""
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -35,6 +38,8 @@ class Server:
     submits: int = 256
     connections: int = 10_000
     access_log: bool = False
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
     unsafe: bool = False
 
     @property

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from fairlane.config.settings import LogFormat, LogLevel
 from fairlane.model.bounds import LARGEST, LONGEST, MOST, MOST_WAITING
 
 RATE = re.compile(r"^\s*(\d{1,15})\s*(?:/\s*(s|m|h|sec|min|hour|second|minute)\s*)?$")
@@ -37,6 +39,14 @@ def address(value: str) -> str:
         raise ValueError("an address begins with http:// or https:// and names a host")
     if "@" in found["host"]:
         raise ValueError('an address holds no password; put it into headers, as "env:NAME"')
+    if "?" in value or "#" in value:
+        raise ValueError("an address has no query and no fragment; its path is followed by ours")
+    try:
+        port = urlsplit(value).port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError("the port of an address is a number from 1 to 65535")
     return value.rstrip("/")
 
 
@@ -75,6 +85,8 @@ class ServerTable(Table):
     submits: Number = 256
     connections: Number = 10_000
     access_log: bool = False
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
     unsafe: bool = False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -111,9 +111,10 @@ def execute_url(url: str) -> str:
     return f"{url.rstrip('/')}/v1/execute"
 
 
-def checked(service: str, endpoint: Endpoint) -> Endpoint:
-    """Its addresses can be called."""
-    for url in (endpoint.url, *endpoint.regions.values()):
+def checked(service: str, endpoint: Endpoint, regions: Iterable[str] = ()) -> Endpoint:
+    """Its addresses can be called, in all of these regions. The address without a region may be
+    empty if every region has its own."""
+    for url in [endpoint.url_in(region) for region in regions] or [endpoint.url]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SetupError(f'service "{service}": its url must begin with http:// or https://')

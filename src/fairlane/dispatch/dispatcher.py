@@ -125,6 +125,7 @@ class Dispatcher:
             service = self._engine.core.catalog.service(name)
             if service.executor is not Executor.HTTP:
                 raise SetupError(f'service "{name}" has a url, but its executor is not http')
+            checked(name, endpoint, service.regions)
             for region in service.regions or [None]:
                 place = f"{name}@{region}" if region else name
                 worker = Worker(
@@ -135,7 +136,7 @@ class Dispatcher:
                     capacity=capacity,
                     heartbeat=heartbeat,
                 )
-                desks.append(Desk(worker, checked(name, endpoint)))
+                desks.append(Desk(worker, endpoint))
         return desks
 
     async def _claim(self, desk: Desk) -> None:

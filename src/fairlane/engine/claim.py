@@ -10,6 +10,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from fairlane.clock import SECOND
+from fairlane.engine import journal
 from fairlane.engine.core import Core, sync_pool
 from fairlane.engine.held import give_back
 from fairlane.engine.live import tell_index
@@ -96,6 +97,7 @@ async def _try(
             raise
         if leases:
             core.meter.started(leases, perf_counter() - began)
+            journal.started(leases)
             for lease in leases:
                 loaded = loaded.after(lease.model, lease.started_at)
             core.loaded[worker.id] = loaded

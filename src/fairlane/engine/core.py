@@ -65,6 +65,8 @@ class Core:
     """Jobs by their first service that are being written and not in line yet."""
     tiers_of_users: dict[tuple[str, str], str] = field(default_factory=dict)
     forecasts: Forecasts = field(default_factory=Forecasts)
+    broken: dict[tuple[str, str | None], int] = field(default_factory=dict)
+    """Services and regions whose open circuit breaker was logged, and since when it is open."""
     asleep: int = 0
     """Claims of this process that wait for work."""
     leftovers: set[asyncio.Task[None]] = field(default_factory=set)

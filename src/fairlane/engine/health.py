@@ -6,6 +6,7 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from fairlane.engine import journal
 from fairlane.engine.core import Core
 from fairlane.errors import NotReady
 from fairlane.index.index import Call
@@ -52,6 +53,7 @@ async def _tell(core: Core, report: Failed, health: Health, now: int) -> tuple[s
     call = Call(lease.service, lease.region, lease.token)
     if report.fault is Fault.UNAVAILABLE:
         failure = await core.index.unavailable(call, lease.job, now, report.retry_after)
+        journal.unavailable(core, lease, failure.gate, now)
         health.closed_until[lease.token] = failure.gate.closed_until
         health.free.update(failure.forgiven)
         if failure.free:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
+from fairlane.engine import journal
 from fairlane.engine.core import Core, publish
 from fairlane.engine.views import get, view
 from fairlane.errors import FairlaneError, InvalidInput, NotReady, TooDear
@@ -37,6 +38,8 @@ async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> No
             await core.index.free(freed, core.now())
         core.ledger.published(written.receipts)
     core.watchers.tell(each.job for each in ended)
+    if ended:
+        journal.cancelled(job, tenant, len(ended))
     await _tell_parent(core, job)
 
 
@@ -51,6 +54,8 @@ async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str |
         await publish(core, reopened.jobs)
         core.ledger.published(written.receipts)
     core.watchers.tell([job, *reopened.jobs])
+    if not reopened.again:
+        journal.moved(move, job, tenant, len(reopened.jobs))
     await _tell_parent(core, job)
     return reopened.jobs
 
@@ -82,6 +87,8 @@ async def skip(
         await publish(core, [job])
         core.ledger.published(written.receipts)
     core.watchers.tell([job])
+    if not skipped.again:
+        journal.skipped(job, tenant, skipped.price)
     return skipped
 
 

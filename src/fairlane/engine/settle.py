@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import orjson
 
+from fairlane.engine import journal
 from fairlane.engine.core import Core
 from fairlane.engine.health import Health, service_health
 from fairlane.engine.json_text import json_text
@@ -90,6 +91,9 @@ async def _write(core: Core, settlements: list[Settlement], now: int) -> list[Se
         if isinstance(outcome, Settled) and outcome.ended_parent
     )
     core.meter.settled(done)
+    journal.settled(done)
+    if core.broken:
+        journal.answered(core, done)
     for outcome in written.outcomes:
         if isinstance(outcome, Unwritten):
             raise outcome.error

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from fairlane.engine import journal
 from fairlane.engine.core import Core
 from fairlane.engine.drain import drained_at
 from fairlane.engine.json_text import json_text
@@ -139,6 +140,7 @@ async def _written(
             waiting = outcome.limit - outcome.left
             outcome.frees_at = drained_at(core, waiting, now, core.catalog.services)
     core.meter.submitted(zip(prepared, outcomes, strict=True))
+    journal.submitted(prepared, outcomes)
     with suppress(NotReady):  # an index that is away learns it from the outbox
         await core.index.put(_entries(core, prepared, terms, outcomes), now)
         core.ledger.published(written.receipts)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
+from fairlane.engine import journal
 from fairlane.engine.core import Core, sync_pool
 from fairlane.engine.declared import refresh_declared
 from fairlane.engine.held import check_held
@@ -113,6 +114,7 @@ async def give_up(core: Core) -> int:
         core.ledger.published(written.receipts)
         core.watchers.tell(job.id for job in jobs)
         core.watchers.tell(job.parent for job in jobs if job.parent is not None)
+        journal.gave_up(jobs)
         total += len(jobs)
         if len(jobs) < BATCH:
             return total
@@ -125,8 +127,10 @@ async def announce_promotions(core: Core) -> int:
     if not found:
         return 0
     names = core.catalog.tiers.names
-    before = await core.ledger.promote([(job, names[rank]) for job, rank in found], names, now)
-    core.meter.promoted(zip(before, (names[rank] for _, rank in found), strict=True))
+    levels = [(job, names[rank]) for job, rank in found]
+    before = await core.ledger.promote(levels, names, now)
+    core.meter.promoted(zip(before, (level for _, level in levels), strict=True))
+    await journal.promoted(core, levels, before)
     await core.index.announced(found)
     core.watchers.tell(job for job, _ in found)
     return len(found)

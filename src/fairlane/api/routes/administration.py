@@ -59,6 +59,14 @@ async def _change(call: Call, kind: str, name: str, wish: Sent) -> None:
         await call.engine.change(kind, name, setting, value, call.actor)
 
 
+@routes.add("GET", "/admin/users/{user_id}", "admin", gives=answers.UserView)
+async def get_user(call: Here, user_id: UserId) -> Response:
+    """The tier that is stored for a user, if any, and the balance."""
+    tier = await call.engine.core.ledger.tier_of(call.tenant, user_id)
+    balance = await call.engine.balance(user_id, call.tenant)
+    return show.answer({"user_id": user_id, "priority": tier, "balance": balance})
+
+
 @routes.add("PUT", "/admin/users/{user_id}", "admin", gives=answers.User)
 async def change_user(call: Here, user_id: UserId, wish: UserRequest) -> Response:
     """The tier of a user's jobs from now on."""

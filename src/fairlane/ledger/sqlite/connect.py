@@ -6,6 +6,7 @@ import fcntl
 import os
 import sqlite3
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO
 
@@ -30,12 +31,27 @@ def connect(
     return connection
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Apply every step this file has not seen, each in a transaction of its own."""
-    steps = sorted(
+def demand_schema(connection: sqlite3.Connection) -> None:
+    """Another process owns the file: it has the schema of that one, which must be ours."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    needed = len(_steps())
+    if version != needed:
+        raise SetupError(
+            f"the ledger is at schema {version}, this Fairlane needs {needed}, and another process "
+            "uses it: stop that one, then run: fairlane migrate"
+        )
+
+
+def _steps() -> list[Traversable]:
+    return sorted(
         (step for step in SCHEMA.iterdir() if step.name.endswith(".sql")),
         key=lambda step: step.name,
     )
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Apply every step this file has not seen, each in a transaction of its own."""
+    steps = _steps()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(steps):
         raise LedgerTooNew(

@@ -21,7 +21,7 @@ from fairlane.ledger.keybook import (
     told,
     values,
 )
-from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
+from fairlane.ledger.sqlite.connect import Ownership, connect, demand_schema, migrate
 from fairlane.model.key import Key
 
 
@@ -37,6 +37,7 @@ class BesideOwner:
                 migrate(self._connection)
             finally:
                 ownership.release()
+        demand_schema(self._connection)
         self.keys = KeyBook(self._write, self._read, VERBS)
 
     async def close(self) -> None:

@@ -1,0 +1,111 @@
+"""`fairlane echo`: answers for the services of the settings with what they were sent. It is for a
+first try, before the real services and workers are there."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import typer
+import uvloop
+
+from fairlane.api.logs import log_to
+from fairlane.background import end
+from fairlane.cli.example import EXAMPLE, stands_in
+from fairlane.config.settings import Settings
+from fairlane.demo.services import Execution, SimulatedService
+from fairlane.errors import FairlaneError
+from fairlane.model.service import Executor
+from fairlane.worker import Context, Worker
+
+
+class Address(NamedTuple):
+    """Where a service is called."""
+
+    service: str
+    region: str
+    url: str
+    limit: int
+
+
+def run(settings: Settings, url: str, key: str | None) -> None:
+    """Until a signal comes."""
+    log_to()
+    try:
+        uvloop.run(_answer(settings, url, key))
+    except (FairlaneError, OSError) as error:
+        typer.echo(f"fairlane: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+async def _answer(settings: Settings, url: str, key: str | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    workers = list(_workers(settings))
+    async with AsyncExitStack() as stack:
+        lines = [line async for line in _called(settings, stack)]
+        names = sorted({name for worker in workers for name in worker.offer.task_types or ()})
+        if names:
+            lines.append(f"runs {', '.join(names)} for {url}")
+        for line in lines or ["nothing to answer for: no service here is pulled or called"]:
+            typer.echo(f"echo  {line}")
+        working = [asyncio.create_task(worker.serve(url, key)) for worker in workers]
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
+        for worker in workers:
+            worker.drain()
+        await end(stopping)
+        await asyncio.gather(*working)
+
+
+# --- services that are called --------------------------------------------------------------------
+async def _called(settings: Settings, stack: AsyncExitStack) -> AsyncIterator[str]:
+    for each in _addresses(settings):
+        place = f"{each.service} in {each.region}" if each.region else each.service
+        if not stands_in(each.url):
+            yield f"does not answer for {place}: {each.url} is not a port of this machine"
+            continue
+        service = SimulatedService(each.service, each.limit, work=_params)
+        await stack.enter_async_context(service.serving(urlsplit(each.url).port or 80))
+        yield f"answers for {place} at {each.url}"
+
+
+def _addresses(settings: Settings) -> Iterator[Address]:
+    for name, endpoint in settings.endpoints.items():
+        service = settings.catalog.services[name]
+        for region in service.regions.values():
+            yield Address(name, region.name, endpoint.url_in(region.name), region.limit)
+        if not service.regions:
+            yield Address(name, "", endpoint.url, service.limit)
+
+
+async def _params(call: Execution) -> Any:
+    return call.params
+
+
+# --- services whose workers pull -----------------------------------------------------------------
+def _workers(settings: Settings) -> Iterator[Worker]:
+    """One, and one for each region that pulled services name."""
+    catalog = settings.catalog
+    pulled = [each for each in catalog.services.values() if each.executor is Executor.PULL]
+    regions = {region for each in pulled for region in each.regions}
+    for region in [None, *sorted(regions)]:
+        here = [each for each in pulled if (region in each.regions if region else not each.regions)]
+        names = [each.name for each in here]
+        if region is None and catalog.task_defaults is not None:
+            names.append(EXAMPLE)
+        if names:
+            offered = {name for each in here for name in each.capabilities}
+            worker = Worker(region=region, capabilities=offered)
+            for name in names:
+                worker.task(name)(_given)
+            yield worker
+
+
+async def _given(ctx: Context, **given: Any) -> dict[str, Any]:
+    return {"task": ctx.task_type, "input": given}

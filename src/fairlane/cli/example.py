@@ -1,0 +1,69 @@
+"""What somebody who has just started a server can type: commands that work as they stand."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fairlane.config.settings import LOOPBACK, Settings
+from fairlane.model.service import Executor
+
+EXAMPLE = "hello"
+"""The task of the example where any task type is accepted."""
+
+
+def curl(settings: Settings, url: str, *, keys: bool) -> str:
+    """A submit."""
+    body = json.dumps({"feature_name": _name(settings), "input_data": {"text": "hello"}})
+    words = ["curl", f"{url}/api/v1/jobs", "-H", "Content-Type: application/json", "-d", body]
+    return shlex.join(words) + (' -H "Authorization: Bearer $FAIRLANE_KEY"' if keys else "")
+
+
+def echo(settings: Settings, url: str) -> str | None:
+    """What runs the example of `curl`. None: it is called at another machine, which is to answer,
+    or run by others."""
+    if not all(_is_echoed(settings, step) for step in _steps(settings)):
+        return None
+    origin = settings.source.removeprefix("preset ")
+    named = "--config" if origin == settings.source else "--preset"
+    return f"{program()} {shlex.join(['echo', named, origin, '--url', url])}"
+
+
+def program() -> str:
+    """How this program is started in a terminal."""
+    if shutil.which("fairlane"):
+        return "fairlane"
+    if Path(sys.argv[0]).name == "fairlane":
+        return shlex.quote(sys.argv[0])
+    return f"{shlex.quote(sys.executable)} -m fairlane"
+
+
+def stands_in(url: str) -> bool:
+    """Whether the echo can answer there: at a port of this machine, without a path."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname in LOOPBACK and parts.path in ("", "/")
+
+
+def _name(settings: Settings) -> str:
+    catalog = settings.catalog
+    return next(iter([*catalog.pipelines, *catalog.services]), EXAMPLE)
+
+
+def _steps(settings: Settings) -> tuple[str, ...]:
+    name = _name(settings)
+    return tuple(settings.catalog.pipelines.get(name, (name,)))
+
+
+def _is_echoed(settings: Settings, name: str) -> bool:
+    service = settings.catalog.services.get(name)
+    if service is None:
+        return name == EXAMPLE
+    if service.executor is Executor.HTTP:
+        endpoint = settings.endpoints.get(name)
+        urls = [endpoint.url_in(region) for region in service.regions or [None]] if endpoint else []
+        return bool(urls) and all(stands_in(url) for url in urls)
+    return service.executor is Executor.PULL

@@ -1,0 +1,101 @@
+"""`fairlane services`: what waits and runs at each, and its limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from fairlane.cli.remote import (
+    ApiKey,
+    AsJson,
+    Config,
+    ListUnlessNamed,
+    Remote,
+    Url,
+    given,
+    part,
+)
+
+app = typer.Typer(cls=ListUnlessNamed, help="Services: what waits and runs, limits, pauses.")
+
+Name = Annotated[str, typer.Argument(help="The service.")]
+
+
+@app.command("list")
+def list_services(
+    url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Every configured service: how many wait and run, its limit, whether it answers."""
+    from fairlane.cli.tables import duration, print_json, print_table
+
+    found = Remote(url, key, config).call("GET", "/queue/status")
+    if as_json:
+        print_json(found)
+        return
+    rows = [(name, None, line) for name, line in found["services"].items()]
+    rows += [(None, region, line) for region, line in found["regions"].items()]
+    print_table(
+        ("service", "region", "waiting", "later", "running", "limit", "health", "oldest waits"),
+        (
+            (
+                name,
+                region,
+                line["waiting"],
+                line["retry"],
+                line["running"],
+                line["limit"] or "none",
+                line["health"],
+                duration(line["oldest_age_seconds"]),
+            )
+            for name, region, line in rows
+        ),
+    )
+    for name, line in found["providers"].items():
+        typer.echo(f"provider {name}: {line['running']} running, limit {line['limit'] or 'none'}")
+
+
+@app.command(
+    "set", epilog="Example: fairlane services set image_gen --limit 2    (0 means no limit)"
+)
+def set_service(
+    name: Name,
+    limit: Annotated[int | None, typer.Option(min=0, help="Calls at once.")] = None,
+    rate: Annotated[int | None, typer.Option(min=0, help="Started a minute.")] = None,
+    waiting: Annotated[int | None, typer.Option(min=0, help="Jobs that may wait for it.")] = None,
+    url: Url = None,
+    key: ApiKey = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change limits while it runs, in every process and through restarts. Needs an admin key."""
+    wish = given(limit=limit, rate=rate, waiting=waiting)
+    if not wish:
+        raise typer.BadParameter("name what changes: --limit, --rate or --waiting")
+    _change(Remote(url, key, config), name, dict(wish), as_json)
+
+
+@app.command("pause")
+def pause_service(
+    name: Name, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Start nothing more at this service; what runs goes on. Needs an admin key."""
+    _change(Remote(url, key, config), name, {"paused": True}, as_json)
+
+
+@app.command("unpause")
+def unpause_service(
+    name: Name, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Start jobs at this service again. Needs an admin key."""
+    _change(Remote(url, key, config), name, {"paused": False}, as_json)
+
+
+def _change(remote: Remote, name: str, wish: dict[str, Any], as_json: bool) -> None:
+    from fairlane.cli.tables import print_fields, print_json
+
+    found = remote.call("PUT", f"/admin/services/{part(name)}", wish)
+    if as_json:
+        print_json(found)
+    else:
+        print_fields((field, found[field]) for field in found if field != "regions")

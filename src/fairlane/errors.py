@@ -24,7 +24,11 @@ FairlaneError
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable
+
+STORES = ("asyncpg", "redis")
+"""Packages whose errors mean that a store is away; they may not be installed."""
 
 
 class FairlaneError(Exception):
@@ -152,3 +156,9 @@ class LedgerInUse(SetupError):
 
 class LedgerTooNew(SetupError):
     code = "ledger_too_new"
+
+
+def is_store_error(error: BaseException) -> bool:
+    """Whether it means that a store is away, and the same may work in a moment."""
+    package = type(error).__module__.partition(".")[0]
+    return package in STORES or isinstance(error, sqlite3.Error | OSError | TimeoutError)

@@ -14,7 +14,7 @@ from fairlane.engine.core import Core, sync_pool
 from fairlane.engine.held import check_held
 from fairlane.engine.rebuild import keep_up, publish_left_behind
 from fairlane.engine.settle import Failed, settle
-from fairlane.errors import NotReady
+from fairlane.errors import NotReady, is_store_error
 from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Settled
 from fairlane.model.attempt import Fault, Outcome
@@ -336,7 +336,10 @@ async def _guarded(step: Callable[[Core], Awaitable[object]], core: Core) -> boo
     except NotReady as error:
         log.warning("sweep: %s: %s, trying again in the next round", step.__name__, error)
         return False
-    except Exception:
-        log.exception("sweep: %s failed, trying again in the next round", step.__name__)
+    except Exception as error:
+        if is_store_error(error):
+            log.warning("sweep: %s: %r, trying again in the next round", step.__name__, error)
+        else:
+            log.exception("sweep: %s failed, trying again in the next round", step.__name__)
         return False
     return True

@@ -9,6 +9,8 @@ from importlib.resources.abc import Traversable
 import asyncpg
 
 from fairlane.errors import LedgerTooNew, SetupError
+from fairlane.ids import token
+from fairlane.ledger.postgres.silence import Watched, Watchlist
 
 SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
 MIGRATING = 4215
@@ -18,7 +20,8 @@ EMBEDDED = "without DATABASE_URL (database_url) the queue needs no database"
 
 SETTINGS = {
     "search_path": "fairlane",
-    "application_name": "fairlane",
+    # Its own among all processes: a process ends its connections that have gone silent by it.
+    "application_name": f"fairlane-{token()[:8]}",
     "jit": "off",
     # Statements are few and known, and find their rows by an index: a plan made once, while the
     # tables were empty, must do when they are large.
@@ -40,16 +43,28 @@ def plain(url: str) -> str:
     return re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", url)
 
 
-async def connect(url: str, *, most: int) -> asyncpg.Pool:
+CONNECT_WITHIN = 2.0
+"""Seconds after which a server that does not take a connection counts as away."""
+
+SLOWEST_STATEMENT = 60.0
+"""Seconds. A server that does not answer at all is noticed much sooner (presence.py)."""
+
+
+async def connect(url: str, *, most: int, watched: Watchlist | None = None) -> asyncpg.Pool:
     try:
-        return await asyncpg.create_pool(
+        pool = await asyncpg.create_pool(
             plain(url),
-            min_size=1,
+            min_size=0,
             max_size=most,
+            connect=(watched or Watchlist()).connect,
             reset=_leave,
+            connection_class=Watched,
             server_settings=SETTINGS,
-            command_timeout=60,
+            timeout=CONNECT_WITHIN,
+            command_timeout=SLOWEST_STATEMENT,
         )
+        async with pool.acquire():  # it can be reached
+            return pool
     except (OSError, asyncpg.PostgresError, ValueError) as error:
         raise SetupError(f"cannot reach PostgreSQL: {error}; {EMBEDDED}") from error
 

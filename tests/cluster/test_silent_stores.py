@@ -19,7 +19,7 @@ from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
 from fairlane.servers import Postgres, Redis
-from tests.cluster.fleet import LONG_ENOUGH
+from tests.cluster.fleet import LONG_ENOUGH, comes_true
 from tests.proxy import Proxy
 from tests.world import catalog
 
@@ -191,8 +191,11 @@ async def test_a_wake_up_that_was_swallowed_is_made_up_for(stores: Stores) -> No
     """Only the connections that were there are silent: the worker that waits on one is woken."""
     engine = stores.engine
     sleeper = asyncio.create_task(engine.claim(Worker("sleeper"), 1, wait=LONG_ENOUGH))
-    while not engine.core.asleep:
-        await asyncio.sleep(0)
+
+    async def asleep() -> bool:
+        return engine.core.asleep > 0
+
+    await comes_true(asleep)
     stores.redis.silence(new=False)
     began = time.monotonic()
     await engine.submit(NewJob("work"))

@@ -150,6 +150,11 @@ async def reconcile(core: Core) -> int:
         corrected += await _drop_ghosts(core, suspects)
         await pace.rest(len(shown))
     core.meter.corrected(corrected)
+    return corrected + await _sync_pools(core)
+
+
+async def _sync_pools(core: Core) -> int:
+    corrected = 0
     for pool in [*core.catalog.all_pools(), *await _miscounted(core)]:
         corrected += await sync_pool(core, pool)
     return corrected
@@ -208,6 +213,20 @@ async def _drop_ghosts(core: Core, shown: list[Entry]) -> int:
     for ghost in ghosts:
         await core.index.mend(ghost, None, core.now())
     return sum(ghost.id not in moved for ghost in ghosts)
+
+
+async def catch_up(core: Core) -> int:
+    """An index that was away learns what happened meanwhile: what is in line, and which slots are
+    free again."""
+    if not core.index_missed or not core.ready.is_set():
+        return 0
+    core.index_missed = False
+    try:
+        await _sync_pools(core)
+        return await publish_left_behind(core)
+    except BaseException:
+        core.index_missed = True
+        raise
 
 
 async def look_for_news(core: Core) -> int:
@@ -280,7 +299,7 @@ class Sweeper:
 
     async def follow(self) -> None:
         """What others have done."""
-        for step in (keep_up, check_held, look_for_news):
+        for step in (keep_up, catch_up, check_held, look_for_news):
             await _guarded(step, self._core)
 
     async def tell(self) -> None:

@@ -68,7 +68,8 @@ class Bells:
         while True:
             try:
                 async with self._server.listening.pubsub() as ears:
-                    await ears.subscribe(self._key("bell"))
+                    async with asyncio.timeout(ANSWER_WITHIN):
+                        await ears.subscribe(self._key("bell"))
                     await self._hear(ears)
             except (RedisError, OSError, TimeoutError):
                 await self._server.listen_anew()
@@ -85,13 +86,13 @@ class Bells:
                 said = await ears.get_message(timeout=ANSWER_WITHIN)
                 if said is None:
                     raise TimeoutError
-            if loop.time() - said_at >= SAY_ALIVE:
-                await self._server.plain.set(self._key("alive"), "1", px=ALIVE_FOR)
-                said_at = loop.time()
             if said["type"] == "subscribe":
                 self._begin()
             elif said["type"] == "message":
                 self._ring(plain(said["data"]))
+            if loop.time() - said_at >= SAY_ALIVE:
+                await self._server.plain.set(self._key("alive"), "1", px=ALIVE_FOR)
+                said_at = loop.time()
 
     def _begin(self) -> None:
         for bell in self._bells.values() if self._listened.is_set() else ():

@@ -142,8 +142,9 @@ class Server:
                 return
 
     async def listen_anew(self) -> None:
-        """The connection that waits may lead nowhere."""
+        """The connection that waits may lead nowhere, and so may those that rest."""
         await self._waits.leave()
+        await self._pages.leave()
 
     async def close(self) -> None:
         """Verbs under way are waited for; nothing after them is accepted."""

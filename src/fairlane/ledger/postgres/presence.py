@@ -27,8 +27,8 @@ LOOK = 0.5
 connection."""
 
 LOOKS = 3
-"""Times that an answer is waited for, as long as between two looks. One by one: a process that stood
-still finds in the next one what came meanwhile."""
+"""Times that an answer is waited for, as long as between two looks. One by one: a process that was
+stopped finds in the next one what came meanwhile."""
 
 CONNECT_WITHIN = 1.0
 """Seconds for a new connection, and for each answer on it, after the server went away."""
@@ -38,8 +38,8 @@ LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 class Presence:
     """A lock on a connection of its own, which is taken again when the server was away. Meanwhile
-    somebody else may have come: `refusal` is what is to be said then, until they have gone, or while
-    the server is silent."""
+    another process may have come: `refusal` is what is to be said then, until it has gone, and
+    while the server is silent."""
 
     def __init__(
         self, url: str, *, alone: bool, connection: asyncpg.Connection, watched: Watchlist

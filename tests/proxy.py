@@ -55,6 +55,12 @@ class Proxy:
         for link in self._links.values():
             link.silent = True
 
+    def silence_lost(self) -> None:
+        """Connections that lost a reply say nothing any more, and stay open. All others work."""
+        self._marker = None
+        for link in self._links.values():
+            link.silent = link.silent or link.lost
+
     def end_silence(self) -> None:
         """New connections work."""
         self._silent, self._marker = False, None

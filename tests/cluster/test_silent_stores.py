@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 
 from fairlane.api.problems import problem_of
@@ -100,13 +101,39 @@ async def test_a_silent_database_is_noticed_and_come_back_to(
 
 
 async def test_one_silent_connection_is_left_while_the_others_answer(stores: Stores) -> None:
-    """What was asked on it is asked again on another, and the caller notices nothing else."""
+    """What was asked on it is asked again on another, and the caller notices nothing else: one job,
+    although the server had committed it before."""
+    engine = stores.engine
+    stores.database.drop_replies(after=b"this is sent")
+    submit = asyncio.create_task(engine.submit(NewJob("work", "this is sent")))
+    await stores.database.dropped()
+    stores.database.silence_lost()
+    async with asyncio.timeout(SOON):
+        job = (await submit).job
+    assert (await engine.get(job)).state is State.QUEUED
+    assert await engine.count(State.QUEUED) == 1
+
+
+async def test_a_slow_statement_is_not_taken_for_a_silent_one(stores: Stores) -> None:
+    """It waits for a lock, longer than a lost answer is waited for, and is left alone."""
     engine = stores.engine
     job = (await engine.submit(NewJob("work"))).job
-    stores.database.silence(new=False)
-    began = time.monotonic()
-    await working(lambda: engine.get(job))
-    assert time.monotonic() - began < SOON
+    other = await asyncpg.connect(stores.database.url, server_settings={"search_path": "fairlane"})
+    async with other.transaction():
+        await other.execute("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", job)
+        cancel = asyncio.create_task(engine.cancel(job))
+        await asyncio.wait([cancel], timeout=4)
+        sessions = await other.fetchval(WAITING_FOR_A_LOCK)
+        assert not cancel.done()
+    await cancel
+    await other.close()
+    assert sessions == 1, "it has waited in one session, and was not run again"
+
+
+WAITING_FOR_A_LOCK = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 
 
 async def test_what_was_committed_in_silence_is_there_once(stores: Stores) -> None:

@@ -18,6 +18,8 @@ FairlaneError
 ├── NotReady              the index is being rebuilt; try again in a moment
 ├── TookTooLong           a look at many jobs was given up; ask for less
 └── SetupError            fix the settings or the machine
+    ├── StoreAway           PostgreSQL or Redis cannot be reached; try again when it is there
+    ├── NotSetUp            the database has no schema, or nobody has brought settings yet
     ├── LedgerInUse         another process owns this ledger
     └── LedgerTooNew        the ledger was written by a newer version
 """
@@ -148,6 +150,14 @@ class TookTooLong(FairlaneError):
 
 class SetupError(FairlaneError):
     code = "setup"
+
+
+class StoreAway(SetupError):
+    code = "store_away"
+
+
+class NotSetUp(SetupError):
+    code = "not_set_up"
 
 
 class LedgerInUse(SetupError):

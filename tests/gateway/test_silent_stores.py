@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
+from tests.cluster.fleet import comes_true
 from tests.gateway.site import LONG_ENOUGH, Caller, Site
 from tests.proxy import Proxy
 
@@ -85,9 +86,11 @@ async def test_an_api_whose_database_is_silent_says_so_and_comes_back(
                 found = [each for each in sent.answers if each[2].status_code == 202]
                 return [at + took for at, took, _ in found if at + took > ended]
 
+            async def is_back() -> bool:
+                return bool(back())
+
+            await comes_true(is_back)
             async with asyncio.timeout(LONG_ENOUGH):
-                while not back():
-                    await asyncio.sleep(0.05)
                 finished = chat.finished
                 await chat.until(lambda it: it.finished > finished + 5)
             called_again = time.monotonic() - ended

@@ -17,6 +17,7 @@ from fairlane.api.logs import log_to
 from fairlane.api.server import Serving, bind
 from fairlane.cli.calling import calling
 from fairlane.cli.configure import BAD_SETTINGS
+from fairlane.cli.stores import in_one_line, started
 from fairlane.compose import opened
 from fairlane.config.settings import Server, Settings
 from fairlane.engine import Engine
@@ -38,24 +39,22 @@ def run(settings: Settings) -> None:
     """Until a signal comes. What is wrong is said in one line."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
-    try:
+    log_to()
+    with in_one_line():
         found = bind(settings.server)
-        uvloop.run(serve(settings, found))
-    except Unsafe as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(BAD_SETTINGS) from None
-    except (FairlaneError, OSError) as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(1) from None
+        try:
+            uvloop.run(serve(settings, found))
+        except Unsafe as error:
+            typer.echo(f"fairlane: {error}", err=True)
+            raise typer.Exit(BAD_SETTINGS) from None
 
 
 async def serve(settings: Settings, found: socket.socket) -> None:
     with found:
-        async with await opened(settings) as engine:
+        async with started(lambda: opened(settings), settings.server.wait_for_stores) as engine:
             keys = await prepare_keys(engine, settings.server)
             app = await create_app(engine, settings)
             async with calling(engine, settings) as drain:
-                log_to()
                 port = found.getsockname()[1]
                 for line in welcome(settings, port, keys=keys):
                     typer.echo(line)

@@ -13,8 +13,8 @@ import uvloop
 
 from fairlane.api.logs import log_to
 from fairlane.cli.configure import BAD_SETTINGS
+from fairlane.cli.stores import in_one_line, started
 from fairlane.compose import joined
-from fairlane.errors import FairlaneError
 from fairlane.worker import Worker
 
 
@@ -40,18 +40,16 @@ def run(
     database: str | None,
     redis: str | None,
     unsafe: bool,
+    wait: float,
 ) -> None:
     """Until a signal comes; then running tasks get their time."""
     worker = load(name)
     log_to()
-    try:
+    with in_one_line():
         if database is not None and redis is not None:
-            uvloop.run(_run_on(worker, database, redis, unsafe))
+            uvloop.run(_run_on(worker, database, redis, unsafe, wait))
         else:
             uvloop.run(_run(worker, url, key))
-    except (FairlaneError, OSError) as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _run(worker: Worker, url: str | None, key: str | None) -> None:
@@ -59,8 +57,9 @@ async def _run(worker: Worker, url: str | None, key: str | None) -> None:
     await worker.serve(url, key)
 
 
-async def _run_on(worker: Worker, database: str, redis: str, unsafe: bool) -> None:
-    async with await joined(database, redis, unsafe=unsafe) as engine:
+async def _run_on(worker: Worker, database: str, redis: str, unsafe: bool, wait: float) -> None:
+    stores = started(lambda: joined(database, redis, unsafe=unsafe), wait, by_others=True)
+    async with stores as engine:
         _drain_on_signals(worker)
         await worker.serve_on(engine)
 

@@ -184,6 +184,7 @@ def _server(file: File) -> Server:
         submits=table.submits,
         connections=table.connections,
         access_log=table.access_log,
+        wait_for_stores=table.wait_for_stores,
         unsafe=table.unsafe,
     )
 

@@ -35,6 +35,7 @@ class Server:
     submits: int = 256
     connections: int = 10_000
     access_log: bool = False
+    wait_for_stores: float = 60
     unsafe: bool = False
 
     @property

@@ -75,6 +75,7 @@ class ServerTable(Table):
     submits: Number = 256
     connections: Number = 10_000
     access_log: bool = False
+    wait_for_stores: Seconds = 60
     unsafe: bool = False
 
 

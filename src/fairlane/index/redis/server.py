@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from redis import exceptions
 
-from fairlane.errors import NotReady, SetupError
+from fairlane.errors import NotReady, SetupError, StoreAway
 from fairlane.index.redis import scripts
 from fairlane.index.redis.connect import CONNECT_WITHIN, Client
 from fairlane.index.redis.line import Line, Word
@@ -65,7 +65,16 @@ class Server:
         self._running, self._closed, self._quiet = 0, False, asyncio.Event()
 
     async def check(self) -> None:
-        """Refuse a server that may throw away what it was given, and teach it the verbs."""
+        """Refuse a server that may throw away what it was given, and teach it the verbs. Raises
+        StoreAway if it cannot be reached."""
+        try:
+            await self._check()
+        except (exceptions.AuthenticationError, exceptions.ResponseError) as error:
+            raise SetupError(f"Redis refuses: {error}") from error
+        except AWAY as error:
+            raise StoreAway(f"cannot reach Redis: {error}") from error
+
+    async def _check(self) -> None:
         policy = (await self.plain.info("memory")).get("maxmemory_policy")
         if policy not in (None, "noeviction"):
             raise SetupError(

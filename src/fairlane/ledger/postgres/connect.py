@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 
 import asyncpg
 
-from fairlane.errors import LedgerTooNew, SetupError
+from fairlane.errors import LedgerTooNew, NotSetUp, SetupError, StoreAway
 from fairlane.ids import token
 from fairlane.ledger.postgres.silence import Watched, Watchlist
 
@@ -46,6 +46,16 @@ def plain(url: str) -> str:
 CONNECT_WITHIN = 2.0
 """Seconds after which a server that does not take a connection counts as away."""
 
+AWAY = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.OperatorInterventionError,
+)
+"""A server that is not there, starts, ends, or has no connection left: it may be there in a moment.
+One that refuses a password stays so."""
+
 SLOWEST_STATEMENT = 60.0
 """Seconds. A server that does not answer at all is noticed much sooner (presence.py)."""
 
@@ -65,8 +75,11 @@ async def connect(url: str, *, most: int, watched: Watchlist | None = None) -> a
         )
         async with pool.acquire():  # it can be reached
             return pool
-    except (OSError, asyncpg.PostgresError, ValueError) as error:
-        raise SetupError(f"cannot reach PostgreSQL: {error}; {EMBEDDED}") from error
+    except AWAY as error:
+        what = str(error) or f"no answer within {CONNECT_WITHIN:g} s"
+        raise StoreAway(f"cannot reach PostgreSQL: {what}; {EMBEDDED}") from error
+    except (asyncpg.PostgresError, ValueError) as error:
+        raise SetupError(f"PostgreSQL refuses: {error}; {EMBEDDED}") from error
 
 
 async def _leave(_: asyncpg.Connection) -> None:
@@ -91,11 +104,11 @@ async def demand_schema(pool: asyncpg.Pool) -> None:
     found = await pool.fetchval("SELECT to_regclass('fairlane.migrations')")
     done = await pool.fetchval("SELECT max(number) FROM migrations") if found is not None else None
     if done is None:
-        raise SetupError(
+        raise NotSetUp(
             f"this database has no Fairlane schema; make it with: fairlane migrate; {EMBEDDED}"
         )
     if done < known:
-        raise SetupError(
+        raise NotSetUp(
             f"the ledger is at schema {done}, this Fairlane needs {known}; run: fairlane migrate"
         )
     if done > known:

@@ -18,7 +18,7 @@ class Proxy:
         self._server_url = urlsplit(server_url)
         self._links: dict[asyncio.Task[None], _Link] = {}
         self._marker: bytes | None = None
-        self._refusing = False
+        self._refusing = self._silent = False
         self._dropped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -47,6 +47,24 @@ class Proxy:
         """Returns when a reply has been lost: so the server has dealt with the request."""
         await self._dropped.wait()
 
+    def silence(self, *, new: bool = True) -> None:
+        """From now on every byte is swallowed, in both directions, and no connection breaks: what a
+        network does that loses its packets. With `new`, connections made from now on are as
+        silent; a connection that was silent once stays so for ever."""
+        self._silent = new
+        for link in self._links.values():
+            link.silent = True
+
+    def silence_lost(self) -> None:
+        """Connections that lost a reply say nothing any more, and stay open. All others work."""
+        self._marker = None
+        for link in self._links.values():
+            link.silent = link.silent or link.lost
+
+    def end_silence(self) -> None:
+        """New connections work."""
+        self._silent, self._marker = False, None
+
     def cut(self) -> None:
         """Every connection breaks, on both sides. New ones are welcome."""
         for link in self._links.values():
@@ -72,7 +90,7 @@ class Proxy:
                 link.cut()
 
     async def _serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
-        link = _Link(client, dropping=self._marker == b"")
+        link = _Link(client, dropping=self._marker == b"", silent=self._silent)
         task = asyncio.current_task()
         assert task
         self._links[task] = link
@@ -96,6 +114,8 @@ class Proxy:
             asyncio.create_task(self._replies(replies, link.client, link)),
         ]
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        if link.silent:  # that one side has closed it does not reach the other either
+            await link.broken.wait()
         for pump in pumps:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
@@ -108,6 +128,8 @@ class Proxy:
             if self._marker:
                 seen = seen[-len(self._marker) :] + data
                 link.dropping = link.dropping or self._marker in seen
+            if link.silent:
+                continue
             server.write(data)
             await server.drain()
 
@@ -115,7 +137,7 @@ class Proxy:
         self, server: asyncio.StreamReader, client: asyncio.StreamWriter, link: _Link
     ) -> None:
         while data := await server.read(65536):
-            if link.dropping:
+            if link.dropping or link.silent:
                 link.lost = True
                 self._dropped.set()
             else:
@@ -126,13 +148,15 @@ class Proxy:
 class _Link:
     """One client's connection and the one made for it to the server."""
 
-    def __init__(self, client: asyncio.StreamWriter, *, dropping: bool) -> None:
-        self.client, self.dropping = client, dropping
+    def __init__(self, client: asyncio.StreamWriter, *, dropping: bool, silent: bool) -> None:
+        self.client, self.dropping, self.silent = client, dropping, silent
         self.server: asyncio.StreamWriter | None = None
         self.lost = False
+        self.broken = asyncio.Event()
 
     def cut(self) -> None:
         """Break both, with what was still to be sent."""
+        self.broken.set()
         for writer in self._writers():
             writer.transport.abort()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from fairlane.clock import Clock, SystemClock
 from fairlane.config.settings import Settings
 from fairlane.engine.engine import Engine
-from fairlane.errors import SetupError
+from fairlane.errors import NotSetUp
 from fairlane.index.memory import MemoryIndex
 from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.past import Past
@@ -48,7 +48,7 @@ async def joined(
     finally:
         await ledger.close()
     if not known.file:
-        raise SetupError("nobody has set this cluster up yet: start `fairlane serve` on it first")
+        raise NotSetUp("this cluster has no settings yet: start `fairlane serve` on it first")
     catalog = catalog_of(known.file)
     return await cluster(catalog, database, redis, prefix=prefix, unsafe=unsafe, migrating=False)
 

@@ -21,13 +21,19 @@ FairlaneError
 ├── NotReady              the index is being rebuilt; try again in a moment
 ├── TookTooLong           a look at many jobs was given up; ask for less
 └── SetupError            fix the settings or the machine
+    ├── StoreAway           PostgreSQL or Redis cannot be reached; try again when it is there
+    ├── NotSetUp            the database has no schema, or nobody has brought settings yet
     ├── LedgerInUse         another process owns this ledger
     └── LedgerTooNew        the ledger was written by a newer version
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable
+
+STORES = ("asyncpg", "redis")
+"""Packages whose errors mean that a store is away; they may not be installed."""
 
 
 class FairlaneError(Exception):
@@ -172,9 +178,23 @@ class SetupError(FairlaneError):
     code = "setup"
 
 
+class StoreAway(SetupError):
+    code = "store_away"
+
+
+class NotSetUp(SetupError):
+    code = "not_set_up"
+
+
 class LedgerInUse(SetupError):
     code = "ledger_in_use"
 
 
 class LedgerTooNew(SetupError):
     code = "ledger_too_new"
+
+
+def is_store_error(error: BaseException) -> bool:
+    """Whether it means that a store is away, and the same may work in a moment."""
+    package = type(error).__module__.partition(".")[0]
+    return package in STORES or isinstance(error, sqlite3.Error | OSError | TimeoutError)

@@ -59,7 +59,11 @@ async def typed(folder: Path, database: str, *arguments: str) -> tuple[int | Non
         "fairlane",
         *arguments,
         cwd=folder,
-        env={**without_settings(os.environ), "DATABASE_URL": database},
+        env={
+            **without_settings(os.environ),
+            "DATABASE_URL": database,
+            "FAIRLANE_SERVER__WAIT_FOR_STORES": "0",
+        },
         stdout=PIPE,
         stderr=STDOUT,
     )

@@ -177,6 +177,23 @@ async def test_a_cut_connection_breaks_and_the_next_one_works(redis_server: Keys
             assert await new.answers()
 
 
+async def test_a_silent_proxy_swallows_both_ways_and_breaks_nothing(redis_server: Keys) -> None:
+    async with Proxy(redis_server.url) as proxy, session(proxy) as old:
+        assert await old.answers()
+        proxy.silence()
+        waiting = asyncio.ensure_future(old.answers())
+        async with session(proxy) as new:
+            also_waiting = asyncio.ensure_future(new.answers())
+            proxy.end_silence()
+            async with session(proxy) as later:
+                assert await later.answers()
+            assert not waiting.done()
+            assert not also_waiting.done()
+            proxy.cut()
+            assert not await waiting
+            assert not await also_waiting
+
+
 async def test_a_proxy_that_refuses_breaks_new_connections_too(redis_server: Keys) -> None:
     async with Proxy(redis_server.url) as proxy:
         proxy.refuse()

@@ -4,7 +4,6 @@ the inside."""
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -29,12 +28,10 @@ from fairlane.errors import (
     StaleLease,
     TooDear,
     TookTooLong,
+    is_store_error,
 )
 
 MEDIA_TYPE = "application/problem+json"
-STORES = ("asyncpg", "redis")
-"""Packages whose errors mean that a store is away; they may not be installed."""
-
 PATIENCE = 5
 """Seconds to wait for something that frees at a time nobody knows."""
 
@@ -136,11 +133,6 @@ def _refused(error: Refused, now: int) -> Problem:
     if error.frees_at is not None:
         more["frees_at"] = iso(error.frees_at)
     return Problem(429, error.code, str(error), headers={"Retry-After": str(wait)}, more=more)
-
-
-def is_store_error(error: Exception) -> bool:
-    package = type(error).__module__.partition(".")[0]
-    return package in STORES or isinstance(error, sqlite3.Error | OSError | TimeoutError)
 
 
 def away() -> Problem:

@@ -146,6 +146,16 @@ Unsafe = Annotated[
 ]
 
 
+WaitForStores = Annotated[
+    float | None,
+    typer.Option(
+        "--wait-for-stores",
+        min=0,
+        help="Seconds to wait for PostgreSQL and Redis at the start (default: 60).",
+    ),
+]
+
+
 @app.command()
 def serve(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     config: Config = None,
@@ -158,6 +168,7 @@ def serve(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     no_dispatch: Annotated[
         bool, typer.Option("--no-dispatch", help="Only the API: fairlane dispatch calls services.")
     ] = False,
+    wait: WaitForStores = None,
     unsafe: Unsafe = False,
 ) -> None:
     """Serve the API and call services, embedded in one process unless the settings name a
@@ -167,12 +178,13 @@ def serve(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     from fairlane.cli import configure
     from fairlane.cli.serve import run
 
-    flags: dict[tuple[str, ...], str | int | None] = {
+    flags: dict[tuple[str, ...], str | float | None] = {
         ("server", "host"): host,
         ("server", "port"): port,
         ("server", "data"): data,
         ("server", "database_url"): database_url,
         ("server", "redis_url"): redis_url,
+        ("server", "wait_for_stores"): wait,
         ("server", "unsafe"): unsafe or None,
     }
     settings = configure.settings(config, preset=preset, flags=flags)
@@ -188,15 +200,17 @@ def dispatch(
     preset: Preset = "tasks",
     database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
+    wait: WaitForStores = None,
     unsafe: Unsafe = False,
 ) -> None:
     """Call services of a cluster, beside those who serve its API. As many as you like."""
     from fairlane.cli import configure
     from fairlane.cli.calling import run
 
-    flags: dict[tuple[str, ...], str | int | None] = {
+    flags: dict[tuple[str, ...], str | float | None] = {
         ("server", "database_url"): database_url,
         ("server", "redis_url"): redis_url,
+        ("server", "wait_for_stores"): wait,
         ("server", "unsafe"): unsafe or None,
     }
     settings = configure.settings(config, preset=preset, flags=flags)
@@ -228,6 +242,7 @@ def worker(
         bool,
         typer.Option("--cluster", help="Inside the cluster of DATABASE_URL and REDIS_URL."),
     ] = False,
+    wait: WaitForStores = None,
     unsafe: Unsafe = False,
 ) -> None:
     """Run the tasks of a worker in Python, over HTTP or straight on a cluster."""
@@ -235,17 +250,18 @@ def worker(
     from fairlane.cli.worker import run
 
     if cluster:
-        flags: dict[tuple[str, ...], str | int | None] = {
+        flags: dict[tuple[str, ...], str | float | None] = {
             ("server", "database_url"): database_url,
             ("server", "redis_url"): redis_url,
+            ("server", "wait_for_stores"): wait,
         }
         settings = configure.settings(None, flags=flags)
         _demand_cluster(settings, "--cluster")
         database_url, redis_url = settings.server.database_url, settings.server.redis_url
-        unsafe = unsafe or settings.server.unsafe
+        wait, unsafe = settings.server.wait_for_stores, unsafe or settings.server.unsafe
     if (database_url is None) != (redis_url is None):
         raise typer.BadParameter("a cluster has both: --database-url and --redis-url")
-    run(name, url, key, database_url, redis_url, unsafe)
+    run(name, url, key, database_url, redis_url, unsafe, 60 if wait is None else wait)
 
 
 @app.command()
@@ -268,26 +284,25 @@ def migrate(
     config: Config = None,
     data: Annotated[str | None, typer.Option(help="The folder of an embedded ledger.")] = None,
     database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
+    wait: WaitForStores = None,
     unsafe: Unsafe = False,
 ) -> None:
     """Make or update the schema of the ledger that the settings name."""
     import asyncio
 
     from fairlane.cli import configure
+    from fairlane.cli.stores import in_one_line, patiently
     from fairlane.compose import migrated
-    from fairlane.errors import FairlaneError
 
-    flags: dict[tuple[str, ...], str | int | None] = {
+    flags: dict[tuple[str, ...], str | float | None] = {
         ("server", "data"): data,
         ("server", "database_url"): database_url,
+        ("server", "wait_for_stores"): wait,
         ("server", "unsafe"): unsafe or None,
     }
     settings = configure.settings(config, flags=flags)
-    try:
-        asyncio.run(migrated(settings))
-    except (FairlaneError, OSError) as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(1) from None
+    with in_one_line():
+        asyncio.run(patiently(lambda: migrated(settings), settings.server.wait_for_stores))
     typer.echo("the ledger is up to date")
 
 

@@ -15,10 +15,10 @@ import uvloop
 from fairlane.api.logs import log_to
 from fairlane.api.server import Drain
 from fairlane.background import end
+from fairlane.cli.stores import in_one_line, started
 from fairlane.compose import opened
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
-from fairlane.errors import FairlaneError
 from fairlane.webhooks import Egress, WebhookSender
 
 if TYPE_CHECKING:
@@ -75,11 +75,9 @@ def _say(line: str) -> None:
 
 def run(settings: Settings) -> None:
     """Until a signal comes: then running calls get their time, until another comes."""
-    try:
+    log_to()
+    with in_one_line():
         uvloop.run(_dispatch(settings))
-    except (FairlaneError, OSError) as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _dispatch(settings: Settings) -> None:
@@ -88,10 +86,11 @@ async def _dispatch(settings: Settings) -> None:
     def hear() -> None:
         (again if asked.is_set() else asked).set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, hear)
     log_to(level=settings.server.log_level, form=settings.server.log_format)
-    async with await opened(settings) as engine, calling(engine, settings) as drain:
+    stores = started(lambda: opened(settings), settings.server.wait_for_stores, by_others=True)
+    async with stores as engine, calling(engine, settings) as drain:
+        for number in (signal.SIGTERM, signal.SIGINT):  # before, a signal simply ends it
+            asyncio.get_running_loop().add_signal_handler(number, hear)
         names = ", ".join(sorted(settings.endpoints)) or "nothing: no service has a url"
         typer.echo(f"Fairlane: dispatching to {names} ({settings.source})")
         await asked.wait()

@@ -16,6 +16,7 @@ from fairlane.api.server import Serving, bind
 from fairlane.cli.calling import calling
 from fairlane.cli.configure import BAD_SETTINGS
 from fairlane.cli.example import curl, echo
+from fairlane.cli.stores import in_one_line, started
 from fairlane.compose import opened
 from fairlane.config.settings import Server, Settings
 from fairlane.engine import Engine
@@ -37,21 +38,20 @@ def run(settings: Settings) -> None:
     """Until a signal comes. What is wrong is said in one line."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
-    try:
+    log_to()
+    with in_one_line():
         found = bind(settings.server)
-        uvloop.run(serve(settings, found))
-    except Unsafe as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(BAD_SETTINGS) from None
-    except (FairlaneError, OSError) as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(1) from None
+        try:
+            uvloop.run(serve(settings, found))
+        except Unsafe as error:
+            typer.echo(f"fairlane: {error}", err=True)
+            raise typer.Exit(BAD_SETTINGS) from None
 
 
 async def serve(settings: Settings, found: socket.socket) -> None:
     log_to(level=settings.server.log_level, form=settings.server.log_format)
     with found:
-        async with await opened(settings) as engine:
+        async with started(lambda: opened(settings), settings.server.wait_for_stores) as engine:
             keys = await prepare_keys(engine, settings.server)
             app = await create_app(engine, settings)
             async with calling(engine, settings) as drain:

@@ -11,8 +11,8 @@ import uvloop
 
 from fairlane.api.logs import log_to
 from fairlane.cli.configure import BAD_SETTINGS
+from fairlane.cli.stores import in_one_line, started
 from fairlane.compose import joined
-from fairlane.errors import FairlaneError
 from fairlane.worker import Worker
 from fairlane.worker.signals import calling_on_signals
 
@@ -39,16 +39,16 @@ def run(
     database: str | None,
     redis: str | None,
     unsafe: bool,
+    wait: float,
 ) -> None:
     """Until a signal comes; then running tasks get their time."""
     worker = load(name)
     log_to()
-    try:
-        with calling_on_signals(worker.drain):
-            if database is not None and redis is not None:
-                uvloop.run(worker.serve_with(lambda: joined(database, redis, unsafe=unsafe)))
-            else:
-                uvloop.run(worker.serve(url, key))
-    except (FairlaneError, OSError) as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        raise typer.Exit(1) from None
+    with in_one_line(), calling_on_signals(worker.drain):
+        if database is not None and redis is not None:
+            stores = started(
+                lambda: joined(database, redis, unsafe=unsafe), wait, by_others=True
+            )
+            uvloop.run(worker.serve_with(stores))
+        else:
+            uvloop.run(worker.serve(url, key))

@@ -186,6 +186,7 @@ def _server(file: File) -> Server:
         access_log=table.access_log,
         log_level=table.log_level,
         log_format=table.log_format,
+        wait_for_stores=table.wait_for_stores,
         unsafe=table.unsafe,
     )
 

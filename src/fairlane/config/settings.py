@@ -40,6 +40,7 @@ class Server:
     access_log: bool = False
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
+    wait_for_stores: float = 60
     unsafe: bool = False
 
     @property

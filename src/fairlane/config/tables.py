@@ -87,6 +87,7 @@ class ServerTable(Table):
     access_log: bool = False
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
+    wait_for_stores: Seconds = 60
     unsafe: bool = False
 
 

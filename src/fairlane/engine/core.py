@@ -6,7 +6,8 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from fairlane.engine.forecast import Forecasts
 from fairlane.engine.meter import Meter, Silent
 from fairlane.engine.terms import TermsBook
 from fairlane.engine.watch import Watchers
-from fairlane.errors import UnknownName
+from fairlane.errors import NotReady, UnknownName
 from fairlane.ids import Ids
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
@@ -69,6 +70,8 @@ class Core:
     """Services and regions whose open circuit breaker was logged, and since when it is open."""
     asleep: int = 0
     """Claims of this process that wait for work."""
+    index_missed: bool = False
+    """Something stands in the ledger that the index could not be told."""
     leftovers: set[asyncio.Task[None]] = field(default_factory=set)
     """What is done for callers that have gone."""
     reached_since: int = 0
@@ -118,6 +121,15 @@ class Core:
 
     def now(self) -> int:
         return self.clock.now()
+
+    @contextmanager
+    def telling_index(self) -> Iterator[None]:
+        """What the index is told inside stands in the ledger: one that is away learns it from the
+        outbox when it is back, and by looking."""
+        try:
+            yield
+        except NotReady:
+            self.index_missed = True
 
     def finish(self, work: Coroutine[None, None, None]) -> None:
         """Do this although whoever asked for it has gone. What fails is found by a sweep."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NamedTuple
 
 from fairlane.engine import journal
 from fairlane.engine.core import Core, publish
 from fairlane.engine.views import get, view
-from fairlane.errors import FairlaneError, InvalidInput, NotReady, TooDear
+from fairlane.errors import FairlaneError, InvalidInput, TooDear
 from fairlane.ids import token
 from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Request, Skipped
@@ -32,7 +31,7 @@ async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> No
     if isinstance(ended, FairlaneError):
         raise ended
     freed = [Freed(each.token, None, each.kept) for each in ended if each.token is not None]
-    with suppress(NotReady):  # an index that is away learns it from the outbox, and by looking
+    with core.telling_index():
         await core.index.take([(each.job, each.rev) for each in ended])
         if freed:
             await core.index.free(freed, core.now())
@@ -50,7 +49,7 @@ async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str |
     (reopened,) = written.outcomes
     if isinstance(reopened, FairlaneError):
         raise reopened
-    with suppress(NotReady):
+    with core.telling_index():
         await publish(core, reopened.jobs)
         core.ledger.published(written.receipts)
     core.watchers.tell([job, *reopened.jobs])
@@ -83,7 +82,7 @@ async def skip(
     (skipped,) = written.outcomes
     if isinstance(skipped, FairlaneError):
         raise skipped
-    with suppress(NotReady):
+    with core.telling_index():
         await publish(core, [job])
         core.ledger.published(written.receipts)
     core.watchers.tell([job])

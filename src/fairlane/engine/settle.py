@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
@@ -14,7 +13,6 @@ from fairlane.engine import journal
 from fairlane.engine.core import Core
 from fairlane.engine.health import Health, service_health
 from fairlane.engine.json_text import json_text
-from fairlane.errors import NotReady
 from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Settled, Settlement, Stale, Unwritten
 from fairlane.model.attempt import Fault, Outcome
@@ -81,7 +79,7 @@ async def _write(core: Core, settlements: list[Settlement], now: int) -> list[Se
         for settlement, outcome in zip(settlements, written.outcomes, strict=True)
         if not isinstance(outcome, Unwritten)
     ]
-    with suppress(NotReady):  # an index that is away learns it from the outbox, and by looking
+    with core.telling_index():
         await _tell_index(core, done, now)
         core.ledger.published(written.receipts)
     core.watchers.tell(settlement.lease.job for settlement, _ in done)

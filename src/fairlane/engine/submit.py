@@ -7,7 +7,6 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from fairlane.engine.drain import drained_at
 from fairlane.engine.json_text import json_text
 from fairlane.engine.lanes import Lanes
 from fairlane.engine.terms import LONGEST, Terms
-from fairlane.errors import FairlaneError, InvalidInput, NotReady, Refused
+from fairlane.errors import FairlaneError, InvalidInput, Refused
 from fairlane.ledger.shapes import Accepted, Common, Submission, SubmitOutcome, Unwritten
 from fairlane.model.catalog import checked_name
 from fairlane.model.entry import Entry
@@ -141,7 +140,7 @@ async def _written(
             outcome.frees_at = drained_at(core, waiting, now, core.catalog.services)
     core.meter.submitted(zip(prepared, outcomes, strict=True))
     journal.submitted(prepared, outcomes)
-    with suppress(NotReady):  # an index that is away learns it from the outbox
+    with core.telling_index():
         await core.index.put(_entries(core, prepared, terms, outcomes), now)
         core.ledger.published(written.receipts)
     return outcomes

@@ -16,7 +16,7 @@ from fairlane.engine.declared import refresh_declared
 from fairlane.engine.held import check_held
 from fairlane.engine.rebuild import keep_up, publish_left_behind
 from fairlane.engine.settle import Failed, settle
-from fairlane.errors import NotReady
+from fairlane.errors import NotReady, is_store_error
 from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Settled
 from fairlane.model.attempt import Fault, Outcome
@@ -155,6 +155,11 @@ async def reconcile(core: Core) -> int:
         corrected += await _drop_ghosts(core, suspects)
         await pace.rest(len(shown))
     core.meter.corrected(corrected)
+    return corrected + await _sync_pools(core)
+
+
+async def _sync_pools(core: Core) -> int:
+    corrected = 0
     for pool in [*core.catalog.all_pools(), *await _miscounted(core)]:
         corrected += await sync_pool(core, pool)
     return corrected
@@ -213,6 +218,20 @@ async def _drop_ghosts(core: Core, shown: list[Entry]) -> int:
     for ghost in ghosts:
         await core.index.mend(ghost, None, core.now())
     return sum(ghost.id not in moved for ghost in ghosts)
+
+
+async def catch_up(core: Core) -> int:
+    """An index that was away learns what happened meanwhile: what is in line, and which slots are
+    free again."""
+    if not core.index_missed or not core.ready.is_set():
+        return 0
+    core.index_missed = False
+    try:
+        await _sync_pools(core)
+        return await publish_left_behind(core)
+    except BaseException:
+        core.index_missed = True
+        raise
 
 
 async def look_for_news(core: Core) -> int:
@@ -288,7 +307,7 @@ class Sweeper:
 
     async def follow(self) -> None:
         """What others have done."""
-        for step in (keep_up, check_held, look_for_news):
+        for step in (keep_up, catch_up, check_held, look_for_news):
             await _guarded(step, self._core)
 
     async def tell(self) -> None:
@@ -344,7 +363,10 @@ async def _guarded(step: Callable[[Core], Awaitable[object]], core: Core) -> boo
     except NotReady as error:
         log.warning("sweep: %s: %s, trying again in the next round", step.__name__, error)
         return False
-    except Exception:
-        log.exception("sweep: %s failed, trying again in the next round", step.__name__)
+    except Exception as error:
+        if is_store_error(error):
+            log.warning("sweep: %s: %r, trying again in the next round", step.__name__, error)
+        else:
+            log.exception("sweep: %s failed, trying again in the next round", step.__name__)
         return False
     return True

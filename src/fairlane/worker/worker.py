@@ -112,10 +112,10 @@ class Worker:
         lease."""
         await self._work(_line(HttpLine(url, key)))
 
-    async def serve_with(self, open_engine: Callable[[], Awaitable[Engine]]) -> None:
-        """Straight on the stores, until it is drained: the engine that this opens is of that other
-        loop, too."""
-        await self._work(_own_engine(open_engine))
+    async def serve_with(self, engine: AbstractAsyncContextManager[Engine]) -> None:
+        """Straight on the stores, until it is drained. The engine is opened on that other loop,
+        too."""
+        await self._work(_own_engine(engine))
 
     async def serve_on(self, engine: Engine) -> None:
         """Straight on an engine of this process, until it is drained. The engine lives on this
@@ -160,6 +160,6 @@ async def _direct(engine: Engine) -> AsyncIterator[Line]:
 
 
 @asynccontextmanager
-async def _own_engine(open_engine: Callable[[], Awaitable[Engine]]) -> AsyncIterator[Line]:
-    async with await open_engine() as engine, _direct(engine) as line:
+async def _own_engine(opened: AbstractAsyncContextManager[Engine]) -> AsyncIterator[Line]:
+    async with opened as engine, _direct(engine) as line:
         yield line

@@ -13,9 +13,12 @@ from fairlane.ids import token
 from fairlane.index.redis.server import Server
 from fairlane.index.redis.texts import plain
 
-LISTEN_FOR = 4.0
-"""Seconds until a listener says again that its process is alive, and asks the server whether it is
-still there."""
+LISTEN_FOR, ANSWER_WITHIN = 0.7, 1.0
+"""Seconds until a listener that has heard nothing asks the server whether it is still there, and in
+which it is answered."""
+
+SAY_ALIVE = 4.0
+"""Seconds after which a listener says again that its process is alive."""
 
 ALIVE_FOR = 15_000
 """Milliseconds after which a silent process counts as gone, and its idle workers with it. One whose
@@ -65,7 +68,8 @@ class Bells:
         while True:
             try:
                 async with self._server.listening.pubsub() as ears:
-                    await ears.subscribe(self._key("bell"))
+                    async with asyncio.timeout(ANSWER_WITHIN):
+                        await ears.subscribe(self._key("bell"))
                     await self._hear(ears)
             except (RedisError, OSError, TimeoutError):
                 await self._server.listen_anew()
@@ -73,19 +77,22 @@ class Bells:
 
     async def _hear(self, ears: PubSub) -> None:
         """Until the server is away. What was rung before it listened, nobody has heard."""
+        loop = asyncio.get_running_loop()
+        said_at = loop.time() - SAY_ALIVE
         while True:
-            async with asyncio.timeout(2 * LISTEN_FOR):
-                said = await ears.get_message(timeout=LISTEN_FOR)
-                if said is None:
-                    await self._server.plain.set(self._key("alive"), "1", px=ALIVE_FOR)
-                    await ears.ping()
-                    said = await ears.get_message(timeout=2 * LISTEN_FOR)
+            said = await ears.get_message(timeout=LISTEN_FOR)
             if said is None:
-                continue
+                await ears.ping()
+                said = await ears.get_message(timeout=ANSWER_WITHIN)
+                if said is None:
+                    raise TimeoutError
             if said["type"] == "subscribe":
                 self._begin()
             elif said["type"] == "message":
                 self._ring(plain(said["data"]))
+            if loop.time() - said_at >= SAY_ALIVE:
+                await self._server.plain.set(self._key("alive"), "1", px=ALIVE_FOR)
+                said_at = loop.time()
 
     def _begin(self) -> None:
         for bell in self._bells.values() if self._listened.is_set() else ():

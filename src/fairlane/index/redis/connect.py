@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 
 from fairlane.errors import SetupError
 
-CONNECT_WITHIN = 2.0
+CONNECT_WITHIN = 1.0
 """Seconds after which a server that does not take a connection counts as away."""
 
 SENTINEL_PORT = 26379
@@ -21,9 +21,10 @@ SENTINEL_PORT = 26379
 class Client:
     """`url` is `redis://`, `rediss://`, `unix://`, or for sentinels
     `redis+sentinel://host:port,host:port/name/0`. No call is ever repeated: scripts
-    would run twice."""
+    would run twice. `timeout` is how many seconds an answer takes that nobody has set another limit
+    for, also those with which a connection begins."""
 
-    def __init__(self, url: str, *, connections: int, timeout: float | None) -> None:
+    def __init__(self, url: str, *, connections: int, timeout: float) -> None:
         options: dict[str, Any] = {
             "socket_timeout": timeout,
             "socket_connect_timeout": CONNECT_WITHIN,

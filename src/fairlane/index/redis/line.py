@@ -2,11 +2,15 @@
 those before it, and answers come in the order of the questions.
 
 Whoever asks while nobody reads does so, for all, until the own answer is there; then a task goes on
-if others still wait."""
+if others still wait.
+
+A server that does not answer in time is left, and nobody waits for it until it has taken a new
+connection: a task tries to make one."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Callable
@@ -16,7 +20,16 @@ import hiredis
 from redis import exceptions
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 
+from fairlane.background import end
+
+log = logging.getLogger("fairlane")
+
 Word = str | int | bytes
+
+SILENT = "the server does not answer"
+
+REST = 0.1
+"""Seconds between two tries to reach a server that is silent."""
 
 pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
@@ -29,6 +42,7 @@ class Line:
         self._asked: deque[asyncio.Future[Any]] = deque()
         self._is_read = False
         self._reader: asyncio.Task[None] | None = None
+        self._return: asyncio.Task[None] | None = None
 
     async def ask(self, *words: Word) -> Any:
         """The answer. Raises what the server says, or that it is away: whether it has done what it
@@ -54,6 +68,7 @@ class Line:
     async def close(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
+        await end(self._return)
         if self._connection is not None:
             await self._lose(self._connection, exceptions.ConnectionError("the index is closed"))
         if self._reader is not None:
@@ -62,6 +77,8 @@ class Line:
 
     async def _connected(self) -> AbstractConnection:
         connection = self._connection
+        if connection is None and self._return is not None and not self._return.done():
+            raise exceptions.ConnectionError(SILENT)
         if connection is not None and (self._asked or await _is_alive(connection)):
             return connection
         if self._connecting is None or self._connecting.done():
@@ -74,9 +91,30 @@ class Line:
         if self._connection is not None and self._connection is dead:
             await self._lose(dead, exceptions.ConnectionError("closed by the server"))
         if self._connection is None:
-            found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-            self._connection = found
+            try:
+                self._connection = await self._new_connection()
+            except exceptions.TimeoutError:
+                self._come_back()
+                raise
         return self._connection
+
+    async def _new_connection(self) -> AbstractConnection:
+        found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+        return found
+
+    def _come_back(self) -> None:
+        """The server is silent: nobody waits for it until it answers."""
+        if self._return is None or self._return.done():
+            log.warning("Redis does not answer: a new connection is tried until it does")
+            self._return = asyncio.create_task(self._reconnect())
+
+    async def _reconnect(self) -> None:
+        while self._connection is None:
+            try:
+                self._connection = await self._new_connection()
+            except (exceptions.RedisError, OSError):
+                await asyncio.sleep(REST)
+        log.warning("Redis answers again")
 
     async def _send(self, connection: AbstractConnection, packed: bytes) -> None:
         try:
@@ -95,7 +133,10 @@ class Line:
                     break
                 async with asyncio.timeout(self._answer_within):
                     await self._read_one(connection)
-        except (exceptions.RedisError, OSError, TimeoutError) as error:
+        except TimeoutError:
+            await self._lose(connection, exceptions.ConnectionError(SILENT))
+            self._come_back()
+        except (exceptions.RedisError, OSError) as error:
             await self._lose(connection, error)
         finally:
             if self._connection is connection:

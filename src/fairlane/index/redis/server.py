@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from redis import exceptions
 
-from fairlane.errors import NotReady, SetupError
+from fairlane.errors import NotReady, SetupError, StoreAway
 from fairlane.index.redis import scripts
-from fairlane.index.redis.connect import Client
+from fairlane.index.redis.connect import CONNECT_WITHIN, Client
 from fairlane.index.redis.line import Line, Word
 
 log = logging.getLogger("fairlane")
@@ -24,17 +24,9 @@ log = logging.getLogger("fairlane")
 T = TypeVar("T")
 
 CONNECTIONS = 2
-ANSWER_WITHIN = 30.0
-"""Seconds after which a server that does not answer counts as gone."""
-
-SOON, REST = 2.0, 1.0
-"""Seconds in which an answer comes that a caller waits for whose work is done: it stands in the
-ledger, and the index learns it from there. And how long nobody tries again then."""
-
-UNHURRIED = frozenset(
-    {"put", "free", "take", "standing", "lanes", "unavailable", "answered", "leave"}
-)
-"""What can be left for later."""
+ANSWER_WITHIN = 2.0
+"""Seconds after which a server that says nothing counts as gone. No script works for nearly as
+long, and every verb may be repeated: a mistake costs a moment."""
 
 A_PAGE = 1_000
 
@@ -65,16 +57,24 @@ class Server:
         self.prefix, self.life = prefix, ""
         self._condemned, self._condemned_at, self._pause = "", float("-inf"), SOONEST
         self._pages = Client(url, connections=CONNECTIONS, timeout=ANSWER_WITHIN)
-        self._waits = Client(url, connections=1, timeout=None)
-        self._calls = Client(url, connections=1, timeout=None)
+        self._waits = Client(url, connections=1, timeout=CONNECT_WITHIN)
+        self._calls = Client(url, connections=1, timeout=CONNECT_WITHIN)
         self.plain, self.listening = self._pages.redis, self._waits.redis
         self._line = Line(self._calls.redis.connection_pool, ANSWER_WITHIN)
         self._scripts = {name: scripts.load(name) for name in scripts.names()}
         self._running, self._closed, self._quiet = 0, False, asyncio.Event()
-        self._silent_until = 0.0
 
     async def check(self) -> None:
-        """Refuse a server that may throw away what it was given, and teach it the verbs."""
+        """Refuse a server that may throw away what it was given, and teach it the verbs. Raises
+        StoreAway if it cannot be reached."""
+        try:
+            await self._check()
+        except (exceptions.AuthenticationError, exceptions.ResponseError) as error:
+            raise SetupError(f"Redis refuses: {error}") from error
+        except AWAY as error:
+            raise StoreAway(f"cannot reach Redis: {error}") from error
+
+    async def _check(self) -> None:
         policy = (await self.plain.info("memory")).get("maxmemory_policy")
         if policy not in (None, "noeviction"):
             raise SetupError(
@@ -91,8 +91,6 @@ class Server:
             raise SetupError("the index is closed")
         self._running += 1
         try:
-            if verb in UNHURRIED:
-                return await self._run_soon(verb, *arguments)
             return await self._run(verb, *arguments)
         except AWAY as error:
             if isinstance(error, exceptions.ReadOnlyError):
@@ -117,18 +115,6 @@ class Server:
         except UNREADABLE as error:
             await self._condemn(verb, error)
             raise NotReady(DAMAGED) from error
-
-    async def _run_soon(self, verb: str, *arguments: Word) -> Any:
-        """Who stands still without being away holds nobody up."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._silent_until:
-            raise NotReady("the index does not answer")
-        try:
-            async with asyncio.timeout(SOON):
-                return await self._run(verb, *arguments)
-        except TimeoutError:
-            self._silent_until = loop.time() + REST
-            raise NotReady("the index does not answer") from None
 
     async def _run(self, verb: str, *arguments: Word) -> Any:
         script = self._scripts[verb]
@@ -165,8 +151,9 @@ class Server:
                 return
 
     async def listen_anew(self) -> None:
-        """The connection that waits may lead nowhere."""
+        """The connection that waits may lead nowhere, and so may those that rest."""
         await self._waits.leave()
+        await self._pages.leave()
 
     async def close(self) -> None:
         """Verbs under way are waited for; nothing after them is accepted."""

@@ -8,7 +8,9 @@ from importlib.resources.abc import Traversable
 
 import asyncpg
 
-from fairlane.errors import LedgerTooNew, SetupError
+from fairlane.errors import LedgerTooNew, NotSetUp, SetupError, StoreAway
+from fairlane.ids import token
+from fairlane.ledger.postgres.silence import Watched, Watchlist
 
 SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
 MIGRATING = 4215
@@ -18,7 +20,8 @@ EMBEDDED = "without DATABASE_URL (database_url) the queue needs no database"
 
 SETTINGS = {
     "search_path": "fairlane",
-    "application_name": "fairlane",
+    # Its own among all processes: a process ends its connections that have gone silent by it.
+    "application_name": f"fairlane-{token()[:8]}",
     "jit": "off",
     # Statements are few and known, and find their rows by an index: a plan made once, while the
     # tables were empty, must do when they are large.
@@ -40,18 +43,43 @@ def plain(url: str) -> str:
     return re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", url)
 
 
-async def connect(url: str, *, most: int) -> asyncpg.Pool:
+CONNECT_WITHIN = 2.0
+"""Seconds after which a server that does not take a connection counts as away."""
+
+AWAY = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.OperatorInterventionError,
+)
+"""A server that is not there, starts, ends, or has no connection left: it may be there in a moment.
+One that refuses a password stays so."""
+
+SLOWEST_STATEMENT = 60.0
+"""Seconds. A server that does not answer at all is noticed much sooner (presence.py)."""
+
+
+async def connect(url: str, *, most: int, watched: Watchlist | None = None) -> asyncpg.Pool:
     try:
-        return await asyncpg.create_pool(
+        pool = await asyncpg.create_pool(
             plain(url),
-            min_size=1,
+            min_size=0,
             max_size=most,
+            connect=(watched or Watchlist()).connect,
             reset=_leave,
+            connection_class=Watched,
             server_settings=SETTINGS,
-            command_timeout=60,
+            timeout=CONNECT_WITHIN,
+            command_timeout=SLOWEST_STATEMENT,
         )
-    except (OSError, asyncpg.PostgresError, ValueError) as error:
-        raise SetupError(f"cannot reach PostgreSQL: {error}; {EMBEDDED}") from error
+        async with pool.acquire():  # it can be reached
+            return pool
+    except AWAY as error:
+        what = str(error) or f"no answer within {CONNECT_WITHIN:g} s"
+        raise StoreAway(f"cannot reach PostgreSQL: {what}; {EMBEDDED}") from error
+    except (asyncpg.PostgresError, ValueError) as error:
+        raise SetupError(f"PostgreSQL refuses: {error}; {EMBEDDED}") from error
 
 
 async def _leave(_: asyncpg.Connection) -> None:
@@ -76,11 +104,11 @@ async def demand_schema(pool: asyncpg.Pool) -> None:
     found = await pool.fetchval("SELECT to_regclass('fairlane.migrations')")
     done = await pool.fetchval("SELECT max(number) FROM migrations") if found is not None else None
     if done is None:
-        raise SetupError(
+        raise NotSetUp(
             f"this database has no Fairlane schema; make it with: fairlane migrate; {EMBEDDED}"
         )
     if done < known:
-        raise SetupError(
+        raise NotSetUp(
             f"the ledger is at schema {done}, this Fairlane needs {known}; run: fairlane migrate"
         )
     if done > known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
@@ -32,8 +33,9 @@ from fairlane.ledger.postgres.confirm import confirm
 from fairlane.ledger.postgres.connect import connect, demand_durable, demand_schema, migrate
 from fairlane.ledger.postgres.looking import PostgresReads
 from fairlane.ledger.postgres.presence import Presence
-from fairlane.ledger.postgres.reading import snapshot
+from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.settle import settle
+from fairlane.ledger.postgres.silence import Watchlist, asking
 from fairlane.ledger.postgres.submit import submit
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.ledger.postgres.writer import Writer
@@ -92,6 +94,9 @@ Out = TypeVar("Out")
 
 CONNECTIONS = 10
 
+CLOSE_WITHIN = 5.0
+"""Seconds that a server has to close its connections."""
+
 LOOKS = 100
 """Transactions that strike finished jobs off the roll of the living in one go, at most."""
 
@@ -114,12 +119,13 @@ class PostgresLedger(PostgresReads):
     ) -> PostgresLedger:
         """Migrates the schema as needed, unless told to demand it. `unsafe` accepts a server that
         may lose jobs; `alone` accepts no other process on this database."""
-        pool = await connect(url, most=CONNECTIONS)
+        watched = Watchlist()
+        pool = await connect(url, most=CONNECTIONS, watched=watched)
         try:
             if not unsafe:
                 await demand_durable(pool)
             await (migrate(pool) if migrating else demand_schema(pool))
-            return cls(pool, await Presence.taken(url, alone=alone))
+            return cls(pool, await Presence.taken(url, alone=alone, watched=watched))
         except BaseException:
             pool.terminate()
             raise
@@ -133,7 +139,11 @@ class PostgresLedger(PostgresReads):
         self._closed = True
         await self.clock.stop()
         await self._writer.close()
-        await self._pool.close()
+        try:
+            async with asyncio.timeout(CLOSE_WITHIN):
+                await self._pool.close()
+        except TimeoutError:  # nobody answers
+            self._pool.terminate()
         await self._presence.close()
 
     # --- hot ---------------------------------------------------------------------------------
@@ -224,8 +234,9 @@ class PostgresLedger(PostgresReads):
     async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
         async with self._pool.acquire() as connection, snapshot(connection):
             await connection.execute(reads.TAKE_TIME)
-            cursor = await connection.cursor(reads.LIVE)
-            while found := await cursor.fetch(page):
+            with asking(connection):
+                cursor = await connection.cursor(reads.LIVE)
+            while found := await _next(connection, cursor, page):
                 yield [rows.job(tuple(row)) for row in found]
 
     async def slots(self, pool: str | None = None) -> list[LiveSlot]:
@@ -339,9 +350,16 @@ class PostgresLedger(PostgresReads):
     async def _read(self, query: Callable[..., Awaitable[T]], *args: object) -> T:
         if self._closed:
             raise SetupError("the ledger is closed")
-        if self._presence.refusal is not None:
-            raise self._presence.refusal
+        if (refusal := self._presence.refusal) is not None:
+            raise refusal
         began = perf_counter()
         async with self._pool.acquire() as connection:
             self._writer.waits.told(perf_counter() - began)
             return await query(connection, *args)
+
+
+async def _next(
+    connection: Connection, cursor: asyncpg.cursor.Cursor, page: int
+) -> list[asyncpg.Record]:
+    with asking(connection):
+        return await cursor.fetch(page)

@@ -193,7 +193,8 @@ class Writer:
                 raise  # an OSError, but whoever calls has waited long enough
             except LOST:
                 lost_since = lost_since or loop.time()
-                if self._closed or loop.time() - lost_since > PATIENCE:
+                lost_for = loop.time() - lost_since
+                if self._closed or self._refusal() is not None or lost_for > PATIENCE:
                     raise
                 await asyncio.sleep(0.05)
 

@@ -253,3 +253,32 @@ async def tries_of_a_settle_without_an_answer(url: str, lease: Lease) -> int:
         await holder.close()
         await pool.close()
     return sent.count(SETTLE)
+
+
+async def test_the_only_process_on_a_database_takes_the_calls_of_its_last_life_back(
+    postgres_server: Databases,
+) -> None:
+    """I4: and leaves what runs elsewhere its full time. With others beside it, it takes nothing."""
+    url, clock = await postgres_server.new_database(), ManualClock()
+    inside, outside = Worker("inside", in_process=True), Worker("outside")
+
+    async def opened(*, alone: bool) -> Engine:
+        return await shared(catalog(), url, clock=clock, sweeping=False, unsafe=True, alone=alone)
+
+    async with await opened(alone=True) as engine:
+        leases = []
+        for worker in (inside, outside):
+            await engine.register(worker)
+            await engine.submit(NewJob("work"))
+            leases += await engine.claim(worker)
+    ours, theirs = leases
+    clock.advance(16_000_000)
+    async with await opened(alone=False) as engine:
+        assert (await engine.get(ours.job)).token == ours.token
+    async with await opened(alone=True) as engine:
+        assert (await engine.get(ours.job)).token is None
+        await engine.sweep()
+        clock.advance(14_000_000)
+        assert not any(await engine.heartbeat(outside, [theirs]))
+        await engine.complete(theirs)
+        assert not any(await engine.check())

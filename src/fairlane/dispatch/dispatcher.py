@@ -134,6 +134,7 @@ class Dispatcher:
                     capabilities=service.capabilities,
                     capacity=capacity,
                     heartbeat=heartbeat,
+                    in_process=True,
                 )
                 desks.append(Desk(worker, checked(name, endpoint)))
         return desks

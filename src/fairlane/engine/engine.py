@@ -12,6 +12,7 @@ from fairlane.engine import live, moves, views
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core
 from fairlane.engine.rebuild import join, publish_left_behind, rebuild
+from fairlane.engine.recover import recover
 from fairlane.engine.renew import renew
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
 from fairlane.engine.submit import Caller, likely_tier, submit
@@ -81,6 +82,7 @@ class Engine:
             await live.start(core)
             await join(core)
             await publish_left_behind(core)
+            await recover(core)
         except UnknownName as error:
             await self.stop()
             raise SetupError(

@@ -11,7 +11,7 @@ from fairlane.ledger.postgres.fanout import cell_ended
 from fairlane.ledger.postgres.history import JOB, find_all, write_all
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.money import refund
-from fairlane.ledger.postgres.rolls import enrol
+from fairlane.ledger.postgres.rolls import IS_LEASED, enrol
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
 from fairlane.ledger.shapes import Renewal
@@ -27,7 +27,7 @@ WITH held AS (
     WHERE jobs.lease_until > $4
     ORDER BY jobs.id FOR UPDATE OF jobs
 )
-UPDATE jobs SET lease_until = least($3, deadline) FROM held WHERE jobs.id = held.id
+UPDATE jobs SET lease_until = greatest(lease_until, least($3, deadline)) FROM held WHERE jobs.id = held.id
 RETURNING jobs.id, jobs.token
 """
 
@@ -57,6 +57,23 @@ async def _states(tx: Transaction, jobs: Sequence[str]) -> dict[str, State]:
         return {}
     found = await tx.fetch("SELECT id, state FROM jobs WHERE id = ANY($1::text[])", jobs)
     return {job: State(state) for job, state in found}
+
+
+PROLONG = f"""
+WITH held AS (SELECT id FROM jobs WHERE {IS_LEASED} ORDER BY id FOR UPDATE)
+UPDATE jobs SET lease_until = CASE
+    WHEN deadline > $1 THEN greatest(lease_until, least($1 + lease, deadline))
+    WHEN lease_until <= deadline THEN $1 + lease
+    ELSE lease_until END
+FROM held WHERE jobs.id = held.id
+"""
+
+
+async def prolong(tx: Transaction, items: Sequence[int]) -> list[None]:
+    """Every lease lasts from now on. Past its deadline only once: then it ends behind it."""
+    for now in items:
+        await tx.execute(PROLONG, now)
+    return [None] * len(items)
 
 
 PROGRESS = """

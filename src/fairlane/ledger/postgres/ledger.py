@@ -101,6 +101,7 @@ class PostgresLedger(PostgresReads):
 
     def __init__(self, pool: asyncpg.Pool, presence: Presence) -> None:
         self._pool, self._presence, self._closed = pool, presence, False
+        self.alone = presence.alone
         self._writer = Writer(pool, refusal=lambda: presence.refusal)
         self.keys = KeyBook(self._one, self._read, keys.VERBS)
         self.known_tiers = KnownTiers(self._one, self._read, gateway.TIERS)
@@ -175,6 +176,9 @@ class PostgresLedger(PostgresReads):
             return []
         await self._one(rolls.look_through_leases, now)
         return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
+
+    async def prolong(self, now: int) -> None:
+        await self._one(leases.prolong, now)
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
         return await self._one(leases.free_slots, (now, limit))

@@ -32,7 +32,7 @@ class Presence:
 
     def __init__(self, url: str, *, alone: bool, connection: asyncpg.Connection) -> None:
         self.refusal: LedgerInUse | None = None
-        self._url, self._alone, self._connection = url, alone, connection
+        self._url, self.alone, self._connection = url, alone, connection
         self._watch = asyncio.create_task(self._keep())
 
     @classmethod
@@ -56,7 +56,7 @@ class Presence:
 
     async def _take_again(self) -> None:
         try:
-            self._connection = await _locked(self._url, alone=self._alone)
+            self._connection = await _locked(self._url, alone=self.alone)
         except LedgerInUse as error:
             if self.refusal is None:
                 log.critical("nothing is done until they have gone: %s", error)

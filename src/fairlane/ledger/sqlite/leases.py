@@ -27,7 +27,7 @@ def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
     cancelled: list[str] = []
     for job, token in item.tokens:
         held = tx.execute(
-            "UPDATE jobs SET lease_until = min(?, deadline) "
+            "UPDATE jobs SET lease_until = max(lease_until, min(?, deadline)) "
             "WHERE id = ? AND token = ? AND lease_until > ?",
             (item.until, job, token, item.now),
         ).rowcount
@@ -36,6 +36,22 @@ def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
             ended = row is not None and row[0] == State.CANCELLED
             (cancelled if ended else lost).append(job)
     return Renewal(lost, cancelled)
+
+
+PROLONG = """
+UPDATE jobs SET lease_until = CASE
+    WHEN deadline > ?1 THEN max(lease_until, min(?1 + lease, deadline))
+    WHEN lease_until <= deadline THEN ?1 + lease
+    ELSE lease_until END
+WHERE token IS NOT NULL
+"""
+
+
+def prolong(tx: Transaction, items: Sequence[int]) -> list[None]:
+    """Every lease lasts from now on. Past its deadline only once: then it ends behind it."""
+    for now in items:
+        tx.execute(PROLONG, (now,))
+    return [None] * len(items)
 
 
 def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | None]:

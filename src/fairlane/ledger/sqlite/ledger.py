@@ -74,7 +74,7 @@ T = TypeVar("T")
 
 
 class SqliteLedger(SqliteReads):
-    shared = False
+    shared, alone = False, True
 
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection
@@ -159,6 +159,9 @@ class SqliteLedger(SqliteReads):
 
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
         return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
+
+    async def prolong(self, now: int) -> None:
+        await self._one(leases.prolong, now)
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
         return await self._one(leases.free_slots, (now, limit))

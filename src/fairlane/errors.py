@@ -19,7 +19,8 @@ FairlaneError
 ├── TookTooLong           a look at many jobs was given up; ask for less
 └── SetupError            fix the settings or the machine
     ├── LedgerInUse         another process owns this ledger
-    └── LedgerTooNew        the ledger was written by a newer version
+    ├── LedgerTooNew        the ledger was written by a newer version
+    └── LedgerUnusable      not a ledger, damaged, or its disk is full
 """
 
 from __future__ import annotations
@@ -152,3 +153,7 @@ class LedgerInUse(SetupError):
 
 class LedgerTooNew(SetupError):
     code = "ledger_too_new"
+
+
+class LedgerUnusable(SetupError):
+    code = "ledger_unusable"

@@ -52,8 +52,11 @@ def run(settings: Settings) -> None:
 async def serve(settings: Settings, found: socket.socket) -> None:
     with found:
         async with await opened(settings) as engine:
-            keys = await prepare_keys(engine, settings.server)
-            app = await create_app(engine, settings)
+            try:
+                keys = await prepare_keys(engine, settings.server)
+                app = await create_app(engine, settings)
+            except Exception as error:
+                raise engine.core.ledger.explain(error) or error from error
             async with calling(engine, settings) as drain:
                 log_to()
                 port = found.getsockname()[1]

@@ -89,6 +89,9 @@ class Engine:
                 f"{error}; but there are jobs that need it: keep it in the settings until they are "
                 f"done (a file says [services.{error.name}]), or begin with another ledger"
             ) from error
+        except Exception as error:
+            await self.stop()
+            raise core.ledger.explain(error) or error from error
         except BaseException:
             await self.stop()
             raise

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger.gateway import KnownTiers, Webhooks
 from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.shapes import (
@@ -271,5 +271,8 @@ class Ledger(Protocol):
         """Those of these jobs that are this tenant's dead letters are gone; how many."""
 
     async def check(self) -> Counts: ...
+
+    def explain(self, error: Exception) -> SetupError | None:
+        """What is wrong with the store itself and what to do about it, if that is the reason."""
 
     async def close(self) -> None: ...

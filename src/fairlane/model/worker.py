@@ -44,8 +44,8 @@ def worker_of(holder: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """`services` none = whatever it has the capabilities for; `tiers` none = every tier; `key` is
-    the credential it registered with. `in_process`: it runs in the process that owns the ledger, and
-    its work ends with that process."""
+    the credential it registered with. `in_process`: it runs in the process that owns the ledger,
+    and its work ends with that process."""
 
     id: str
     services: frozenset[str] | None = None

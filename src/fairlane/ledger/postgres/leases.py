@@ -27,7 +27,8 @@ WITH held AS (
     WHERE jobs.lease_until > $4
     ORDER BY jobs.id FOR UPDATE OF jobs
 )
-UPDATE jobs SET lease_until = greatest(lease_until, least($3, deadline)) FROM held WHERE jobs.id = held.id
+UPDATE jobs SET lease_until = greatest(lease_until, least($3, deadline))
+FROM held WHERE jobs.id = held.id
 RETURNING jobs.id, jobs.token
 """
 

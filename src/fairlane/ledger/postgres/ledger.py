@@ -29,7 +29,13 @@ from fairlane.ledger.postgres import (
 )
 from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
-from fairlane.ledger.postgres.connect import connect, demand_durable, demand_schema, migrate
+from fairlane.ledger.postgres.connect import (
+    connect,
+    demand_durable,
+    demand_schema,
+    explained,
+    migrate,
+)
 from fairlane.ledger.postgres.looking import PostgresReads
 from fairlane.ledger.postgres.presence import Presence
 from fairlane.ledger.postgres.reading import snapshot
@@ -106,7 +112,9 @@ class PostgresLedger(PostgresReads):
         self.keys = KeyBook(self._one, self._read, keys.VERBS)
         self.known_tiers = KnownTiers(self._one, self._read, gateway.TIERS)
         self.webhooks = Webhooks(self._one, self._read, gateway.WEBHOOKS)
-        self.vitals = Vitals(self._writer.waits, self._read, vitals.signs, vitals.imbalance)
+        self.vitals = Vitals(
+            self._writer.waits, self._read, self._try_to_write, vitals.signs, vitals.imbalance
+        )
         self.clock = SharedClock(self._read_clock, self._set_clock)
 
     @classmethod
@@ -136,6 +144,9 @@ class PostgresLedger(PostgresReads):
         await self._writer.close()
         await self._pool.close()
         await self._presence.close()
+
+    def explain(self, error: Exception) -> SetupError | None:
+        return explained(error)
 
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
@@ -324,6 +335,13 @@ class PostgresLedger(PostgresReads):
 
     async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
         return await self._one(retention.purge, Purge(tenant, dead, now, actor))
+
+    async def _try_to_write(self) -> None:
+        """Changing a row needs no room; a disk that was full a moment ago is full."""
+        full = self._writer.full_lately()
+        if full is not None:
+            raise full
+        await self._one(vitals.try_to_write, None)
 
     async def check(self) -> Counts:
         return await self._read(reads.check)

@@ -7,12 +7,13 @@ from operator import attrgetter
 from typing import Any
 
 from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
-from fairlane.ledger.postgres.context import contexts, large_inputs
+from fairlane.ledger.postgres.context import contexts, inputs_elsewhere
 from fairlane.ledger.postgres.history import find
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.rolls import LEASED, enrol
 from fairlane.ledger.postgres.slots import hold, take, take_all
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Reader, Row, Transaction
+from fairlane.ledger.rows import loads
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.model.lease import Lease
 
@@ -133,13 +134,13 @@ async def found_leases(
     tx: Reader, items: Sequence[Confirmation], rows: dict[str, Row]
 ) -> dict[str, Lease]:
     context = await contexts(tx, [row[1] for row in rows.values() if row[6]])
-    inputs = await large_inputs(tx, [row[1] for row in rows.values() if row[8] is None])
+    inputs = await inputs_elsewhere(tx, [row[1] for row in rows.values() if row[8] is None])
     found = {}
     for item in items:
         row = rows.get(item.token)
         if row is not None:
-            text = inputs[item.job] if row[8] is None else row[8]
-            found[item.token] = granted(item, row, text, context.get(item.job, {}))
+            sent = inputs[item.job] if row[8] is None else loads(row[8])
+            found[item.token] = granted(item, row, sent, context.get(item.job, {}))
     return found
 
 

@@ -97,7 +97,7 @@ async def submit(
     groups: dict[int, tuple[Common, list[Submission]]] = {}
     for item in items:
         _, _, _, text, common, refusal, idempotency, _, _, _, cells = item
-        if refusal is not None or idempotency is not None or cells or len(text) > INLINE:
+        if refusal is not None or idempotency is not None or cells or len(text or "") > INLINE:
             return None
         group = groups.get(id(common))
         if group is None:

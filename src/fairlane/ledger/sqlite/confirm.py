@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
+from fairlane.ledger.rows import loads
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
-from fairlane.ledger.sqlite.context import contexts, large_inputs
+from fairlane.ledger.sqlite.context import contexts, inputs_elsewhere
 from fairlane.ledger.sqlite.history import find
 from fairlane.ledger.sqlite.rows import parts
 from fairlane.ledger.sqlite.slots import take, take_all
@@ -111,13 +112,13 @@ def _leases(
     tx: Transaction, items: Sequence[Confirmation], rows: dict[str, Row]
 ) -> dict[str, Lease]:
     context = contexts(tx, [row[1] for row in rows.values() if row[6]])
-    inputs = large_inputs(tx, [row[1] for row in rows.values() if row[8] is None])
+    inputs = inputs_elsewhere(tx, [row[1] for row in rows.values() if row[8] is None])
     found = {}
     for item in items:
         row = rows.get(item.token)
         if row is not None:
-            text = inputs[item.job] if row[8] is None else row[8]
-            found[item.token] = granted(item, row, text, context.get(item.job, {}))
+            sent = inputs[item.job] if row[8] is None else loads(row[8])
+            found[item.token] = granted(item, row, sent, context.get(item.job, {}))
     return found
 
 

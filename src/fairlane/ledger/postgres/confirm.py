@@ -19,11 +19,15 @@ from fairlane.model.lease import Lease
 
 RETURNED = ", ".join(f"jobs.{column}" for column in COLUMNS.split(", "))
 
+BEGIN = "greatest(v.now, created_at, promoted_at, paid_at)"
+"""When a job starts: not before anything that has been told about it. It was put in line by
+`ready_at` at the latest."""
+
 START = """
 UPDATE jobs SET state = 'running', rev = jobs.rev + 1, seq = seq + 1, attempt = attempt + 1,
     fence = fence + 1, token = v.token, worker = v.worker, region = v.region, lease = v.lease,
-    lease_until = v.now + least(v.lease, timeout), deadline = v.now + timeout,
-    started_at = v.now, waited = waited + v.now - ready_at
+    lease_until = {begin} + least(v.lease, timeout), deadline = {begin} + timeout,
+    started_at = {begin}, waited = waited + v.now - ready_at
 FROM {proposals}
 WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cells = 0
     AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
@@ -36,7 +40,7 @@ PROPOSALS = """
 """
 
 
-START_ALL = f"{START.format(proposals=PROPOSALS)} RETURNING {RETURNED}"
+START_ALL = f"{START.format(proposals=PROPOSALS, begin=BEGIN)} RETURNING {RETURNED}"
 
 
 async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:

@@ -19,6 +19,11 @@ from fairlane.model.lease import Lease
 Row = tuple[Any, ...]
 
 
+BEGIN = "max(v.now, created_at, coalesce(promoted_at, 0), paid_at)"
+"""When a job starts: not before anything that has been told about it. It was put in line by
+`ready_at` at the latest."""
+
+
 @lru_cache
 def start(proposals: int) -> str:
     """Start the jobs that are queued as proposed: same rev, lane, tier and user, time come."""
@@ -27,8 +32,8 @@ def start(proposals: int) -> str:
         WITH v (id, rev, lane, tier, who, token, worker, region, lease, now) AS (VALUES {values})
         UPDATE jobs SET state = 'running', rev = jobs.rev + 1, seq = seq + 1,
             attempt = attempt + 1, fence = fence + 1, token = v.token, worker = v.worker,
-            region = v.region, lease = v.lease, lease_until = v.now + min(v.lease, timeout),
-            deadline = v.now + timeout, started_at = v.now, waited = waited + v.now - ready_at
+            region = v.region, lease = v.lease, lease_until = {BEGIN} + min(v.lease, timeout),
+            deadline = {BEGIN} + timeout, started_at = {BEGIN}, waited = waited + v.now - ready_at
         FROM v
         WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cells = 0
             AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier

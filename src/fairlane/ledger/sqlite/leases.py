@@ -103,10 +103,10 @@ def promote(tx: Transaction, items: Sequence[Promotion]) -> list[str | None]:
             outcomes.append(None)
             continue
         fact = Fact(EventType.JOB_PROMOTED, item.now, {"old": job.level, "new": item.level})
-        write_events(tx, job, [fact])
+        at = write_events(tx, job, [fact])
         tx.execute(
             "UPDATE jobs SET level = ?, promoted_at = ? WHERE id = ?",
-            (item.level, item.now, item.job),
+            (item.level, at, item.job),
         )
         outcomes.append(job.level)
     return outcomes
@@ -125,12 +125,12 @@ def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
     jobs = [rows.job(row) for row in found]
     for job in jobs:
         code = Code.RESOURCE_EXHAUSTED
-        write_events(tx, job, [Fact(EventType.JOB_FAILED, now, {"code": code})])
+        at = write_events(tx, job, [Fact(EventType.JOB_FAILED, now, {"code": code})])
         tx.execute(
             "UPDATE jobs SET state = 'failed', rev = rev + 1, finished_at = ?, give_up_at = NULL, "
             "waited = ?, error_code = ?, error_message = ? WHERE id = ?",
             (
-                now,
+                at,
                 job.waited_until(now),
                 code,
                 f"no capacity at {job.current.service} in time",

@@ -528,3 +528,24 @@ async def times_agree(world: World, job_id: str) -> None:
         assert job.finished_at == times[-1]
     for attempt in await world.engine.attempts(job_id):
         assert attempt.started_at <= (attempt.ended_at or 0)
+
+
+@pytest.mark.parametrize("told", ["promoted", "skipped"])
+async def test_a_job_does_not_start_before_what_was_told_of_it(tmp_path: Path, told: str) -> None:
+    """I25: its worker had read the time before."""
+    async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
+        job = await world.submit(user="ada", tier="low")
+        await world.engine.add_credits("ada", 1_000, "grant")
+        later = world.clock.now() + 750_000
+        ledger = world.engine.core.ledger
+        if told == "promoted":
+            await ledger.promote([(job, "high")], ("high", "medium", "low"), later)
+        else:
+            written = await ledger.skip(Request(job, None, "op", later), 1)
+            await publish(world.engine.core, [job])
+            ledger.published(written.receipts)
+        lease = await world.claim_one()
+        assert lease.started_at == later
+        assert lease.deadline - lease.started_at == lease.at.timeout
+        await world.engine.complete(lease)
+        await times_agree(world, job)

@@ -25,6 +25,11 @@ HTTP = (
 )
 CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider")
 POSTGRES = ("--stores=postgres", "-p", "no:cacheprovider")
+GENERAL = ("--stores=general", "-p", "no:cacheprovider")
+HOT = ("admission", "attempts", "durability", "endings", "first", "limits", "pipelines")
+"""The files of the conformance suite about what PostgreSQL has shortcuts for. They run without them
+too."""
+
 SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py", "test_i*.py", "test_l*.py", "test_m*.py")
 """The files of the conformance suite that take most of its time."""
 
@@ -44,6 +49,7 @@ def main(further: list[str]) -> int:
         return _run(
             (*POSTGRES, "tests/conformance"),
             (*CLUSTER, *slower),
+            (*GENERAL, *(f"tests/conformance/test_{name}.py" for name in HOT)),
             ("--stores=embedded", "-m", "long", "tests/conformance", "tests/crash"),
         )
     if further:

@@ -18,7 +18,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--stores",
         default="embedded,postgres,cluster",
-        help="Stores the conformance suite runs on: embedded, postgres, cluster (default: all).",
+        help="Stores the conformance suite runs on: embedded, postgres, cluster (default: these "
+        "three), general (PostgreSQL without its shortcuts).",
     )
 
 

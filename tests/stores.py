@@ -15,6 +15,7 @@ import pytest
 from fairlane.clock import ManualClock
 from fairlane.compose import cluster, embedded, shared
 from fairlane.engine import Engine
+from fairlane.ledger.postgres.quick import QUICK
 from fairlane.model.catalog import Catalog
 from fairlane.servers import Databases, Keys
 
@@ -130,10 +131,14 @@ present: Stores = Embedded()
 
 @contextmanager
 def used(request: pytest.FixtureRequest, name: str | None) -> Iterator[None]:
-    """Worlds stand on these stores inside the block."""
+    """Worlds stand on these stores inside the block. `general` is PostgreSQL without its shortcuts
+    for the common case: what every verb falls back to is as right as they are."""
     global present  # noqa: PLW0603 - what `World` opens
     before = present
-    if name == "postgres":
+    quick = dict(QUICK)
+    if name == "general":
+        QUICK.clear()
+    if name in ("postgres", "general"):
         present = PostgresAndMemory(request.getfixturevalue("postgres_server"))
     if name == "cluster":
         present = PostgresAndRedis(
@@ -143,3 +148,4 @@ def used(request: pytest.FixtureRequest, name: str | None) -> Iterator[None]:
         yield
     finally:
         present = before
+        QUICK.update(quick)

@@ -24,7 +24,8 @@ FairlaneError
     ├── StoreAway           PostgreSQL or Redis cannot be reached; try again when it is there
     ├── NotSetUp            the database has no schema, or nobody has brought settings yet
     ├── LedgerInUse         another process owns this ledger
-    └── LedgerTooNew        the ledger was written by a newer version
+    ├── LedgerTooNew        the ledger was written by a newer version
+    └── LedgerUnusable      not a ledger, damaged, or its disk is full
 """
 
 from __future__ import annotations
@@ -192,6 +193,10 @@ class LedgerInUse(SetupError):
 
 class LedgerTooNew(SetupError):
     code = "ledger_too_new"
+
+
+class LedgerUnusable(SetupError):
+    code = "ledger_unusable"
 
 
 def is_store_error(error: BaseException) -> bool:

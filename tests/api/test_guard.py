@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 import re
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ from fairlane.api.routing import GuardedRoute
 from fairlane.clock import seconds
 from fairlane.config.settings import Server
 from fairlane.model.key import Role
+from tests.api.conftest import SETTINGS
 from tests.api.raw import exchange
 from tests.api.server import Gateway, gateway
+from tests.stores import Embedded
 from tests.world import World
 
 JOB = {"service": "work"}
@@ -367,6 +371,36 @@ async def test_a_ledger_that_is_away_is_503_at_once(world: World, served: Gatewa
             assert answer.headers["retry-after"] == "1"
         assert (await client.get("/readyz")).status_code == 503
         assert (await client.get("/livez")).text == "ok"
+
+
+class FullDisk(sqlite3.Connection):
+    """A disk that is full when the test says so."""
+
+    full = False
+
+    def execute(self, statement: str, *args: object) -> sqlite3.Cursor:
+        if FullDisk.full and statement == "COMMIT":
+            raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(statement, *args)  # type: ignore[arg-type]
+
+
+async def test_a_process_whose_disk_is_full_is_not_ready_until_there_is_room(
+    tmp_path: Path,
+) -> None:
+    """I32: a load balancer sends submits to those who can write them down."""
+    async with (
+        World(SETTINGS, tmp_path / "ledger.db", FullDisk, Embedded()) as world,
+        gateway(world.engine) as served,
+        served.client() as client,
+    ):
+        FullDisk.full = True
+        try:
+            assert (await client.get("/readyz")).status_code == 503
+            assert (await client.get("/livez")).status_code == 200
+        finally:
+            FullDisk.full = False
+        while (await client.get("/readyz")).status_code != 200:
+            pass
 
 
 # --- whose it is ---------------------------------------------------------------------------------

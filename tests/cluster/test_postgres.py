@@ -11,7 +11,7 @@ import pytest
 from fairlane.clock import ManualClock
 from fairlane.compose import shared
 from fairlane.engine import Engine
-from fairlane.errors import LedgerInUse, LedgerTooNew, SetupError
+from fairlane.errors import LedgerInUse, LedgerTooNew, LedgerUnusable, SetupError
 from fairlane.ledger.postgres import PostgresLedger
 from fairlane.ledger.postgres.connect import connect
 from fairlane.ledger.postgres.presence import PRESENT
@@ -253,3 +253,63 @@ async def tries_of_a_settle_without_an_answer(url: str, lease: Lease) -> int:
         await holder.close()
         await pool.close()
     return sent.count(SETTLE)
+
+
+async def test_the_only_process_on_a_database_takes_the_calls_of_its_last_life_back(
+    postgres_server: Databases,
+) -> None:
+    """I4: and leaves what runs elsewhere its full time. With others beside it, it takes nothing."""
+    url, clock = await postgres_server.new_database(), ManualClock()
+    inside, outside = Worker("inside", in_process=True), Worker("outside")
+
+    async def opened(*, alone: bool) -> Engine:
+        return await shared(catalog(), url, clock=clock, sweeping=False, unsafe=True, alone=alone)
+
+    async with await opened(alone=True) as engine:
+        leases = []
+        for worker in (inside, outside):
+            await engine.register(worker)
+            await engine.submit(NewJob("work"))
+            leases += await engine.claim(worker)
+    ours, theirs = leases
+    clock.advance(16_000_000)
+    async with await opened(alone=False) as engine:
+        assert (await engine.get(ours.job)).token == ours.token
+    async with await opened(alone=True) as engine:
+        assert (await engine.get(ours.job)).token is None
+        await engine.sweep()
+        clock.advance(14_000_000)
+        assert not any(await engine.heartbeat(outside, [theirs]))
+        await engine.complete(theirs)
+        assert not any(await engine.check())
+
+
+FULL = """
+CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION full_disk()
+"""
+
+
+async def test_a_server_whose_disk_is_full_is_known_to_be(postgres_server: Databases) -> None:
+    """I32: also when a change that needs no room would work."""
+    url = await postgres_server.new_database()
+    async with await shared(catalog(), url, sweeping=False, unsafe=True) as engine:
+        connection = await asyncpg.connect(url, server_settings={"search_path": "fairlane"})
+        await connection.execute(FULL.format("jobs"))
+        with pytest.raises(asyncpg.DiskFullError):
+            await engine.submit(NewJob("work"))
+        with pytest.raises(asyncpg.DiskFullError):
+            await engine.core.ledger.vitals.demand_writable()
+        await connection.close()
+
+
+async def test_a_full_disk_is_named_at_the_start(postgres_server: Databases) -> None:
+    url = await postgres_server.new_database()
+    await (await PostgresLedger.open(url, unsafe=True)).close()
+    connection = await asyncpg.connect(url, server_settings={"search_path": "fairlane"})
+    await connection.execute(FULL.format("pools"))
+    settings = catalog(Service("work", limit=1))
+    with pytest.raises(LedgerUnusable, match="PostgreSQL is full; make room"):
+        await (await shared(settings, url, sweeping=False, unsafe=True)).start()
+    await connection.close()

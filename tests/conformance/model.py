@@ -198,10 +198,20 @@ class Model:
         job = self.jobs[lease.job]
         if job.lease is None or job.lease.token != lease.token or job.lease_until <= now:
             return False
-        job.lease_until = min(until, lease.deadline)
+        job.lease_until = max(job.lease_until, min(until, lease.deadline))
         return True
 
     # --- what time does ----------------------------------------------------------------------
+    def prolonged(self, now: int, lasts: int) -> None:
+        """The only process on the ledger has started: nobody could renew before."""
+        for job in self.jobs.values():
+            if job.lease is None:
+                continue
+            if job.lease.deadline > now:
+                job.lease_until = max(job.lease_until, min(now + lasts, job.lease.deadline))
+            elif job.lease_until <= job.lease.deadline:
+                job.lease_until = now + lasts
+
     def overdue(self, now: int) -> list[ModelJob]:
         return [job for job in self.jobs.values() if job.lease and job.lease_until <= now]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.engine.settle import Done, Failed, GivenBack
 from fairlane.errors import Conflict, StaleLease, WrongState
-from fairlane.ledger.shapes import Settled
+from fairlane.ledger.shapes import Settled, Stale
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
@@ -70,6 +71,41 @@ async def test_whoever_ends_a_job_first_wins_and_the_others_hear_it(tmp_path: Pa
             won[await one_end(world, lease, told)] += 1
         await world.healthy()
     assert set(won) == ENDED
+
+
+SMALL, LARGE = "x", "x" * 10_000
+"""Results that stand in the job's row, and elsewhere: PostgreSQL writes them in different ways."""
+
+
+@pytest.mark.parametrize("result", [SMALL, LARGE])
+@pytest.mark.parametrize("matrix", [None, {"n": ("1",)}], ids=["plain", "cell"])
+async def test_the_token_of_a_completed_job_opens_nothing(
+    tmp_path: Path, result: str, matrix: dict[str, tuple[str, ...]] | None
+) -> None:
+    """I3: whatever its worker still says, nobody holds the job, and nothing about it changes."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        engine, ledger = world.engine, world.engine.core.ledger
+        await world.submit(matrix=matrix)
+        lease = await world.claim_one()
+        await engine.complete(lease, result)
+        before = await engine.view(lease.job), await engine.attempts(lease.job)
+        assert before[0].job.token is None
+        assert await engine.holding([lease]) == frozenset()
+        assert await ledger.held() == []
+        assert await ledger.load() == (0, 0)
+        assert isinstance(await ledger.lease(lease.job, lease.token), Stale)
+        assert (await engine.heartbeat(Worker("w"), [lease])).lost == [lease.job]
+        with pytest.raises(StaleLease):
+            await engine.progress(lease, 50)
+        for report in (Failed(lease, Fault.TRANSIENT), GivenBack(lease)):
+            assert await engine.settle([report]) == [Stale(State.COMPLETED)]
+        for other in ("another result", LARGE + "other"):
+            (again,) = await engine.settle([Done(lease, other)])
+            assert isinstance(again, Settled)
+            assert again.again
+        assert (await engine.view(lease.job), await engine.attempts(lease.job)) == before
+        assert await ledger.load() == (0, 0)
+        await world.healthy()
 
 
 @pytest.mark.parametrize("seed", range(2))

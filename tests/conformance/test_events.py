@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from fairlane.clock import ManualClock
 from fairlane.engine.core import publish
 from fairlane.engine.rebuild import publish_left_behind
 from fairlane.engine.sweep import reconcile
+from fairlane.errors import FairlaneError
 from fairlane.index.index import Index
-from fairlane.ledger.shapes import Request
+from fairlane.ledger.shapes import Filter, Request
 from fairlane.model.attempt import Fault
 from fairlane.model.event import Event, EventType
 from fairlane.model.job import NewJob
@@ -446,3 +448,104 @@ async def test_a_cell_that_fails_again_is_heard_by_a_listener_of_the_reopened_pa
             await listener
         gapless(known + more)
         assert [event.type for event in more] == [T.JOB_REOPENED, T.JOB_FAILED]
+
+
+# --- times ---------------------------------------------------------------------------------------
+class Wobbling(ManualClock):
+    """For each move up to 0.75 s early or late, as moves are that wait for one another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dice, self._off = random.Random(5), 0
+
+    def wobble(self) -> None:
+        self._off = self._dice.randrange(-750_000, 750_000)
+
+    def now(self) -> int:
+        return super().now() + self._off
+
+
+@pytest.mark.parametrize("matrix", [None, {"n": ("1", "2")}], ids=["plain", "fan_out"])
+async def test_a_later_event_is_never_earlier_in_time(
+    tmp_path: Path, matrix: dict[str, tuple[str, ...]] | None
+) -> None:
+    """I25: whatever is done to a job, and in whichever order its moves had read the time. What its
+    row and its attempts say goes with it."""
+    service = Service("work", fairness=Fairness.NONE, max_attempts=2, backoff=(0,))
+    world = World(catalog(service), tmp_path / "ledger.db")
+    clock = world.clock = Wobbling()
+    dice = random.Random(6)
+    async with world:
+        for n in range(12):
+            await world.engine.add_credits("ada", 1_000, f"grant-{n}")
+            await world.submit(user="ada", matrix=matrix, tier="low", max_wait=3_000_000)
+        jobs = (await world.engine.list_jobs(limit=100)).jobs
+        every = [job.id for job in jobs]
+        for parent in jobs if matrix else []:
+            cells = await world.engine.list_jobs(Filter(parent=parent.id), limit=100)
+            every += [cell.id for cell in cells.jobs]
+        for _ in range(250):
+            await something(world, clock, dice, every)
+        for job_id in every:
+            await times_agree(world, job_id)
+        await world.healthy()
+
+
+async def something(world: World, clock: Wobbling, dice: random.Random, every: list[str]) -> None:
+    """One of all things that can be done to a job, or that its time brings."""
+    clock.wobble()
+    engine, job, now = world.engine, dice.choice(every), clock.now()
+    acts: list[Callable[[], Awaitable[object]]] = [
+        lambda: engine.cancel(job),
+        lambda: engine.resume(job),
+        lambda: engine.replay(job),
+        lambda: engine.skip(job),
+        lambda: engine.core.ledger.promote([(job, "high")], ("high", "medium", "low"), now),
+        lambda: engine.core.ledger.promote([(job, "medium")], ("high", "medium", "low"), now),
+        lambda: world.pass_time(dice.choice([0, 0, 0.3, 5])),
+    ]
+    with suppress(FairlaneError):
+        await dice.choice(acts[1:] if dice.random() < 0.8 else acts)()
+    clock.wobble()
+    for lease in await world.claim(2):
+        clock.wobble()
+        ends: list[Callable[[Lease], Awaitable[object]]] = [
+            engine.complete,
+            engine.fail,
+            engine.give_back,
+            lambda lease: engine.fail(lease, Fault.INVALID_INPUT),
+            lambda lease: engine.cancel(lease.job),
+        ]
+        await dice.choice(ends)(lease)
+
+
+async def times_agree(world: World, job_id: str) -> None:
+    events = await world.engine.core.ledger.events(job_id, 0)
+    times = [event.at for event in events]
+    assert times == sorted(times), [(event.type, event.at) for event in events]
+    job = await world.job(job_id)
+    if job.finished_at is not None:
+        assert job.finished_at == times[-1]
+    for attempt in await world.engine.attempts(job_id):
+        assert attempt.started_at <= (attempt.ended_at or 0)
+
+
+@pytest.mark.parametrize("told", ["promoted", "skipped"])
+async def test_a_job_does_not_start_before_what_was_told_of_it(tmp_path: Path, told: str) -> None:
+    """I25: its worker had read the time before."""
+    async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
+        job = await world.submit(user="ada", tier="low")
+        await world.engine.add_credits("ada", 1_000, "grant")
+        later = world.clock.now() + 750_000
+        ledger = world.engine.core.ledger
+        if told == "promoted":
+            await ledger.promote([(job, "high")], ("high", "medium", "low"), later)
+        else:
+            written = await ledger.skip(Request(job, None, "op", later), 1)
+            await publish(world.engine.core, [job])
+            ledger.published(written.receipts)
+        lease = await world.claim_one()
+        assert lease.started_at == later
+        assert lease.deadline - lease.started_at == lease.at.timeout
+        await world.engine.complete(lease)
+        await times_agree(world, job)

@@ -669,6 +669,9 @@ class Queue(RuleBasedStateMachine):
         async def restarts() -> None:
             await self.world.restart()
             self.reached_since = self.now
+            if self.world.engine.core.ledger.alone:
+                self.model.prolonged(self.now, REAPS_AFTER)
+                self.reached_since = 0
             self.tampered = self.sick = False
             assert await self.world.engine.core.ledger.outbox(10) == []
             await self.index_agrees()

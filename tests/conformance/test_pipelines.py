@@ -7,14 +7,16 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import orjson
 import pytest
 
+from fairlane.engine.core import publish
 from fairlane.errors import InvalidInput, StaleLease
-from fairlane.ledger.shapes import Settled
+from fairlane.ledger.shapes import Filter, Settled
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.event import EventType
-from fairlane.model.job import NewJob
+from fairlane.model.job import Job, NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Fairness, Provider, Region, Service
 from fairlane.model.state import Code, State
@@ -28,11 +30,21 @@ from tests.conformance.acts import (
     states,
     types,
 )
+from tests.ledger_items import submission, with_cells
 from tests.world import World, catalog
 
 
 def step(name: str, **more: object) -> Service:
     return Service(name, fairness=Fairness.NONE, **more)  # type: ignore[arg-type]
+
+
+def work(**more: object) -> Service:
+    return step("work", **more)
+
+
+async def shown(world: World, parent: str) -> list[Job]:
+    """What is left of its cells."""
+    return (await world.engine.list_jobs(Filter(parent=parent))).jobs
 
 
 def opposite() -> Catalog:
@@ -347,6 +359,85 @@ async def test_a_matrix_makes_one_execution_for_every_combination(tmp_path: Path
         ]
         assert await endings(world, parent) == 1
         await world.healthy()
+
+
+LONG, SHORT = {"text": "x" * 200_000, "q": "none"}, {"text": "y", "q": "none"}
+
+
+@pytest.mark.parametrize("sent", [LONG, SHORT, None])
+async def test_every_cell_is_given_its_parents_input_with_its_own_values_over_it(
+    tmp_path: Path, sent: dict[str, str] | None
+) -> None:
+    """Also after a restart, in another try, and when it is looked at."""
+    async with World(catalog(work(max_attempts=2)), tmp_path / "ledger.db") as world:
+        parent = await world.submit(input=sent, matrix={"q": ("1", "2"), "r": ("3",)})
+        wanted = {
+            cell.id: {**(sent or {}), **(cell.cell or {})} for cell in await shown(world, parent)
+        }
+        for fault in (Fault.TRANSIENT, Fault.TRANSIENT):
+            leases = await world.claim(5)
+            assert {lease.job: lease.input for lease in leases} == wanted
+            for lease in leases:
+                await world.engine.fail(lease, fault)
+            await world.restart()
+            await world.pass_time(600)
+        await world.engine.replay(parent)
+        for lease in await world.claim(5):
+            assert lease.input == wanted[lease.job]
+            assert (await world.engine.view(lease.job)).input == wanted[lease.job]
+        assert (await world.engine.view(parent)).input == sent
+
+
+async def test_the_input_of_a_fan_out_is_kept_for_as_long_as_a_cell_may_need_it(
+    tmp_path: Path,
+) -> None:
+    """I30: a dead cell outlives all finished jobs, and can be replayed."""
+    limits = Limits(keep_finished=3600, keep_dead=36_000)
+    settings = catalog(work(max_attempts=1), limits=limits)
+    async with World(settings, tmp_path / "ledger.db") as world:
+        parent = await world.submit(input=LONG, matrix={"q": ("1", "2")})
+        good, bad = await world.claim(2)
+        await world.engine.complete(good)
+        await world.engine.fail(bad, Fault.TRANSIENT)
+        await world.pass_time(7200, sweeps=20)
+        assert [cell.id for cell in await shown(world, parent)] == [bad.job]
+        await world.engine.replay(bad.job)
+        assert (await world.claim_one()).input == bad.input
+
+
+async def test_cells_that_were_written_with_inputs_of_their_own_keep_them(tmp_path: Path) -> None:
+    """As earlier versions wrote them."""
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        for text in ('{"mine":1}', '{"mine":"' + "x" * 10_000 + '"}'):
+            parent = submission(world)
+            cells = with_cells(parent, world, 2).cells
+            own = tuple(cell._replace(input=text) for cell in cells)
+            written = await world.engine.core.ledger.submit([parent._replace(cells=own)])
+            await publish(world.engine.core, [cell.id for cell in own])
+            world.engine.core.ledger.published(written.receipts)
+            for lease in await world.claim(2):
+                assert lease.input == orjson.loads(text)
+                assert (await world.engine.view(lease.job)).input == lease.input
+                await world.engine.complete(lease)
+
+
+async def test_a_matrix_whose_combinations_are_large_together_is_refused(tmp_path: Path) -> None:
+    """A request of 90 KB would be kept as 70 MB."""
+    many = {f"axis{n}": ("x" * 10_000,) for n in range(7)}
+    async with World(catalog(), tmp_path / "ledger.db") as world:
+        with pytest.raises(InvalidInput, match="into the input"):
+            await world.submit(matrix={**many, "n": tuple(map(str, range(1000)))})
+        with pytest.raises(InvalidInput, match="at most 1048576 are allowed"):
+            await world.submit(input={"a": "x" * 1_048_500}, matrix={"n": ("x" * 1000,)})
+        await world.submit(input={"n": "x" * 1_048_500}, matrix={"n": ("x" * 1000,)})
+
+
+@pytest.mark.embedded
+async def test_the_input_of_a_fan_out_is_kept_once(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    async with World(catalog(), path) as world:
+        await world.submit(input=LONG, matrix={"n": tuple(map(str, range(1000)))})
+    assert path.stat().st_size < 3_000_000
 
 
 async def test_the_last_two_cells_end_their_parent_exactly_once(tmp_path: Path) -> None:

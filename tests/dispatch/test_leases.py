@@ -13,6 +13,7 @@ from fairlane.dispatch import Dispatcher
 from fairlane.errors import SetupError
 from fairlane.ids import token
 from fairlane.ledger.shapes import Request
+from fairlane.model.attempt import Outcome
 from fairlane.model.catalog import Catalog
 from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import NewJob
@@ -46,6 +47,25 @@ async def test_a_lease_is_renewed_for_as_long_as_the_call_runs(tmp_path: Path) -
         held.let_go()
         assert (await at.ended(job)).state is State.COMPLETED
         assert len(service.calls) == 1
+
+
+@soon
+@pytest.mark.embedded
+async def test_a_call_that_its_process_did_not_survive_is_made_again_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    """I4: nobody waits for a lease that nobody can renew."""
+    held = Held()
+    service = SimulatedService("work", work=held)
+    async with scene(tmp_path, service, settings=settings(limit=2)) as at:
+        job = await at.world.submit()
+        await service.until(lambda it: it.running == 1)
+        await at.world.engine.core.ledger.close()  # nothing more is written: as good as dead
+        await at.world.start()
+        assert (await at.world.job(job)).state is State.QUEUED
+        (attempt,) = await at.world.engine.attempts(job)
+        assert attempt.outcome is Outcome.LOST
+        held.let_go()
 
 
 @soon

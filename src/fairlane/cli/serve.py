@@ -52,8 +52,11 @@ async def serve(settings: Settings, found: socket.socket) -> None:
     log_to(level=settings.server.log_level, form=settings.server.log_format)
     with found:
         async with started(lambda: opened(settings), settings.server.wait_for_stores) as engine:
-            keys = await prepare_keys(engine, settings.server)
-            app = await create_app(engine, settings)
+            try:
+                keys = await prepare_keys(engine, settings.server)
+                app = await create_app(engine, settings)
+            except Exception as error:
+                raise engine.core.ledger.explain(error) or error from error
             async with calling(engine, settings) as drain:
                 port = found.getsockname()[1]
                 for line in welcome(settings, port, keys=keys):

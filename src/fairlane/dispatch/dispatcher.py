@@ -135,6 +135,7 @@ class Dispatcher:
                     capabilities=service.capabilities,
                     capacity=capacity,
                     heartbeat=heartbeat,
+                    in_process=True,
                 )
                 desks.append(Desk(worker, endpoint))
         return desks

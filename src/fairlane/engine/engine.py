@@ -13,6 +13,7 @@ from fairlane.engine.claim import claim
 from fairlane.engine.core import Core
 from fairlane.engine.declared import refresh_declared
 from fairlane.engine.rebuild import join, publish_left_behind, rebuild
+from fairlane.engine.recover import recover
 from fairlane.engine.renew import renew
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
 from fairlane.engine.submit import Caller, likely_tier, submit
@@ -82,6 +83,7 @@ class Engine:
             await live.start(core)
             await join(core)
             await publish_left_behind(core)
+            await recover(core)
             await refresh_declared(core)
         except UnknownName as error:
             await self.stop()
@@ -89,6 +91,9 @@ class Engine:
                 f"{error}; but there are jobs that need it: keep it in the settings until they are "
                 f"done (a file says [services.{error.name}]), or begin with another ledger"
             ) from error
+        except Exception as error:
+            await self.stop()
+            raise core.ledger.explain(error) or error from error
         except BaseException:
             await self.stop()
             raise

@@ -67,7 +67,9 @@ async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]
     now, reports = core.now(), [_bounded(report) for report in reports]
     failures = [report for report in reports if isinstance(report, Failed)]
     health = await service_health(core, failures, {report.lease.job for report in reports}, now)
-    made = [_settlement(core, report, health, now) for report in reports]
+    made = [
+        _settlement(core, report, health, max(now, report.lease.started_at)) for report in reports
+    ]
     return await asyncio.shield(_write(core, made, now))
 
 

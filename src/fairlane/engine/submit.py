@@ -30,6 +30,9 @@ SECOND = 1_000_000
 MOST_KNOWN = 100_000
 """Users whose tier is kept at hand."""
 
+MAX_CELLS_BYTES = 16 << 20
+"""Of the values of all combinations of a matrix together: each is kept with its execution."""
+
 new_submission, entry = maker(Submission), maker(Entry)
 ALIKE = (
     *("name", "model", "duration", "regions", "capabilities", "run_at", "timeout", "max_wait"),
@@ -284,8 +287,15 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
     if not isinstance(request.input, dict | None):
         raise InvalidInput("a job with a matrix takes an object as input")
     cells = []
+    total_bytes = 0
     for values in combinations:
         cell = dict(zip(axes, values, strict=True))
+        total_bytes += _checked_cell(core, request, parent, cell)
+        if total_bytes > MAX_CELLS_BYTES:
+            raise InvalidInput(
+                f"the combinations of the matrix have more than {MAX_CELLS_BYTES} bytes together; "
+                "put what all of them share into the input"
+            )
         region = cell.get("region")
         own = request._replace(
             model=cell.get("model", request.model),
@@ -294,9 +304,7 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
         cells.append(
             parent._replace(
                 id=core.ids.new(now),
-                input=json_text(
-                    "input", {**(request.input or {}), **cell}, core.catalog.limits.input_bytes
-                ),
+                input=None,
                 common=parent.common._replace(
                     plan=core.terms.of(own, parent.common.tier).plan,
                     model=_checked_model(own),
@@ -308,6 +316,15 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
             )
         )
     return tuple(cells)
+
+
+def _checked_cell(core: Core, request: NewJob, parent: Submission, cell: dict[str, str]) -> int:
+    """The bytes of its own values. What it is given, those over its parent's input, must not be too
+    large; it is not written out to be measured unless it may be."""
+    own_bytes, most = len(json_text("input", cell).encode()), core.catalog.limits.input_bytes
+    if len((parent.input or "").encode()) + own_bytes > most:
+        json_text("input", {**(request.input or {}), **cell}, most)
+    return own_bytes
 
 
 def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:

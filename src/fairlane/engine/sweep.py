@@ -91,7 +91,7 @@ def _gone(lease: Lease, now: int) -> Failed:
     else:
         message = f"worker {worker_of(lease.worker)} was not heard of again"
         fault, outcome = Fault.TRANSIENT, Outcome.LOST
-    ended_at = min(lease.lease_until, lease.deadline)
+    ended_at = lease.lease_until
     return Failed(lease, fault, message, closed=False, outcome=outcome, ended_at=ended_at)
 
 

@@ -35,17 +35,25 @@ def starts(found: Iterable[Cells], ranks: dict[str, int]) -> list[Start]:
     return [Start(*who, at, job) for who, many in latest.items() for at, job in sorted(many)[-2:]]
 
 
+PAYLOAD = """
+SELECT coalesce(jobs.input, own.input), coalesce(parent.input, shared.input), jobs.cell, jobs.plan,
+    jobs.step, jobs.attempt, jobs.output, jobs.metrics
+FROM jobs LEFT JOIN inputs own ON own.job = jobs.id LEFT JOIN jobs parent ON parent.id = jobs.parent
+    LEFT JOIN inputs shared ON shared.job = jobs.parent
+WHERE jobs.id = {}
+"""
+
+
 def payload(job: Cells, finished: Iterable[Sequence[Any]]) -> tuple[Json, dict[str, Json]]:
-    """From (input, plan, step, attempt, output, metrics) of a job and the rows of its finished
-    steps."""
-    sent, plan, step, attempt, output, metrics = job
+    """From what `PAYLOAD` finds of a job and the rows of its finished steps."""
+    own, shared, cell, plan, step, attempt, output, metrics = job
     context: dict[str, Json] = {}
     for each in finished:
         context.update(rows.step_context(*each))
     if output is not None:
         last = rows.plan(plan)[step - 1]
         context.update(rows.step_context(step - 1, last.service, output, metrics, attempt))
-    return rows.loads(sent), context
+    return rows.loads(own) if own is not None else rows.cell_input(shared, cell), context
 
 
 def running_in(found: Iterable[Cells]) -> Counter[tuple[str, str | None]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fairlane.ledger.rows import loads, plan
+from fairlane.ledger.rows import plan
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
-from fairlane.model.job import Band, Job
+from fairlane.model.job import Band, Job, Json
 from fairlane.model.lease import Lease
 from fairlane.model.make import maker
 from fairlane.model.state import Move, moved
@@ -22,7 +22,7 @@ BANDS = tuple(Band)
 lease = maker(Lease)
 
 
-def granted(item: Confirmation, row: Iterable[Any], text: str, context: dict[str, Any]) -> Lease:
+def granted(item: Confirmation, row: Iterable[Any], sent: Json, context: dict[str, Any]) -> Lease:
     (token, job, fence, rev, name, plan_text, step, attempt, _, *more) = row
     tenant, tier, level, model, region, worker, *times, lane, band, paid_at, parent, trace = more
     started_at, lease_until, deadline, created_at, waited, seq, written = times
@@ -35,7 +35,7 @@ def granted(item: Confirmation, row: Iterable[Any], text: str, context: dict[str
         plan(plan_text),
         step,
         attempt,
-        loads(text),
+        sent,
         context,
         tenant,
         item.user,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger.gateway import KnownTiers, Webhooks
 from fairlane.ledger.keybook import KeyBook
 from fairlane.ledger.shapes import (
@@ -53,6 +53,9 @@ from fairlane.policy.admission import Quota
 class Ledger(Protocol):
     shared: bool
     """Whether other processes may write to it, too."""
+
+    alone: bool
+    """Whether this process is certainly the only one that works on it."""
 
     keys: KeyBook
 
@@ -99,6 +102,11 @@ class Ledger(Protocol):
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
         """Leases past their end or their deadline, if they last no longer than `reached`: how long
         the asker has been in touch with the ledger without a gap."""
+
+    async def prolong(self, now: int) -> None:
+        """Nobody could reach the ledger before now: every lease lasts from now on as long as after
+        a heartbeat, up to its deadline. One whose deadline has passed lasts that long once, for a
+        result that is on its way."""
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
         """Slots kept beyond their lease whose time is over are free, and in the end also such as no
@@ -263,5 +271,8 @@ class Ledger(Protocol):
         """Those of these jobs that are this tenant's dead letters are gone; how many."""
 
     async def check(self) -> Counts: ...
+
+    def explain(self, error: Exception) -> SetupError | None:
+        """What is wrong with the store itself and what to do about it, if that is the reason."""
 
     async def close(self) -> None: ...

@@ -98,6 +98,11 @@ def plan_text(steps: Plan) -> str:
     return dumps([step.as_list() for step in steps])
 
 
+def cell_input(shared: str, cell: str) -> Json:
+    """What a cell is given: its parent's input, with its own values over it."""
+    return {**(loads(shared) or {}), **loads(cell)}
+
+
 def attempt(row: Sequence[Any]) -> Attempt:
     job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, message = row
     how, why = Outcome(outcome), Fault(fault) if fault else None

@@ -68,13 +68,14 @@ class Common(NamedTuple):
 
 class Submission(NamedTuple):
     """A job ready to be written. `who` is its user as fairness sees them. `cells` makes it a
-    fan-out, written with it or not at all; `refusal` is what it is refused with unless its
-    idempotency key is known."""
+    fan-out, written with it or not at all; a cell without an `input` has its parent's, with the
+    values of its `cell` over it. `refusal` is what it is refused with unless its idempotency key is
+    known."""
 
     id: str
     user: str | None
     who: str
-    input: str
+    input: str | None
     common: Common
     refusal: FairlaneError | None = None
     idempotency: tuple[str, str, str] | None = None

@@ -22,6 +22,7 @@ def worker_spec(worker: Worker) -> str:
         "heartbeat": worker.heartbeat,
         "version": worker.version,
         "key": worker.key,
+        "in_process": worker.in_process,
     }
     if worker.tasks:  # older versions do not know it
         spec["tasks"] = {name: list(terms) for name, terms in worker.tasks.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from fairlane.ledger.running import Read
@@ -28,11 +29,34 @@ class Waits:
 def _nobody(_: float) -> None: ...
 
 
+TRY_SECONDS = 1.0
+
+Write = Callable[[], Coroutine[Any, Any, None]]
+"""Writes something, durably."""
+
+
 class Vitals:
     def __init__(
-        self, waits: Waits, read: Read, signs: Callable[..., Any], imbalance: Callable[..., Any]
+        self,
+        waits: Waits,
+        read: Read,
+        write: Write,
+        signs: Callable[..., Any],
+        imbalance: Callable[..., Any],
     ) -> None:
         self.waits, self._read, self._signs, self._imbalance = waits, read, signs, imbalance
+        self._write = write
+        self._trial: asyncio.Task[None] | None = None
+        self._tried_at = 0.0
+
+    async def demand_writable(self) -> None:
+        """Raises what keeps the store from writing. Tried once a second at the most, however many
+        ask."""
+        now = asyncio.get_running_loop().time()
+        if self._trial is None or (self._trial.done() and now - self._tried_at >= TRY_SECONDS):
+            self._trial, self._tried_at = asyncio.create_task(self._write()), now
+            self._trial.add_done_callback(_looked_at)
+        await asyncio.shield(self._trial)
 
     async def signs(self) -> Signs:
         found: Signs = await self._read(self._signs)
@@ -43,3 +67,9 @@ class Vitals:
         entries there are. Raises TookTooLong."""
         found: int = await self._read(self._imbalance)
         return found
+
+
+def _looked_at(trial: asyncio.Task[None]) -> None:
+    """Whoever asked may be gone."""
+    if not trial.cancelled():
+        trial.exception()

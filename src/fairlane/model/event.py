@@ -90,6 +90,16 @@ def implied(job: Job) -> list[Fact]:
     return facts[-missing:]
 
 
+def in_order(facts: Iterable[Fact], after: int = 0) -> list[Fact]:
+    """None is earlier than the one before it, nor than `after`. A move reads the time before it
+    waits for its turn, so moves may be written in another order."""
+    told: list[Fact] = []
+    for fact in facts:
+        after = max(after, fact.at)
+        told.append(fact._replace(at=after))
+    return told
+
+
 def started(
     at: int, where: dict[str, Json], attempt: int, worker: str | None, region: str | None
 ) -> Fact:

@@ -45,7 +45,9 @@ def worker_of(holder: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """`services` none = whatever it has the capabilities for; `tiers` none = every tier; `key` is
-    the credential it registered with; `tasks` are the terms it declares for its task types."""
+    the credential it registered with; `tasks` are the terms it declares for its task types.
+    `in_process`: it runs in the process that owns the ledger, and its work ends with that process.
+    """
 
     id: str
     services: frozenset[str] | None = None
@@ -56,6 +58,7 @@ class Worker:
     heartbeat: int = 5_000_000
     version: str = ""
     key: str = ""
+    in_process: bool = False
     state: WorkerState = WorkerState.ACTIVE
     tasks: Mapping[str, RetryTerms] = field(default_factory=dict, hash=False)
 

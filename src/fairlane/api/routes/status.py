@@ -137,13 +137,13 @@ async def livez() -> Response:
 
 
 async def ready(door: Door) -> Response:
-    """It can take jobs: not leaving, the ledger answers."""
+    """It can take jobs: not leaving, the ledger answers and can write."""
     core = door.engine.core
     well = not door.draining and core.ready.is_set()
     if well:
         try:
             async with asyncio.timeout(PATIENCE):
-                await core.ledger.keys.any()
+                await core.ledger.vitals.demand_writable()
         except Exception:  # noqa: BLE001 - whatever it is, it is not ready
             well = False
     if well:

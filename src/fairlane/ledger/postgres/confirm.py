@@ -7,22 +7,27 @@ from operator import attrgetter
 from typing import Any
 
 from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
-from fairlane.ledger.postgres.context import contexts, large_inputs
+from fairlane.ledger.postgres.context import contexts, inputs_elsewhere
 from fairlane.ledger.postgres.history import find
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.rolls import LEASED, enrol
 from fairlane.ledger.postgres.slots import hold, take, take_all
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Reader, Row, Transaction
+from fairlane.ledger.rows import loads
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.model.lease import Lease
 
 RETURNED = ", ".join(f"jobs.{column}" for column in COLUMNS.split(", "))
 
+BEGIN = "greatest(v.now, created_at, promoted_at, paid_at)"
+"""When a job starts: not before anything that has been told about it. It was put in line by
+`ready_at` at the latest."""
+
 START = """
 UPDATE jobs SET state = 'running', rev = jobs.rev + 1, seq = seq + 1, attempt = attempt + 1,
     fence = fence + 1, token = v.token, worker = v.worker, region = v.region, lease = v.lease,
-    lease_until = v.now + least(v.lease, timeout), deadline = v.now + timeout,
-    started_at = v.now, waited = waited + v.now - ready_at
+    lease_until = {begin} + least(v.lease, timeout), deadline = {begin} + timeout,
+    started_at = {begin}, waited = waited + v.now - ready_at
 FROM {proposals}
 WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cells = 0
     AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
@@ -35,7 +40,7 @@ PROPOSALS = """
 """
 
 
-START_ALL = f"{START.format(proposals=PROPOSALS)} RETURNING {RETURNED}"
+START_ALL = f"{START.format(proposals=PROPOSALS, begin=BEGIN)} RETURNING {RETURNED}"
 
 
 async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
@@ -133,13 +138,13 @@ async def found_leases(
     tx: Reader, items: Sequence[Confirmation], rows: dict[str, Row]
 ) -> dict[str, Lease]:
     context = await contexts(tx, [row[1] for row in rows.values() if row[6]])
-    inputs = await large_inputs(tx, [row[1] for row in rows.values() if row[8] is None])
+    inputs = await inputs_elsewhere(tx, [row[1] for row in rows.values() if row[8] is None])
     found = {}
     for item in items:
         row = rows.get(item.token)
         if row is not None:
-            text = inputs[item.job] if row[8] is None else row[8]
-            found[item.token] = granted(item, row, text, context.get(item.job, {}))
+            sent = inputs[item.job] if row[8] is None else loads(row[8])
+            found[item.token] = granted(item, row, sent, context.get(item.job, {}))
     return found
 
 

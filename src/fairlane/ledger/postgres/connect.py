@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 
 import asyncpg
 
-from fairlane.errors import LedgerTooNew, NotSetUp, SetupError, StoreAway
+from fairlane.errors import LedgerTooNew, LedgerUnusable, NotSetUp, SetupError, StoreAway
 from fairlane.ids import token
 from fairlane.ledger.postgres.silence import Watched, Watchlist
 
@@ -95,6 +95,18 @@ async def demand_durable(pool: asyncpg.Pool) -> None:
                 f"PostgreSQL runs with {setting} = off and may lose accepted jobs; "
                 "switch it on, or say that losing jobs is fine (unsafe)"
             )
+
+
+def explained(error: Exception) -> LedgerUnusable | None:
+    """What is wrong with the server, if it cannot write."""
+    if isinstance(error, asyncpg.DiskFullError):
+        return LedgerUnusable("the disk of PostgreSQL is full; make room there and start again")
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return LedgerUnusable(
+            "PostgreSQL takes no writes: this is a replica, or it was made read-only; "
+            "use the address of the primary server"
+        )
+    return None
 
 
 async def demand_schema(pool: asyncpg.Pool) -> None:

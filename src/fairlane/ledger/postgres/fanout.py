@@ -48,20 +48,20 @@ async def _end(tx: Transaction, parent: str, now: int) -> None:
     )
     cells, bad = row if row is not None else (0, 0)
     end = ending(cells, bad, now)
+    at = await _tell(tx, parent, end.fact)
     await tx.execute(
         "UPDATE jobs SET state = $2, rev = rev + 1, finished_at = $3, error_code = $4, "
         "error_message = $5 WHERE id = $1",
         parent,
         end.state,
-        now,
+        at,
         end.code,
         end.message,
     )
-    await enrol(tx, end.state, now, [parent])
-    await _tell(tx, parent, end.fact)
+    await enrol(tx, end.state, at, [parent])
 
 
-async def _tell(tx: Transaction, parent: str, fact: Fact) -> None:
+async def _tell(tx: Transaction, parent: str, fact: Fact) -> int:
+    """When it was told."""
     job = await find(tx, parent)
-    if job is not None:
-        await write_events(tx, job, [fact])
+    return fact.at if job is None else await write_events(tx, job, [fact])

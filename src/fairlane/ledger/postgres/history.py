@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fairlane.ledger import rows
 from fairlane.ledger.postgres.locks import IN_ORDER
 from fairlane.ledger.postgres.transaction import Reader, Transaction
-from fairlane.model.event import Fact, implied
+from fairlane.model.event import Fact, implied, in_order
 from fairlane.model.job import Job
 
 JOB = rows.JOB.replace(" user,", " username,")
@@ -27,26 +27,41 @@ FROM unnest($1::text[], $2::bigint[]) v (id, last) WHERE jobs.id = v.id
 """
 
 
-async def write_events(tx: Transaction, job: Job, facts: list[Fact]) -> None:
-    """Write these facts down, behind what the row has implied so far."""
-    await write_all(tx, [(job, facts)])
+LAST_TOLD = """
+SELECT DISTINCT ON (job) job, body FROM events WHERE job = ANY($1::text[])
+ORDER BY job, first DESC
+"""
 
 
-async def write_all(tx: Transaction, told: Iterable[tuple[Job, list[Fact]]]) -> None:
+async def write_events(tx: Transaction, job: Job, facts: list[Fact]) -> int:
+    """Write these facts down, behind what the row has implied so far. When the last of them was:
+    not before anything that has been told."""
+    return (await write_all(tx, [(job, facts)]))[job.id]
+
+
+async def write_all(tx: Transaction, told: Sequence[tuple[Job, list[Fact]]]) -> dict[str, int]:
     """The same for many jobs, each named once and locked by this transaction."""
-    ids: list[str] = []
+    before = await _last_told(tx, [job.id for job, _ in told if job.written])
     firsts: list[int] = []
     lasts: list[int] = []
     bodies: list[str] = []
+    times: dict[str, int] = {}
     for job, facts in told:
-        behind = [*implied(job), *facts]
-        ids.append(job.id)
+        behind = in_order([*implied(job), *facts], before.get(job.id, 0))
         firsts.append(job.written + 1)
         lasts.append(job.written + len(behind))
         bodies.append(rows.facts_text(behind))
-    if ids:
-        await tx.execute(WRITE, ids, firsts, bodies)
-        await tx.execute(NUMBER, ids, lasts)
+        times[job.id] = behind[-1].at
+    if times:
+        await tx.execute(WRITE, list(times), firsts, bodies)
+        await tx.execute(NUMBER, list(times), lasts)
+    return times
+
+
+async def _last_told(tx: Transaction, jobs: Sequence[str]) -> dict[str, int]:
+    """When the last event of each was that is written down."""
+    found = await tx.fetch(LAST_TOLD, jobs) if jobs else []
+    return {job: rows.facts(body)[-1].at for job, body in found}
 
 
 async def find(tx: Reader, job_id: str, *, lock: bool = True) -> Job | None:

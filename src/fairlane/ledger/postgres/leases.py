@@ -11,7 +11,7 @@ from fairlane.ledger.postgres.fanout import cell_ended
 from fairlane.ledger.postgres.history import JOB, find_all, write_all
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.money import refund
-from fairlane.ledger.postgres.rolls import enrol
+from fairlane.ledger.postgres.rolls import IS_LEASED, enrol
 from fairlane.ledger.postgres.transaction import Transaction
 from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
 from fairlane.ledger.shapes import Renewal
@@ -27,7 +27,8 @@ WITH held AS (
     WHERE jobs.lease_until > $4
     ORDER BY jobs.id FOR UPDATE OF jobs
 )
-UPDATE jobs SET lease_until = least($3, deadline) FROM held WHERE jobs.id = held.id
+UPDATE jobs SET lease_until = greatest(lease_until, least($3, deadline))
+FROM held WHERE jobs.id = held.id
 RETURNING jobs.id, jobs.token
 """
 
@@ -57,6 +58,23 @@ async def _states(tx: Transaction, jobs: Sequence[str]) -> dict[str, State]:
         return {}
     found = await tx.fetch("SELECT id, state FROM jobs WHERE id = ANY($1::text[])", jobs)
     return {job: State(state) for job, state in found}
+
+
+PROLONG = f"""
+WITH held AS (SELECT id FROM jobs WHERE {IS_LEASED} ORDER BY id FOR UPDATE)
+UPDATE jobs SET lease_until = CASE
+    WHEN deadline > $1 THEN greatest(lease_until, least($1 + lease, deadline))
+    WHEN lease_until <= deadline THEN $1 + lease
+    ELSE lease_until END
+FROM held WHERE jobs.id = held.id
+"""
+
+
+async def prolong(tx: Transaction, items: Sequence[int]) -> list[None]:
+    """Every lease lasts from now on. Past its deadline only once: then it ends behind it."""
+    for now in items:
+        await tx.execute(PROLONG, now)
+    return [None] * len(items)
 
 
 PROGRESS = """
@@ -164,23 +182,22 @@ FROM unnest($1::text[], $2::text[], $3::bigint[]) v (id, level, at) WHERE jobs.i
 async def promote(tx: Transaction, items: Sequence[Promotion]) -> list[str | None]:
     """The level each job had before, or None if there was nothing to announce."""
     jobs = await find_all(tx, [item.job for item in items])
-    reached: dict[str, tuple[str, int]] = {}
+    reached: dict[str, str] = {}
     facts: dict[str, list[Fact]] = {}
     outcomes: list[str | None] = []
     for item in items:
         job = jobs.get(item.job)
-        old = reached[item.job][0] if item.job in reached else job.level if job else ""
+        old = reached.get(item.job) or (job.level if job else "")
         if job is None or moved(job.state, Move.PROMOTE) is None or not item.is_news(old):
             outcomes.append(None)
             continue
         fact = Fact(EventType.JOB_PROMOTED, item.now, {"old": old, "new": item.level})
         facts.setdefault(item.job, []).append(fact)
-        reached[item.job] = (item.level, item.now)
+        reached[item.job] = item.level
         outcomes.append(old)
     if reached:
-        await write_all(tx, [(jobs[job], told) for job, told in facts.items()])
-        levels, times = zip(*reached.values(), strict=True)
-        await tx.execute(PROMOTE, list(reached), levels, times)
+        times = await write_all(tx, [(jobs[job], told) for job, told in facts.items()])
+        await tx.execute(PROMOTE, list(times), [reached[job] for job in times], times.values())
     return outcomes
 
 
@@ -189,9 +206,10 @@ SELECT {JOB} FROM jobs WHERE give_up_at <= $1 AND state = 'queued'
 ORDER BY give_up_at LIMIT $2 FOR UPDATE SKIP LOCKED
 """
 GIVE_UP = """
-UPDATE jobs SET state = 'failed', rev = rev + 1, finished_at = $4, give_up_at = NULL,
+UPDATE jobs SET state = 'failed', rev = rev + 1, finished_at = v.at, give_up_at = NULL,
     waited = v.waited, error_code = $5, error_message = v.message
-FROM unnest($1::text[], $2::bigint[], $3::text[]) v (id, waited, message) WHERE jobs.id = v.id
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[]) v (id, waited, message, at)
+WHERE jobs.id = v.id
 """
 
 
@@ -213,12 +231,12 @@ async def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
         return []
     code = Code.RESOURCE_EXHAUSTED
     fact = Fact(EventType.JOB_FAILED, now, {"code": code})
-    await write_all(tx, [(job, [fact]) for job in jobs])
+    times = await write_all(tx, [(job, [fact]) for job in jobs])
     ids = [job.id for job in jobs]
     waited = [job.waited_until(now) for job in jobs]
     messages = [f"no capacity at {job.current.service} in time" for job in jobs]
-    await tx.execute(GIVE_UP, ids, waited, messages, now, code)
-    await enrol(tx, State.FAILED, now, ids)
+    await tx.execute(GIVE_UP, ids, waited, messages, times.values(), code)
+    await enrol(tx, State.FAILED, max(times.values()), ids)
     tx.touched += ids
     tx.line -= len(jobs)
     return jobs

@@ -30,7 +30,13 @@ from fairlane.ledger.postgres import (
 )
 from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
-from fairlane.ledger.postgres.connect import connect, demand_durable, demand_schema, migrate
+from fairlane.ledger.postgres.connect import (
+    connect,
+    demand_durable,
+    demand_schema,
+    explained,
+    migrate,
+)
 from fairlane.ledger.postgres.looking import PostgresReads
 from fairlane.ledger.postgres.presence import Presence
 from fairlane.ledger.postgres.reading import Connection, snapshot
@@ -106,11 +112,14 @@ class PostgresLedger(PostgresReads):
 
     def __init__(self, pool: asyncpg.Pool, presence: Presence) -> None:
         self._pool, self._presence, self._closed = pool, presence, False
+        self.alone = presence.alone
         self._writer = Writer(pool, refusal=lambda: presence.refusal)
         self.keys = KeyBook(self._one, self._read, keys.VERBS)
         self.known_tiers = KnownTiers(self._one, self._read, gateway.TIERS)
         self.webhooks = Webhooks(self._one, self._read, gateway.WEBHOOKS)
-        self.vitals = Vitals(self._writer.waits, self._read, vitals.signs, vitals.imbalance)
+        self.vitals = Vitals(
+            self._writer.waits, self._read, self._try_to_write, vitals.signs, vitals.imbalance
+        )
         self.clock = SharedClock(self._read_clock, self._set_clock)
 
     @classmethod
@@ -145,6 +154,9 @@ class PostgresLedger(PostgresReads):
         except TimeoutError:  # nobody answers
             self._pool.terminate()
         await self._presence.close()
+
+    def explain(self, error: Exception) -> SetupError | None:
+        return explained(error)
 
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
@@ -185,6 +197,9 @@ class PostgresLedger(PostgresReads):
             return []
         await self._one(rolls.look_through_leases, now)
         return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
+
+    async def prolong(self, now: int) -> None:
+        await self._one(leases.prolong, now)
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
         return await self._one(leases.free_slots, (now, limit))
@@ -331,6 +346,13 @@ class PostgresLedger(PostgresReads):
 
     async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
         return await self._one(retention.purge, Purge(tenant, dead, now, actor))
+
+    async def _try_to_write(self) -> None:
+        """Changing a row needs no room; a disk that was full a moment ago is full."""
+        full = self._writer.full_lately()
+        if full is not None:
+            raise full
+        await self._one(vitals.try_to_write, None)
 
     async def check(self) -> Counts:
         return await self._read(reads.check)

@@ -56,9 +56,9 @@ async def _cancel(
 
 
 CANCEL = """
-UPDATE jobs SET state = 'cancelled', rev = rev + 1, finished_at = $3, token = NULL,
+UPDATE jobs SET state = 'cancelled', rev = rev + 1, finished_at = v.at, token = NULL,
     lease_until = NULL, deadline = NULL, give_up_at = NULL, waited = v.waited, cells_left = 0
-FROM unnest($1::text[], $2::bigint[]) v (id, waited) WHERE jobs.id = v.id
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) v (id, waited, at) WHERE jobs.id = v.id
 """
 
 
@@ -76,11 +76,13 @@ async def _cancel_all(
             tx.line -= 1
         tx.touched.append(job.id)
         ended.append(Ended(job.id, job.rev + 1, job.token, kept))
-    await _end_attempts(tx, [job for job in jobs if job.token is not None], now)
-    await write_all(tx, [(job, [Fact(EventType.JOB_CANCELLED, now, {})]) for job in jobs])
+    fact = Fact(EventType.JOB_CANCELLED, now, {})
+    times = await write_all(tx, [(job, [fact]) for job in jobs])
+    await _end_attempts(tx, [job for job in jobs if job.token is not None], times)
     ids = [job.id for job in jobs]
-    await tx.execute(CANCEL, ids, [job.waited_until(now) for job in jobs], now)
-    await enrol(tx, State.CANCELLED, now, ids)
+    waited = [job.waited_until(times[job.id]) for job in jobs]
+    await tx.execute(CANCEL, ids, waited, times.values())
+    await enrol(tx, State.CANCELLED, max(times.values()), ids)
     for job in jobs:
         if job.band is Band.SKIP and job.step == 0:
             await refund(tx, job.id, now)
@@ -90,14 +92,15 @@ async def _cancel_all(
 END_ATTEMPTS = """
 INSERT INTO attempts (job, fence, token, step, number, worker, region, started_at, ended_at,
     outcome)
-SELECT id, fence, token, step, attempt, worker, region, started_at, $2, $3
-FROM jobs WHERE id = ANY($1::text[])
+SELECT id, fence, token, step, attempt, worker, region, started_at, v.at, $3
+FROM unnest($1::text[], $2::bigint[]) v (job, at) JOIN jobs ON jobs.id = v.job
 """
 
 
-async def _end_attempts(tx: Transaction, jobs: Sequence[Job], now: int) -> None:
+async def _end_attempts(tx: Transaction, jobs: Sequence[Job], times: dict[str, int]) -> None:
     if jobs:
-        await tx.execute(END_ATTEMPTS, [job.id for job in jobs], now, Outcome.CANCELLED)
+        ids = [job.id for job in jobs]
+        await tx.execute(END_ATTEMPTS, ids, [times[job] for job in ids], Outcome.CANCELLED)
 
 
 # --- resume and replay ---------------------------------------------------------------------------
@@ -179,11 +182,11 @@ async def _is_cancelled(tx: Transaction, parent: str) -> bool:
 
 
 BACK_IN_LINE = """
-UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = $6,
+UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = v.at,
     attempt = v.attempt, timeout = v.timeout, give_up_at = v.give_up_at, lane = v.lane,
     error_code = NULL, error_message = NULL
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
-    v (id, attempt, timeout, give_up_at, lane)
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[])
+    v (id, attempt, timeout, give_up_at, lane, at)
 WHERE jobs.id = v.id
 """
 
@@ -193,10 +196,10 @@ async def _back_in_line(tx: Transaction, jobs: Sequence[Job], move: Move, now: i
     if not jobs:
         return
     fact = Fact(EventType.JOB_REOPENED, now, {"how": str(move)})
-    await write_all(tx, [(job, [fact]) for job in jobs])
+    times = await write_all(tx, [(job, [fact]) for job in jobs])
     ids = [job.id for job in jobs]
-    places = [place(job, move, now) for job in jobs]
-    await tx.execute(BACK_IN_LINE, ids, *map(list, zip(*places, strict=True)), now)
+    places = [(*place(job, move, times[job.id]), times[job.id]) for job in jobs]
+    await tx.execute(BACK_IN_LINE, ids, *map(list, zip(*places, strict=True)))
     await enrol_live(tx, ids)
     tx.line += len(jobs)
     tx.touched += ids
@@ -231,13 +234,13 @@ async def _skip(
     refusal = await transfer(tx, charge, account, SKIPS, price, request.now, f"skip of {job.id}")
     if refusal is not None:
         return refusal
-    await write_events(tx, job, [Fact(EventType.JOB_SKIPPED, request.now, {"price": price})])
+    at = await write_events(tx, job, [Fact(EventType.JOB_SKIPPED, request.now, {"price": price})])
     await tx.execute(
         "UPDATE jobs SET band = $2, paid_at = $3, charge = $4, rev = rev + 1, last_op = $5 "
         "WHERE id = $1",
         job.id,
         Band.SKIP,
-        request.now,
+        at,
         charge,
         request.op,
     )

@@ -45,7 +45,7 @@ class Presence:
         self, url: str, *, alone: bool, connection: asyncpg.Connection, watched: Watchlist
     ) -> None:
         self._in_use = ""
-        self._url, self._alone, self._connection = url, alone, connection
+        self._url, self.alone, self._connection = url, alone, connection
         self._watched = watched
         self._silent_since = 0.0
         self._watch = asyncio.create_task(self._keep())
@@ -114,7 +114,7 @@ class Presence:
     async def _take_again(self) -> None:
         try:
             self._connection = await _locked(
-                self._url, alone=self._alone, watched=self._watched, within=CONNECT_WITHIN
+                self._url, alone=self.alone, watched=self._watched, within=CONNECT_WITHIN
             )
         except TimeoutError:
             self._is_silent()

@@ -15,7 +15,7 @@ from fairlane.ledger.grants import wrong_epoch_or_pools
 from fairlane.ledger.postgres import confirm as confirming
 from fairlane.ledger.postgres import settle as settling
 from fairlane.ledger.postgres import submit as submitting
-from fairlane.ledger.postgres.confirm import RETURNED, START, found_leases, loser
+from fairlane.ledger.postgres.confirm import BEGIN, RETURNED, START, found_leases, loser
 from fairlane.ledger.postgres.packing import Unpackable, packed, unpacked
 from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.settle import COMPLETE, present, too_late
@@ -97,7 +97,7 @@ async def submit(
     groups: dict[int, tuple[Common, list[Submission]]] = {}
     for item in items:
         _, _, _, text, common, refusal, idempotency, _, _, _, cells = item
-        if refusal is not None or idempotency is not None or cells or len(text) > INLINE:
+        if refusal is not None or idempotency is not None or cells or len(text or "") > INLINE:
             return None
         group = groups.get(id(common))
         if group is None:
@@ -168,7 +168,7 @@ PROPOSALS = f"""(
 CONFIRM = f"""
 WITH held AS MATERIALIZED (SELECT hold_settings($11::text[]) AS epoch),
 started AS (
-    {START.format(proposals=PROPOSALS)} RETURNING {RETURNED}
+    {START.format(proposals=PROPOSALS, begin=BEGIN)} RETURNING {RETURNED}
 ), parents AS (
     UPDATE jobs SET state = 'running', rev = rev + 1, started_at = $13
     WHERE state = 'queued' AND id = ANY(ARRAY(

@@ -151,10 +151,7 @@ async def list_jobs(
     return [rows.job(tuple(row)) for row in found]
 
 
-PAYLOAD = """
-SELECT coalesce(jobs.input, inputs.input), plan, step, attempt, output, metrics FROM jobs
-LEFT JOIN inputs ON inputs.job = jobs.id WHERE jobs.id = $1
-"""
+PAYLOAD = assemble.PAYLOAD.format("$1")
 STEPS = """
 SELECT step, service, output, metrics, attempts FROM steps WHERE job = $1 ORDER BY step
 """

@@ -79,7 +79,7 @@ async def _insert(tx: Transaction, items: list[Submission]) -> None:
     if not items:
         return
     await tx.execute(INSERT, *_values(items))
-    long = [item for item in items if len(item.input) > INLINE]
+    long = [item for item in items if len(item.input or "") > INLINE]
     if long:
         await tx.execute(
             "INSERT INTO inputs SELECT * FROM unnest($1::text[], $2::text[])",
@@ -102,7 +102,7 @@ def _values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
         [item.common.name for item in items],
         [plan_text(item.common.plan) for item in items],
         [item.common.plan[0].lane for item in items],
-        [item.input if len(item.input) <= INLINE else None for item in items],
+        [item.input if len(item.input or "") <= INLINE else None for item in items],
         [item.common.model for item in items],
         [item.common.duration for item in items],
         [item.common.tier for item in items],

@@ -38,6 +38,9 @@ calls hears soon that it is gone."""
 LONGEST = 15.0
 """Seconds a hot verb may take: more than it takes the server to miss a process that holds locks."""
 
+FULL_SECONDS = 5.0
+"""How long a disk counts as full after it was."""
+
 LOST = (
     OSError,
     asyncpg.PostgresConnectionError,
@@ -72,6 +75,14 @@ class Writer:
         self._unpublished: dict[int, int] = {}
         self._published: list[int] = []
         self._closed = False
+        self._full: tuple[float, asyncpg.DiskFullError] | None = None
+
+    def full_lately(self) -> asyncpg.DiskFullError | None:
+        """What the server said when it last had no room, for a few seconds."""
+        if self._full is None:
+            return None
+        at, error = self._full
+        return error if asyncio.get_running_loop().time() - at < FULL_SECONDS else None
 
     def write(
         self,
@@ -153,6 +164,9 @@ class Writer:
         except ValueError as error:  # asyncpg's too, for what it cannot send
             return await self._without_culprit(verb, calls, error)
         except (*LOST, *CLASHES, TimeoutError) as error:
+            return [error] * len(calls)
+        except asyncpg.DiskFullError as error:
+            self._full = asyncio.get_running_loop().time(), error
             return [error] * len(calls)
         except Exception as error:  # noqa: BLE001 - one item's data: find it, write the others
             return await self._without_culprit(verb, calls, error)

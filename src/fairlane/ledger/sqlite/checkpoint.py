@@ -15,7 +15,7 @@ EVERY = 10_000
 
 class Checkpoints:
     def __init__(self, path: Path) -> None:
-        self._path, self._rows = path, 0
+        self._connection, self._rows = connect(path), 0
         self._due, self._over = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="fairlane-checkpoint", daemon=True)
         self._thread.start()
@@ -32,7 +32,7 @@ class Checkpoints:
         self._thread.join()
 
     def _run(self) -> None:
-        connection = connect(self._path)
+        connection = self._connection
         while self._due.wait() and not self._over:
             self._due.clear()
             try:

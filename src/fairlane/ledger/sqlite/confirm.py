@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
+from fairlane.ledger.rows import loads
 from fairlane.ledger.shapes import Confirmation, Unconfirmed
-from fairlane.ledger.sqlite.context import contexts, large_inputs
+from fairlane.ledger.sqlite.context import contexts, inputs_elsewhere
 from fairlane.ledger.sqlite.history import find
 from fairlane.ledger.sqlite.rows import parts
 from fairlane.ledger.sqlite.slots import take, take_all
@@ -16,6 +17,11 @@ from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.model.lease import Lease
 
 Row = tuple[Any, ...]
+
+
+BEGIN = "max(v.now, created_at, coalesce(promoted_at, 0), paid_at)"
+"""When a job starts: not before anything that has been told about it. It was put in line by
+`ready_at` at the latest."""
 
 
 @lru_cache
@@ -26,8 +32,8 @@ def start(proposals: int) -> str:
         WITH v (id, rev, lane, tier, who, token, worker, region, lease, now) AS (VALUES {values})
         UPDATE jobs SET state = 'running', rev = jobs.rev + 1, seq = seq + 1,
             attempt = attempt + 1, fence = fence + 1, token = v.token, worker = v.worker,
-            region = v.region, lease = v.lease, lease_until = v.now + min(v.lease, timeout),
-            deadline = v.now + timeout, started_at = v.now, waited = waited + v.now - ready_at
+            region = v.region, lease = v.lease, lease_until = {BEGIN} + min(v.lease, timeout),
+            deadline = {BEGIN} + timeout, started_at = {BEGIN}, waited = waited + v.now - ready_at
         FROM v
         WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cells = 0
             AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
@@ -111,13 +117,13 @@ def _leases(
     tx: Transaction, items: Sequence[Confirmation], rows: dict[str, Row]
 ) -> dict[str, Lease]:
     context = contexts(tx, [row[1] for row in rows.values() if row[6]])
-    inputs = large_inputs(tx, [row[1] for row in rows.values() if row[8] is None])
+    inputs = inputs_elsewhere(tx, [row[1] for row in rows.values() if row[8] is None])
     found = {}
     for item in items:
         row = rows.get(item.token)
         if row is not None:
-            text = inputs[item.job] if row[8] is None else row[8]
-            found[item.token] = granted(item, row, text, context.get(item.job, {}))
+            sent = inputs[item.job] if row[8] is None else loads(row[8])
+            found[item.token] = granted(item, row, sent, context.get(item.job, {}))
     return found
 
 

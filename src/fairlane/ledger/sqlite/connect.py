@@ -1,27 +1,71 @@
-"""Opening the file: durability, migrations, and the lock that makes this process its owner."""
+"""Opening the file: whose it is, durability, migrations, and the lock that makes this process its
+owner."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import sqlite3
+from contextlib import suppress
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO
 
-from fairlane.errors import LedgerInUse, LedgerTooNew, SetupError
+from fairlane.errors import LedgerInUse, LedgerTooNew, LedgerUnusable, SetupError
 
 SCHEMA = resources.files("fairlane.ledger.migrations") / "sqlite"
+PRIVATE_MODE = 0o600
+BESIDE = ("", "-wal", "-shm", ".lock")
+"""How the names of the files end that make up a ledger."""
+
+TABLES = ("jobs", "meta", "slots")
+"""A database that has tables, but not these, belongs to another program."""
+
+
+def made_ready(path: Path) -> Path:
+    """The real file of this name, with its folder, for its owner only. SQLite gives the files it
+    makes beside it the same mode."""
+    path = path.resolve()  # a second name of the file must not be a second ledger
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):  # never opened twice: closing it would end SQLite's locks
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE_MODE))
+    for end in BESIDE:
+        file = path.with_name(path.name + end)
+        if file.is_file():
+            with suppress(PermissionError):  # another user's, who has to look after it
+                file.chmod(PRIVATE_MODE)
+    return path
 
 
 def connect(
     path: Path, factory: type[sqlite3.Connection] = sqlite3.Connection
 ) -> sqlite3.Connection:
-    """A connection whose COMMIT returns after fsync."""
-    connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=512, factory=factory
-    )
+    """A connection whose COMMIT returns after fsync. Raises LedgerUnusable, and has changed nothing
+    then, if the file is not ours."""
+    try:
+        connection = sqlite3.connect(
+            path,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+            factory=factory,
+        )
+        try:
+            return _prepared(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise explained(path, error) from error
+
+
+def _prepared(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    if tables and not tables.issuperset(TABLES):
+        raise LedgerUnusable(
+            f"{path} is a database of another program; choose another data folder (--data)"
+        )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA cache_size = -4096")  # the system has the rest; 64 MB were no faster
@@ -29,6 +73,34 @@ def connect(
     connection.execute("PRAGMA wal_autocheckpoint = 64000")  # far behind `Checkpoints`
     connection.execute("PRAGMA busy_timeout = 5000")
     return connection
+
+
+def explained(path: Path, error: sqlite3.Error) -> LedgerUnusable:
+    """What is wrong with the file, and what to do about it."""
+    match getattr(error, "sqlite_errorname", "").split("_")[1:]:
+        case ["NOTADB", *_]:
+            what = f"{path} is not a ledger ({error}); choose another data folder (--data), or move"
+            return LedgerUnusable(f"{what} the file away")
+        case ["CORRUPT", *_]:
+            return LedgerUnusable(
+                f"{path} is damaged ({error}); copy its folder first, then restore a backup, or "
+                f"save what can be read with: sqlite3 {path} .recover"
+            )
+        case ["FULL", *_]:
+            return LedgerUnusable(f"the disk of {path} is full; make room and start again")
+        case ["READONLY" | "CANTOPEN" | "PERM" | "AUTH", *_]:
+            return LedgerUnusable(
+                f"cannot write {path}: {error}; check who owns the file and its folder"
+            )
+        case ["IOERR", *_]:
+            return LedgerUnusable(
+                f"the disk of {path} fails or is full ({error}); make room, check the disk, and "
+                "start again"
+            )
+        case _:
+            return LedgerUnusable(
+                f"cannot use {path}: {error}; choose another data folder (--data)"
+            )
 
 
 def demand_schema(connection: sqlite3.Connection) -> None:
@@ -70,7 +142,8 @@ class Ownership:
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + ".lock")
         try:
-            self._file: IO[str] = self._path.open("a+")
+            number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE_MODE)
+            self._file: IO[str] = os.fdopen(number, "a+")
         except OSError as error:
             raise SetupError(f"cannot write {self._path}: {error.strerror}") from None
         try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.ledger.rows import step_context
+from fairlane.ledger.rows import cell_input, loads, step_context
 from fairlane.ledger.sqlite.rows import chunks, marks
 from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.model.job import Json
 
 
 def contexts(tx: Transaction, later: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -24,8 +25,26 @@ def contexts(tx: Transaction, later: Sequence[str]) -> dict[str, dict[str, Any]]
     return found
 
 
-def large_inputs(tx: Transaction, jobs: Sequence[str]) -> dict[str, str]:
-    """Inputs too long to stand in the job's row."""
+def inputs_elsewhere(tx: Transaction, jobs: Sequence[str]) -> dict[str, Json]:
+    """Inputs that do not stand in the job's row: too long for it, or shared by the cells of a
+    fan-out."""
+    found: dict[str, Json] = {job: loads(text) for job, text in _long(tx, jobs).items()}
+    cells = [
+        row
+        for part in chunks([job for job in jobs if job not in found])
+        for row in tx.execute(
+            f"SELECT id, parent, cell FROM jobs WHERE id IN ({marks(part)})", part
+        )
+    ]
+    parents = sorted({parent for _, parent, _ in cells})
+    shared = _long(tx, parents)
+    for part in chunks([parent for parent in parents if parent not in shared]):
+        shared.update(tx.execute(f"SELECT id, input FROM jobs WHERE id IN ({marks(part)})", part))
+    found.update((job, cell_input(shared[parent], cell)) for job, parent, cell in cells)
+    return found
+
+
+def _long(tx: Transaction, jobs: Sequence[str]) -> dict[str, str]:
     return {
         job: text
         for part in chunks(jobs)

@@ -41,15 +41,15 @@ def _end(tx: Transaction, parent: str, now: int) -> None:
         (parent,),
     ).fetchone()
     end = ending(cells, bad, now)
+    at = _tell(tx, parent, end.fact)
     tx.execute(
         "UPDATE jobs SET state = ?, rev = rev + 1, finished_at = ?, error_code = ?, "
         "error_message = ? WHERE id = ?",
-        (end.state, now, end.code, end.message, parent),
+        (end.state, at, end.code, end.message, parent),
     )
-    _tell(tx, parent, end.fact)
 
 
-def _tell(tx: Transaction, parent: str, fact: Fact) -> None:
+def _tell(tx: Transaction, parent: str, fact: Fact) -> int:
+    """When it was told."""
     job = find(tx, parent)
-    if job is not None:
-        write_events(tx, job, [fact])
+    return fact.at if job is None else write_events(tx, job, [fact])

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from fairlane.ledger import rows
 from fairlane.ledger.sqlite.writer import Transaction
-from fairlane.model.event import Fact, implied
+from fairlane.model.event import Fact, implied, in_order
 from fairlane.model.job import Job
 
 
-def write_events(tx: Transaction, job: Job, facts: list[Fact]) -> None:
-    """Write these facts down, behind what the row has implied so far."""
-    facts = [*implied(job), *facts]
+def write_events(tx: Transaction, job: Job, facts: list[Fact]) -> int:
+    """Write these facts down, behind what the row has implied so far. When the last of them was:
+    not before anything that has been told."""
+    facts = in_order([*implied(job), *facts], _last_told(tx, job))
     tx.execute(
         "INSERT INTO events VALUES (?, ?, ?)", (job.id, job.written + 1, rows.facts_text(facts))
     )
     last = job.written + len(facts)
     tx.execute("UPDATE jobs SET seq = ?, written = ? WHERE id = ?", (last, last, job.id))
+    return facts[-1].at
+
+
+def _last_told(tx: Transaction, job: Job) -> int:
+    """When the last event was that is written down."""
+    if not job.written:
+        return 0
+    (body,) = tx.execute(
+        "SELECT body FROM events WHERE job = ? ORDER BY first DESC LIMIT 1", (job.id,)
+    ).fetchone()
+    return rows.facts(body)[-1].at
 
 
 def find(tx: Transaction, job_id: str) -> Job | None:

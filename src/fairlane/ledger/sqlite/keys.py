@@ -21,7 +21,14 @@ from fairlane.ledger.keybook import (
     told,
     values,
 )
-from fairlane.ledger.sqlite.connect import Ownership, connect, demand_schema, migrate
+from fairlane.ledger.sqlite.connect import (
+    Ownership,
+    connect,
+    demand_schema,
+    explained,
+    made_ready,
+    migrate,
+)
 from fairlane.model.key import Key
 
 
@@ -29,12 +36,14 @@ class BesideOwner:
     """The keys of a file that another process may own."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(0o700, parents=True, exist_ok=True)
-        self._connection = connect(path)
+        path = made_ready(path)
+        self._path, self._connection = path, connect(path)
         with suppress(LedgerInUse):  # its owner has made it ready
             ownership = Ownership(path)
             try:
                 migrate(self._connection)
+            except sqlite3.Error as error:
+                raise explained(path, error) from error
             finally:
                 ownership.release()
         demand_schema(self._connection)
@@ -44,17 +53,27 @@ class BesideOwner:
         self._connection.close()
 
     async def _write(self, verb: Callable[..., list[Any]], item: Any) -> Any:
+        try:
+            return self._written(verb, item)
+        except sqlite3.Error as error:
+            raise explained(self._path, error) from error
+
+    def _written(self, verb: Callable[..., list[Any]], item: Any) -> Any:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             (outcome,) = verb(self._connection, [item])
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
         return outcome
 
     async def _read(self, query: Callable[..., Any], *args: object) -> Any:
-        return query(self._connection, *args)
+        try:
+            return query(self._connection, *args)
+        except sqlite3.Error as error:
+            raise explained(self._path, error) from error
 
 
 def _add(tx: sqlite3.Connection, items: Sequence[Addition]) -> list[bool]:

@@ -27,7 +27,7 @@ def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
     cancelled: list[str] = []
     for job, token in item.tokens:
         held = tx.execute(
-            "UPDATE jobs SET lease_until = min(?, deadline) "
+            "UPDATE jobs SET lease_until = max(lease_until, min(?, deadline)) "
             "WHERE id = ? AND token = ? AND lease_until > ?",
             (item.until, job, token, item.now),
         ).rowcount
@@ -36,6 +36,22 @@ def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
             ended = row is not None and row[0] == State.CANCELLED
             (cancelled if ended else lost).append(job)
     return Renewal(lost, cancelled)
+
+
+PROLONG = """
+UPDATE jobs SET lease_until = CASE
+    WHEN deadline > ?1 THEN max(lease_until, min(?1 + lease, deadline))
+    WHEN lease_until <= deadline THEN ?1 + lease
+    ELSE lease_until END
+WHERE token IS NOT NULL
+"""
+
+
+def prolong(tx: Transaction, items: Sequence[int]) -> list[None]:
+    """Every lease lasts from now on. Past its deadline only once: then it ends behind it."""
+    for now in items:
+        tx.execute(PROLONG, (now,))
+    return [None] * len(items)
 
 
 def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | None]:
@@ -87,10 +103,10 @@ def promote(tx: Transaction, items: Sequence[Promotion]) -> list[str | None]:
             outcomes.append(None)
             continue
         fact = Fact(EventType.JOB_PROMOTED, item.now, {"old": job.level, "new": item.level})
-        write_events(tx, job, [fact])
+        at = write_events(tx, job, [fact])
         tx.execute(
             "UPDATE jobs SET level = ?, promoted_at = ? WHERE id = ?",
-            (item.level, item.now, item.job),
+            (item.level, at, item.job),
         )
         outcomes.append(job.level)
     return outcomes
@@ -109,12 +125,12 @@ def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
     jobs = [rows.job(row) for row in found]
     for job in jobs:
         code = Code.RESOURCE_EXHAUSTED
-        write_events(tx, job, [Fact(EventType.JOB_FAILED, now, {"code": code})])
+        at = write_events(tx, job, [Fact(EventType.JOB_FAILED, now, {"code": code})])
         tx.execute(
             "UPDATE jobs SET state = 'failed', rev = rev + 1, finished_at = ?, give_up_at = NULL, "
             "waited = ?, error_code = ?, error_message = ? WHERE id = ?",
             (
-                now,
+                at,
                 job.waited_until(now),
                 code,
                 f"no capacity at {job.current.service} in time",

@@ -57,7 +57,7 @@ from fairlane.ledger.shapes import (
 from fairlane.ledger.sqlite import admin, gateway, keys, leases, money, moves, reads, vitals
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
-from fairlane.ledger.sqlite.connect import Ownership, connect, migrate
+from fairlane.ledger.sqlite.connect import Ownership, connect, explained, made_ready, migrate
 from fairlane.ledger.sqlite.looking import SqliteReads
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
@@ -74,35 +74,52 @@ T = TypeVar("T")
 
 
 class SqliteLedger(SqliteReads):
-    shared = False
+    shared, alone = False, True
 
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection
         self._closed = False
         self._last_seen = reads.last_seen(connection)
-        self._checkpoints = Checkpoints(path)
-        self._writer = Writer(connection, self._checkpoints.wrote)
         self._reading = connect(path)
+        self._checkpoints = Checkpoints(path)
+        try:
+            self._writer = Writer(connection, self._checkpoints.wrote)
+        except BaseException:
+            self._checkpoints.close()
+            self._reading.close()
+            raise
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
         self.keys = KeyBook(self._one, self._read, keys.VERBS)
         self.known_tiers = KnownTiers(self._one, self._read, gateway.TIERS)
         self.webhooks = Webhooks(self._one, self._read, gateway.WEBHOOKS)
-        self.vitals = Vitals(self._writer.waits, self._read, vitals.signs, vitals.imbalance)
+        self.vitals = Vitals(
+            self._writer.waits, self._read, self._try_to_write, vitals.signs, vitals.imbalance
+        )
 
     @classmethod
     async def open(
         cls, path: Path, factory: type[sqlite3.Connection] = sqlite3.Connection
     ) -> SqliteLedger:
         """Own the file, or say who does. Creates and migrates it as needed."""
-        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        path = made_ready(path)
         ownership = Ownership(path)
         try:
             connection = connect(path, factory)
-            migrate(connection)
-            return cls(path, ownership, connection)
+            try:
+                migrate(connection)
+                return cls(path, ownership, connection)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            ownership.release()
+            raise explained(path, error) from error
         except BaseException:
             ownership.release()
             raise
+
+    def explain(self, error: Exception) -> SetupError | None:
+        return explained(self._path, error) if isinstance(error, sqlite3.Error) else None
 
     async def close(self) -> None:
         self._closed = True
@@ -159,6 +176,9 @@ class SqliteLedger(SqliteReads):
 
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
         return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
+
+    async def prolong(self, now: int) -> None:
+        await self._one(leases.prolong, now)
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
         return await self._one(leases.free_slots, (now, limit))
@@ -307,6 +327,9 @@ class SqliteLedger(SqliteReads):
 
     async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
         return await self._one(admin.purge, Purge(tenant, dead, now, actor))
+
+    async def _try_to_write(self) -> None:
+        await self._one(vitals.try_to_write, None)
 
     async def check(self) -> Counts:
         return await self._read(reads.check)

@@ -50,6 +50,7 @@ def _cancel(
 
 
 def _cancel_one(tx: Transaction, job: Job, now: int, strict: frozenset[str]) -> Ended:
+    now = write_events(tx, job, [Fact(EventType.JOB_CANCELLED, now, {})])
     kept: tuple[Slot, ...] = ()
     if job.token is not None:
         _end_attempt(tx, job, now)
@@ -59,7 +60,6 @@ def _cancel_one(tx: Transaction, job: Job, now: int, strict: frozenset[str]) -> 
         tx.tally.queued -= 1
     if not job.fan_out:
         tx.tally.changed(_who(job), -1)
-    write_events(tx, job, [Fact(EventType.JOB_CANCELLED, now, {})])
     tx.execute(
         "UPDATE jobs SET state = 'cancelled', rev = rev + 1, finished_at = ?, token = NULL, "
         "lease_until = NULL, deadline = NULL, give_up_at = NULL, waited = ?, cells_left = 0 "
@@ -140,8 +140,8 @@ def _parent_cancelled(tx: Transaction, parent: str) -> bool:
 
 
 def _back_in_line(tx: Transaction, job: Job, move: Move, now: int) -> None:
+    now = write_events(tx, job, [Fact(EventType.JOB_REOPENED, now, {"how": str(move)})])
     there = place(job, move, now)
-    write_events(tx, job, [Fact(EventType.JOB_REOPENED, now, {"how": str(move)})])
     tx.execute(
         "UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = ?, "
         "attempt = ?, timeout = ?, give_up_at = ?, lane = ?, error_code = NULL, "
@@ -178,11 +178,11 @@ def _skip(tx: Transaction, request: Request, price: int) -> Skipped | FairlaneEr
     refusal = transfer(tx, charge, account, SKIPS, price, request.now, f"skip of {job.id}")
     if refusal is not None:
         return refusal
-    write_events(tx, job, [Fact(EventType.JOB_SKIPPED, request.now, {"price": price})])
+    at = write_events(tx, job, [Fact(EventType.JOB_SKIPPED, request.now, {"price": price})])
     tx.execute(
         "UPDATE jobs SET band = ?, paid_at = ?, charge = ?, rev = rev + 1, last_op = ? "
         "WHERE id = ?",
-        (Band.SKIP, request.now, charge, request.op, job.id),
+        (Band.SKIP, at, charge, request.op, job.id),
     )
     tx.touched.append(job.id)
     return Skipped(price, balance(tx, account), again=False)

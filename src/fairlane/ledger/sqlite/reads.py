@@ -124,11 +124,7 @@ def list_jobs(
 
 
 def payload(connection: sqlite3.Connection, job: str) -> tuple[Json, dict[str, Json]]:
-    row = connection.execute(
-        "SELECT coalesce(jobs.input, inputs.input), plan, step, attempt, output, metrics FROM jobs "
-        "LEFT JOIN inputs ON inputs.job = jobs.id WHERE jobs.id = ?",
-        (job,),
-    ).fetchone()
+    row = connection.execute(assemble.PAYLOAD.format("?"), (job,)).fetchone()
     if row is None:
         return None, {}
     finished = connection.execute(

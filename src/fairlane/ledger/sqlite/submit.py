@@ -71,7 +71,7 @@ def _insert(tx: Transaction, items: list[Submission]) -> None:
     rows, plain = [], True
     for item in items:
         row, more = _row(item)
-        if len(item.input) > INLINE:
+        if len(item.input or "") > INLINE:
             tx.execute("INSERT INTO inputs VALUES (?, ?)", (item.id, item.input))
         plain = plain and not any(more)
         rows.append(row)
@@ -98,7 +98,7 @@ def _row(item: Submission) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         name,
         plan_text(plan),
         plan[0].lane,
-        text if len(text) <= INLINE else None,
+        text if len(text or "") <= INLINE else None,
         model,
         duration,
         tier,

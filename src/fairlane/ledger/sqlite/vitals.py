@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 from fairlane.ledger.sqlite.reading import brief
 from fairlane.ledger.sqlite.reads import CHECKS
+from fairlane.ledger.sqlite.writer import Transaction
 from fairlane.ledger.vitals import Signs
 
 
@@ -19,3 +21,8 @@ def imbalance(connection: sqlite3.Connection) -> int:
             connection.execute(CHECKS[name]).fetchone()[0]
             for name in ("unbalanced_operations", "wrong_balances")
         )
+
+
+def try_to_write(tx: Transaction, items: Sequence[None]) -> list[None]:
+    tx.execute("UPDATE meta SET value = value WHERE name = 'epoch'")
+    return [None] * len(items)

@@ -81,7 +81,7 @@ class Forecasts:
         """When it will start: as many jobs must end before as stand before it, and one more if
         nothing is free. Loads are part of what jobs cost; what better tiers will send meanwhile
         is part of past errors. Until its own time a job waits exactly that long."""
-        ahead = max(0, standing.position - 1) + (0 if serving.free else 1)
+        ahead = standing.ahead + (0 if serving.free else 1)
         cost = self._usual[job.service].value if job.service in self._usual else serving.cost
         predicted = ahead * cost // max(1, serving.slots)
         delay = max(0, job.ready_at - now)

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from fairlane.index.index import Depth, Held, PoolUse, Standing, Stats
+from fairlane.index.index import EXACT_POSITIONS, Depth, Held, PoolUse, Standing, Stats
 from fairlane.index.memory.desk import Desk, Queue
+from fairlane.index.memory.rehearsal import is_at_limit, place_of
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
 from fairlane.model.service import Service, is_rate_pool
@@ -23,6 +24,30 @@ LOOKED_AT = 20_000
 
 
 def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
+    found = estimated(index, job, now)
+    if found is None or found.position == 0:
+        return found
+    entry = index.waiting[job]
+    if is_far(found, fresh=_is_fresh(index, entry, found, now)):
+        return found
+    place = place_of(index, index.desks[service_of(entry.lane)], job, now)
+    return found._replace(position=place or max(EXACT_POSITIONS + 1, found.position))
+
+
+def _is_fresh(index: MemoryIndex, entry: Entry, found: Standing, now: int) -> bool:
+    """Whether the job has its turn by its tier only: not as a skip, a front retry or aged."""
+    overdue = 0 < index.catalog.tiers.patience[entry.rank] <= now - found.since
+    return entry.band is Band.TIER and found.level == entry.rank and not overdue
+
+
+def is_far(found: Standing, *, fresh: bool) -> bool:
+    """Whether it is certainly not one of the first EXACT_POSITIONS: only skips, front retries and
+    aged jobs come much earlier than is estimated."""
+    return fresh and found.position > 2 * EXACT_POSITIONS
+
+
+def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
+    """Where the job stands, without a rehearsal of the next grants."""
     entry = index.waiting.get(job)
     if entry is None:
         return None
@@ -38,31 +63,29 @@ def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
     reached = entry.rank
     if entry.band is Band.TIER:
         reached = level(entry.rank, now - since, tiers.thresholds[entry.rank])
-    before = _jobs_before(desk, entry, reached, own_before)
+    ahead = _jobs_before(desk, entry, reached, own_before)
+    at_limit = is_at_limit(index, flow)
+    behind = sum(queue.count for queue in desk.queues.values()) - len(flow.line) + own_before
     return Standing(
-        position=before + 1,
+        position=(behind if at_limit else ahead) + 1,
         level=reached,
         since=since,
-        work=before * entry.cost + _running(index, desk, entry),
+        ahead=ahead,
         behind_own=own_before if flow.account is not None else 0,
-        reasons=tuple(_reasons(index, desk, entry, parked=flow.parked)),
+        reasons=tuple(_reasons(index, desk, entry, at_limit=at_limit)),
     )
 
 
-def _running(index: MemoryIndex, desk: Desk, entry: Entry) -> int:
-    """What is left of the jobs that hold all slots: half of each, as far as anybody knows."""
-    pool = index.pools.get(f"svc:{desk.service.name}")
-    return 0 if pool is None or pool.spare > 0 else pool.limit * entry.cost // 2
-
-
 def _jobs_before(desk: Desk, entry: Entry, reached: int, own_before: int) -> int:
-    """Jobs that go before this one if nothing new comes: all of better bands and tiers; in its own
-    tier, of every user as many as it has of its own before it, plus one for the turn."""
+    """Jobs that probably go before this one if nothing new comes: all of better bands and tiers; in
+    its own tier, of every user as many as it has of its own before it, plus one for the turn."""
     before = own_before
+    tier = entry.band is Band.TIER
     for queue in desk.queues.values():
-        if queue.band < entry.band or (queue.band is Band.TIER and queue.rank < reached):
+        better = queue.band is Band.TIER and queue.rank < reached
+        if queue.band < entry.band or (tier and better):
             before += queue.count
-        elif queue.band is entry.band and (queue.band is not Band.TIER or queue.rank == entry.rank):
+        elif queue.band is entry.band and (not tier or queue.rank == entry.rank):
             before += _same_tier(desk, queue, entry, own_before)
     return before
 
@@ -82,7 +105,7 @@ def _same_tier(desk: Desk, queue: Queue, entry: Entry, own_before: int) -> int:
     return before
 
 
-def _reasons(index: MemoryIndex, desk: Desk, entry: Entry, *, parked: bool) -> list[str]:
+def _reasons(index: MemoryIndex, desk: Desk, entry: Entry, *, at_limit: bool) -> list[str]:
     found = []
     service = desk.service
     if service.paused:
@@ -92,7 +115,7 @@ def _reasons(index: MemoryIndex, desk: Desk, entry: Entry, *, parked: bool) -> l
         if gate.closed:
             found.append(f"closed:{key}:{gate.closed_until}")
     found += _full_pools(index, service, Lane.parse(entry.lane))
-    if parked:
+    if at_limit:
         found.append(f"user_running:{entry.cap}")
     if index.hold is not None and index.hold.job == entry.id:
         found.append("reserving")

@@ -1,4 +1,4 @@
--- Where the job stands: {position, level, since, work, behind own, reason each}, or false if the index
+-- Where the job stands: {position, level, since, ahead, behind own, reason each}, or false if the index
 -- does not know it as waiting.
 -- KEYS prefix
 -- ARGV job text
@@ -20,6 +20,11 @@ if flow.place.fair then since = own_before == 0 and flows.since(flow) or now end
 local reached = entry.spec.rank
 if entry.spec.band == TIER then reached = level(entry.spec.rank, now - since) end
 local ahead = standing.jobs_before(entry, flow, reached, own_before)
-local work = ahead * entry.cost + standing.running(entry)
 local behind_own = flow.place.fair and own_before or 0
-return {ahead + 1, reached, since, work, behind_own, standing.reasons(entry, flow)}
+local at_limit, estimated = rehearsal.is_at_limit(flow), ahead + 1
+if at_limit then
+  estimated = standing.in_line(entry.spec.service) - call('ZCARD', flow.line) + own_before + 1
+end
+local reasons = standing.reasons(entry, at_limit)
+local position = standing.position(entry, estimated, reached, now - since, now)
+return {position, reached, since, ahead, behind_own, reasons}

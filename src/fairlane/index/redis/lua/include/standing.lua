@@ -1,8 +1,5 @@
 --@include looking
---@include desk
---@include pools
---@include gates
---@include held
+--@include rehearsal
 -- Where one job stands among all others of its service.
 local standing = {}
 local LOOKED_AT = 1000 -- the most lines of a queue
@@ -52,13 +49,14 @@ local function same_tier(queue, entry, own, own_before, waiting_there)
   return found + unseen(queue, left_out, counter, own_before, floor_div(waiting_there, total))
 end
 
--- Jobs that go before this one if nothing new comes.
+-- Jobs that probably go before this one if nothing new comes.
 function standing.jobs_before(entry, own, reached, own_before)
   local found = own_before
   local counts = pairs_of(call('HGETALL', life .. 'queues:' .. entry.spec.service))
+  local tier = entry.spec.band == TIER
   for _, queue in ipairs(desk.queues(entry.spec.service)) do
-    local tier = queue.band == TIER
-    if queue.band < entry.spec.band or (tier and queue.rank < reached) then
+    local better = queue.band == TIER and queue.rank < reached
+    if queue.band < entry.spec.band or (tier and better) then
       found = found + tonumber(counts[queue.key])
     elseif queue.band == entry.spec.band and (not tier or queue.rank == entry.spec.rank) then
       found = found + same_tier(queue, entry, own, own_before, tonumber(counts[queue.key]))
@@ -67,11 +65,24 @@ function standing.jobs_before(entry, own, reached, own_before)
   return found
 end
 
--- What is left of the jobs that hold all slots: half of each, as far as anybody knows.
-function standing.running(entry)
-  local pool = pools.get('svc:' .. entry.spec.service)
-  if not pool or pool.limit - pool.held > 0 then return 0 end
-  return floor_div(pool.limit * entry.cost, 2)
+-- How many wait at this service.
+function standing.in_line(service)
+  local n = 0
+  for _, count in pairs(pairs_of(call('HGETALL', life .. 'queues:' .. service))) do n = n + tonumber(count) end
+  return n
+end
+
+-- Whether the job has its turn by its tier only: not as a skip, a front retry or aged.
+local function is_fresh(spec, reached, waited)
+  local patience = tiers().patience[spec.rank + 1]
+  return spec.band == TIER and reached == spec.rank and not (patience > 0 and waited >= patience)
+end
+
+-- Of the first it is exact. Only skips, front retries and aged jobs come much earlier than is estimated.
+function standing.position(entry, estimated, reached, waited, now)
+  if is_fresh(entry.spec, reached, waited) and estimated > 2 * EXACT_POSITIONS then return estimated end
+  local place = rehearsal.place_of(service_named(entry.spec.service), entry.id, now)
+  return place or math.max(EXACT_POSITIONS + 1, estimated)
 end
 
 local function is_full(name)
@@ -97,7 +108,7 @@ local function full_pools(service, lane)
   return full
 end
 
-function standing.reasons(entry, flow)
+function standing.reasons(entry, at_limit)
   local found, service = {}, service_named(entry.spec.service)
   if service.paused then found[1] = 'paused' end
   local keys = {service.name}
@@ -113,7 +124,7 @@ function standing.reasons(entry, flow)
     local kind = is_rate_pool(name) and 'rate' or 'busy'
     found[#found + 1] = kind .. ':' .. name .. ':' .. whole(pool.held) .. '/' .. whole(pool.limit)
   end
-  if flows.is_parked(flow) then found[#found + 1] = 'user_running:' .. whole(entry.spec.cap) end
+  if at_limit then found[#found + 1] = 'user_running:' .. whole(entry.spec.cap) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then found[#found + 1] = 'reserving' end
   return found

@@ -25,7 +25,9 @@ CAPS = {"capped": 1, "busy": 2}
 Act = tuple[str, int, str, int, int]
 """What happens, to which job or for how long, and the user, tier and cost of a new one."""
 
-verbs = st.sampled_from([*["submit"] * 6, "skip", "front", "cancel", "wait", "start", "end"])
+verbs = st.sampled_from(
+    [*["submit"] * 6, *["skip"] * 4, *["front"] * 3, *["start"] * 3, "wait", "end", "cancel"]
+)
 acts = st.lists(
     st.tuples(
         verbs,
@@ -34,8 +36,8 @@ acts = st.lists(
         st.integers(0, 2),
         st.integers(1, 9),
     ),
-    min_size=3,
-    max_size=60,
+    min_size=20,
+    max_size=80,
 )
 shares = st.sampled_from([Shares(), Shares(1000, 1000, 1000), Shares(300, 500, 100)])
 numbers = count(1)

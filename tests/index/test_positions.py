@@ -138,27 +138,46 @@ async def agree(index: Index, acts: Sequence[Act]) -> None:
     assert sorted(told) == list(range(1, len(told) + 1))
 
 
-@settings(max_examples=300, deadline=None)
+async def agree_in_memory(acts: Sequence[Act], found: Catalog) -> None:
+    await agree(MemoryIndex(found, ManualClock(0)), acts)
+
+
+async def agree_in_redis(url: str, acts: Sequence[Act], found: Catalog) -> None:
+    prefix = f"{{positions{next(numbers)}}}:"
+    async with RedisIndex(found, ManualClock(0), url, prefix=prefix) as index:
+        await agree(index, acts)
+
+
+MANY_SKIPS: list[Act] = [
+    *(("submit", n, user, n % 3, 1) for n in range(1, 9) for user in ("ann", "bob")),
+    *(("skip", n, "", 0, 0) for n in range(8)),
+    *(("front", n, "", 0, 0) for n in range(3, 6)),
+]
+"""More than their credit lets go first."""
+
+
+async def test_positions_know_when_the_credit_of_skips_is_used_up_in_memory() -> None:
+    await agree_in_memory(MANY_SKIPS, catalog(Fairness.USER, Shares()))
+
+
+async def test_positions_know_when_the_credit_of_skips_is_used_up_in_redis(redis_url: str) -> None:
+    await agree_in_redis(redis_url, MANY_SKIPS, catalog(Fairness.USER, Shares()))
+
+
+@settings(max_examples=100, deadline=None)
 @given(acts, st.sampled_from([*Fairness]), shares)
 def test_positions_in_memory_are_the_order_of_service(
     acts: list[Act], fairness: Fairness, share: Shares
 ) -> None:
-    index = MemoryIndex(catalog(fairness, share), ManualClock(0))
-    asyncio.run(agree(index, acts))
+    asyncio.run(agree_in_memory(acts, catalog(fairness, share)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(acts, st.sampled_from([*Fairness]), shares)
 def test_positions_in_redis_are_the_order_of_service(
     redis_url: str, acts: list[Act], fairness: Fairness, share: Shares
 ) -> None:
-    async def in_redis() -> None:
-        prefix = f"{{positions{next(numbers)}}}:"
-        found = catalog(fairness, share)
-        async with RedisIndex(found, ManualClock(0), redis_url, prefix=prefix) as index:
-            await agree(index, acts)
-
-    asyncio.run(in_redis())
+    asyncio.run(agree_in_redis(redis_url, acts, catalog(fairness, share)))
 
 
 def position(driver: Driver, name: str) -> int:

@@ -76,6 +76,8 @@ class Core:
     tier_source: TierSource | None = None
     meter: Meter = field(default_factory=Silent)
     seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
+    workers_read: tuple[int, list[tuple[Worker, int]]] = field(default_factory=lambda: (0, []))
+    """When the workers were last read from the ledger, and who they are."""
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)
 

@@ -141,5 +141,6 @@ class Forecasts:
 
 
 def is_busy(standing: Standing) -> bool:
-    """Whether a pool that it needs is full."""
+    """Whether a pool that it needs is full of what runs. One that is kept for calls that were cut
+    off is free at a time that is known."""
     return any(reason.startswith("busy:") for reason in standing.reasons)

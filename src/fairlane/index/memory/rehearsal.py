@@ -27,10 +27,12 @@ def place_of(index: MemoryIndex, desk: Desk, job: str, now: int) -> int | None:
 
 def is_at_limit(index: MemoryIndex, flow: Flow) -> bool:
     """Whether the flow's user has as many jobs running as allowed."""
-    if not flow.cap:
-        return False
-    pool = index.pools.get(user_pool(flow.user))
-    return pool is not None and len(pool.held) >= flow.cap
+    return flow.cap > 0 and is_user_at_limit(index, flow.user, flow.cap)
+
+
+def is_user_at_limit(index: MemoryIndex, user: str, cap: int) -> bool:
+    pool = index.pools.get(user_pool(user))
+    return pool is not None and len(pool.held) >= cap
 
 
 def _turns(index: MemoryIndex, desk: Desk, now: int) -> Iterator[Entry]:

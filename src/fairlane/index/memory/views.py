@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from fairlane.index.index import EXACT_POSITIONS, Depth, Held, PoolUse, Standing, Stats
 from fairlane.index.memory.desk import Desk, Queue
-from fairlane.index.memory.rehearsal import is_at_limit, place_of
+from fairlane.index.memory.rehearsal import is_at_limit, is_user_at_limit, place_of
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
 from fairlane.model.service import Service, is_rate_pool
 from fairlane.model.step import Lane, service_of
 from fairlane.policy.aging import level
+from fairlane.policy.health import Gate
 
 if TYPE_CHECKING:
     from fairlane.index.memory.memory import MemoryIndex
@@ -52,8 +53,9 @@ def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
     if entry is None:
         return None
     tiers = index.catalog.tiers
+    reasons = _reasons(index, entry, now)
     if job in index.delays:
-        return Standing(0, entry.rank, entry.score, 0, 0, ("delayed",))
+        return Standing(0, entry.rank, entry.score, 0, 0, ("delayed", *reasons))
     desk = index.desks[service_of(entry.lane)]
     flow = desk.flows[desk.flow_name(entry)]
     own_before = flow.line.ahead_of(entry)
@@ -72,7 +74,7 @@ def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
         since=since,
         ahead=ahead,
         behind_own=own_before if flow.account is not None else 0,
-        reasons=tuple(_reasons(index, desk, entry, at_limit=at_limit)),
+        reasons=tuple(reasons),
     )
 
 
@@ -105,43 +107,66 @@ def _same_tier(desk: Desk, queue: Queue, entry: Entry, own_before: int) -> int:
     return before
 
 
-def _reasons(index: MemoryIndex, desk: Desk, entry: Entry, *, at_limit: bool) -> list[str]:
+def _reasons(index: MemoryIndex, entry: Entry, now: int) -> list[str]:
     found = []
-    service = desk.service
+    lane = Lane.parse(entry.lane)
+    service = index.catalog.service(lane.service)
     if service.paused:
         found.append("paused")
-    for key in (service.name, *(f"{service.name}@{region}" for region in service.regions)):
-        gate = index.gates.get(key)
-        if gate.closed:
-            found.append(f"closed:{key}:{gate.closed_until}")
-    found += _full_pools(index, service, Lane.parse(entry.lane))
-    if at_limit:
+    found += _closed_gates(index, service, lane, now)
+    found += _full_pools(index, service, lane, now)
+    if entry.cap and is_user_at_limit(index, entry.user, entry.cap):
         found.append(f"user_running:{entry.cap}")
     if index.hold is not None and index.hold.job == entry.id:
         found.append("reserving")
     return found
 
 
-def _full_pools(index: MemoryIndex, service: Service, lane: Lane) -> list[str]:
+def _closed_gates(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
+    """The service's gate, and its regions' if none of them is open."""
+    regions = lane.regions or tuple(service.regions)
+    keys = [f"{service.name}@{region}" for region in regions]
+    closed = [service.name] if index.gates.get(service.name).closed else []
+    if keys and all(index.gates.get(key).closed for key in keys):
+        closed += keys
+    return [_closed(key, index.gates.get(key), now) for key in closed]
+
+
+def _closed(key: str, gate: Gate, now: int) -> str:
+    code = "probing" if gate.probe and gate.closed_until <= now else "closed"
+    return f"{code}:{key}:{gate.closed_until}"
+
+
+def _full_pools(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
     """Pools without room: those it needs everywhere, and its regions' if none has room."""
     everywhere = [pool.name for pool in index.catalog.pools(service.name, None)]
     regions = lane.regions or tuple(service.regions)
     local = [f"svc:{service.name}@{region}" for region in regions]
-    full = [name for name in everywhere if _is_full(index, name)]
-    if local and all(_is_full(index, name) for name in local):
+    full = [name for name in everywhere if _is_full(index, name, now)]
+    if local and all(_is_full(index, name, now) for name in local):
         full += local
-    return [_fullness(index, name) for name in full]
+    return [reason for name in full for reason in _fullness(index, name)]
 
 
-def _is_full(index: MemoryIndex, pool: str) -> bool:
+def _is_full(index: MemoryIndex, pool: str, now: int) -> bool:
     use = index.pools.get(pool)
+    if use is not None:
+        use.expire(now)
     return use is not None and use.spare <= 0
 
 
-def _fullness(index: MemoryIndex, pool: str) -> str:
+def _fullness(index: MemoryIndex, pool: str) -> list[str]:
+    """Slots of calls that run, and slots kept for calls that were cut off: until when the first of
+    them is kept."""
     use = index.pools.get(pool)
-    taken = f"{len(use.held)}/{use.limit}" if use is not None else ""
-    return f"{'rate' if is_rate_pool(pool) else 'busy'}:{pool}:{taken}"
+    if use is None:
+        return []
+    held = len(use.held)
+    if is_rate_pool(pool):
+        return [f"rate:{pool}:{held}/{use.limit}"]
+    kept = use.kept_until()
+    found = [f"kept:{pool}:{len(kept)}/{use.limit}:{kept[0]}"] if kept else []
+    return found if len(kept) == held else [f"busy:{pool}:{held}/{use.limit}", *found]
 
 
 def promotable(index: MemoryIndex, now: int, limit: int) -> list[tuple[str, int]]:

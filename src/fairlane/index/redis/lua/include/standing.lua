@@ -85,45 +85,67 @@ function standing.position(entry, estimated, reached, waited, now)
   return place or math.max(EXACT_POSITIONS + 1, estimated)
 end
 
-local function is_full(name)
+local function is_full(name, now)
   local pool = pools.get(name)
+  if pool then pools.expire(pool, now) end
   return pool ~= nil and pool.limit - pool.held <= 0
 end
 
--- Pools without room: those it needs everywhere, and its regions' if none has room.
-local function full_pools(service, lane)
-  local full, regions, all_full = {}, lane.regions, true
-  for _, name in ipairs(pool_names(service, nil)) do
-    if is_full(name) then full[#full + 1] = name end
-  end
+local function regions_of(service, lane)
+  local regions = lane.regions
   if #regions == 0 then
     for i, each in ipairs(service.regions) do regions[i] = each[1] end
   end
-  for _, region in ipairs(regions) do
-    all_full = all_full and is_full('svc:' .. service.name .. '@' .. region)
-  end
-  if all_full then
-    for _, region in ipairs(regions) do full[#full + 1] = 'svc:' .. service.name .. '@' .. region end
-  end
-  return full
+  return regions
 end
 
-function standing.reasons(entry, at_limit)
-  local found, service = {}, service_named(entry.spec.service)
-  if service.paused then found[1] = 'paused' end
-  local keys = {service.name}
-  for _, each in ipairs(service.regions) do keys[#keys + 1] = service.name .. '@' .. each[1] end
-  for _, key in ipairs(keys) do
+-- Names of what it needs everywhere, and of its regions' if all of them are like this.
+local function stopped(everywhere, local_ones, is_stopped)
+  local found, all = {}, #local_ones > 0
+  for _, name in ipairs(everywhere) do
+    if is_stopped(name) then found[#found + 1] = name end
+  end
+  for _, name in ipairs(local_ones) do all = all and is_stopped(name) end
+  for _, name in ipairs(all and local_ones or {}) do found[#found + 1] = name end
+  return found
+end
+
+local function closed_gates(service, regions, now, found)
+  local keys = {}
+  for i, region in ipairs(regions) do keys[i] = service.name .. '@' .. region end
+  local closed = stopped({service.name}, keys, function(key) return gates.get(key).closed_until > 0 end)
+  for _, key in ipairs(closed) do
     local gate = gates.get(key)
-    if gate.closed_until > 0 then
-      found[#found + 1] = 'closed:' .. key .. ':' .. whole(gate.closed_until)
+    local code = gate.probe ~= '' and gate.closed_until <= now and 'probing:' or 'closed:'
+    found[#found + 1] = code .. key .. ':' .. whole(gate.closed_until)
+  end
+end
+
+-- Pools without room: slots of calls that run, and slots kept for calls that were cut off.
+local function full_pools(service, regions, now, found)
+  local names = {}
+  for i, region in ipairs(regions) do names[i] = 'svc:' .. service.name .. '@' .. region end
+  local function full(name) return is_full(name, now) end
+  for _, name in ipairs(stopped(pool_names(service, nil), names, full)) do
+    local pool = pools.get(name)
+    local limit = '/' .. whole(pool.limit)
+    local use = name .. ':' .. whole(pool.held) .. limit
+    if is_rate_pool(name) then
+      found[#found + 1] = 'rate:' .. use
+    else
+      local n, first = pools.kept(pool)
+      if n < pool.held then found[#found + 1] = 'busy:' .. use end
+      if n > 0 then found[#found + 1] = 'kept:' .. name .. ':' .. whole(n) .. limit .. ':' .. whole(first) end
     end
   end
-  for _, name in ipairs(full_pools(service, read_lane(entry.spec.lane))) do
-    local pool = pools.get(name)
-    local kind = is_rate_pool(name) and 'rate' or 'busy'
-    found[#found + 1] = kind .. ':' .. name .. ':' .. whole(pool.held) .. '/' .. whole(pool.limit)
-  end
+end
+
+function standing.reasons(entry, at_limit, now, found)
+  local service = service_named(entry.spec.service)
+  local regions = regions_of(service, read_lane(entry.spec.lane))
+  if service.paused then found[#found + 1] = 'paused' end
+  closed_gates(service, regions, now, found)
+  full_pools(service, regions, now, found)
   if at_limit then found[#found + 1] = 'user_running:' .. whole(entry.spec.cap) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then found[#found + 1] = 'reserving' end

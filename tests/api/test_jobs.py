@@ -11,6 +11,7 @@ from fairlane.clock import seconds
 from fairlane.demo.subscriptions import Subscriptions
 from fairlane.model.attempt import Fault
 from fairlane.model.key import Role
+from fairlane.model.worker import Worker
 from fairlane.priority import PriorityService
 from tests.api.server import Gateway
 from tests.world import World
@@ -20,6 +21,7 @@ NOBODY = "018f4c1e-7d2a-7c3b-9f10-5a6b7c8d9e0f"
 
 
 async def test_a_job_is_accepted_and_can_be_looked_at(world: World, served: Gateway) -> None:
+    await world.engine.register(Worker("w"))
     async with served.client() as client:
         sent = {"feature_name": "both", "user_id": "ada", "input_data": {"a": 1}, "tags": ["x"]}
         answer = await client.post("/api/v1/jobs", json=sent)
@@ -359,6 +361,7 @@ async def test_a_fan_out_shows_every_execution_and_retries_one(
 
 # --- credits -------------------------------------------------------------------------------------
 async def test_the_front_is_paid_for_once(world: World, served: Gateway) -> None:
+    await world.engine.register(Worker("w"))
     async with served.client() as client:
         job = await submitted(served, service="work", user_id="ada", duration=20)
         poor = await client.post(f"/api/v1/jobs/{job}/skip")
@@ -385,6 +388,7 @@ async def test_the_front_is_paid_for_once(world: World, served: Gateway) -> None
 
 
 async def test_a_fan_out_is_offered_no_front(world: World, served: Gateway) -> None:
+    await world.engine.register(Worker("w"))
     matrix = {"question": ["a", "b"]}
     async with served.client() as client:
         sent = {"service": "work", "user_id": "ada", "input_data": {}, "matrix": matrix}

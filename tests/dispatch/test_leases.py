@@ -231,3 +231,63 @@ async def test_a_dispatcher_that_somebody_drains_rests_and_lets_others_work(tmp_
         await engine.complete(lease)
         assert (await at.ended(job)).worker == "w"
         assert not at.service.calls
+
+
+CANCELLABLE = Endpoint("", cancel_path="/v1/cancel")
+
+
+async def slots_are_free(world: World) -> None:
+    while await world.engine.core.ledger.slots():  # noqa: ASYNC110 - no event tells of it
+        await asyncio.sleep(0)
+
+
+@soon
+async def test_a_service_that_confirms_the_end_of_a_cancelled_call_is_free_at_once(
+    tmp_path: Path,
+) -> None:
+    service = SimulatedService("work", limit=1, work=Held())
+    async with scene(tmp_path, service, settings=settings(), endpoint=CANCELLABLE) as at:
+        job = await at.world.submit()
+        await service.until(lambda it: it.running == 1)
+        await at.world.engine.cancel(job)
+        await slots_are_free(at.world)
+        assert service.cancels == [(job, 0, 1)]
+        service.work = None
+        assert (await at.run()).state is State.COMPLETED
+        assert service.most == 1
+
+
+@soon
+async def test_a_call_whose_connection_broke_is_ended_before_its_retry(tmp_path: Path) -> None:
+    service = SimulatedService("work", limit=1)
+    service.switches.drops = 1
+    async with scene(tmp_path, service, settings=settings(), endpoint=CANCELLABLE) as at:
+        job = await at.world.submit()
+        await at.until_queued(job)
+        await slots_are_free(at.world)
+        assert service.cancels == [(job, 0, 1)]
+
+
+@soon
+async def test_a_slot_is_held_while_the_service_does_not_confirm_the_end(tmp_path: Path) -> None:
+    service = SimulatedService("work", limit=1, work=Held())
+    service.switches.keeps_cancelled = True
+    async with scene(tmp_path, service, settings=settings(), endpoint=CANCELLABLE) as at:
+        job = await at.world.submit()
+        await service.until(lambda it: it.running == 1)
+        deadline = (await at.world.job(job)).deadline
+        await at.world.engine.cancel(job)
+        await comes_true(lambda: len(service.cancels) == 1)
+        waiting = await at.world.submit()
+        view = await at.world.engine.view(waiting)
+        (held,) = [reason for reason in view.reasons if reason.code == "held"]
+        assert held.until == deadline
+        assert "may still be running" in held.text
+        assert view.eta is not None
+        assert view.eta.p50 >= (deadline or 0) - at.world.clock.now()
+        service.switches.keeps_cancelled = False
+        while len(service.cancels) == 1:
+            at.world.clock.advance(1_000_000)
+            await asyncio.sleep(0)
+        await service.until(lambda it: len(it.calls) == 2)
+        assert service.most == 1

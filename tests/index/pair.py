@@ -49,7 +49,7 @@ class Pair:
         """What both answer."""
         expected = await getattr(self.memory, verb)(*arguments)
         answered = await getattr(self.other, verb)(*arguments)
-        assert answered == expected, (verb, arguments)
+        assert answered == expected, (verb, arguments, answered, expected)
         return expected
 
     async def claim(self, asking: Sequence[Asking], now: int, epoch: str) -> list[Picks]:

@@ -22,7 +22,7 @@ BUSY = Serving(slots=2, cost=10, free=False)
 
 
 def standing(position: int, *reasons: str, behind_own: int = 0) -> Standing:
-    return Standing(position, 0, 0, 0, behind_own, reasons)
+    return Standing(position, 0, 0, max(0, position - 1), behind_own, reasons)
 
 
 def taught(forecasts: Forecasts, job: Waiting, where: Standing, wait: int) -> None:

@@ -108,11 +108,14 @@ class Moved(BaseModel):
 
 class Reason(BaseModel):
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"code": "busy", "text": "image_gen 1/1 busy"}]}
+        json_schema_extra={
+            "examples": [{"code": "busy", "text": "image_gen 1/1 busy", "until": None}]
+        }
     )
 
     code: str
     text: str
+    until: str | None = Field(description="When it ends at the latest, if that is known.")
 
 
 class Explanation(BaseModel):

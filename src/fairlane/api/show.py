@@ -111,7 +111,7 @@ def event(value: Event) -> Shown:
 
 
 def reason(value: Reason) -> Shown:
-    return {"code": value.code, "text": value.text}
+    return {"code": value.code, "text": value.text, "until": iso_or_none(value.until)}
 
 
 def execution(cell: Job, context: dict[str, Json]) -> Shown:

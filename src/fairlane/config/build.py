@@ -137,7 +137,7 @@ def _wrong_service(place: str, table: ServiceTable, file: File) -> Iterator[tupl
             f'a service with an address has executor "http", not "{table.executor}"',
         )
     if not _called(table):
-        for setting in ("headers", "retry_on"):
+        for setting in ("headers", "retry_on", "cancel_path"):
             if getattr(table, setting):
                 yield f"{place}.{setting}", "is only for a service that has a url"
         return
@@ -264,6 +264,7 @@ def _endpoint(place: str, table: ServiceTable, secrets: Secrets) -> Endpoint:
         headers=secrets.headers(f"{place}.headers", table.headers),
         max_response=table.max_response,
         retry_on=frozenset(table.retry_on),
+        cancel_path=table.cancel_path or "",
     )
 
 

@@ -92,7 +92,10 @@ def _runner(settings: Settings, service: Service) -> str:
     if service.executor is Executor.HTTP:
         endpoint = settings.endpoints[service.name]
         urls = [endpoint.url, *endpoint.regions.values()]
-        return f"called at {', '.join(url for url in urls if url)}"
+        called = f"called at {', '.join(url for url in urls if url)}"
+        if endpoint.cancel_path:
+            called += f", asked at {endpoint.cancel_path} to end calls that were cut off"
+        return called
     return {
         Executor.PULL: "run by workers that pull",
         Executor.CELERY: "run by a Celery fleet",

@@ -152,6 +152,7 @@ class ServiceTable(TaskTable):
     headers: Headers = {}
     max_response: Bytes = 8 << 20
     retry_on: list[Annotated[int, Field(ge=400, le=599)]] = []
+    cancel_path: Annotated[str, Field(pattern=r"^/[^?#\s]*$", max_length=200)] | None = None
     failover: bool = False
     provider: str | None = None
     regions: dict[str, RegionTable] = {}

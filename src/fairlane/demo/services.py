@@ -26,13 +26,15 @@ class Execution(NamedTuple):
 
 class Switches:
     """How the service misbehaves from now on. `status` is answered to every call at once;
-    `drops` calls are hung up on without an answer."""
+    `drops` calls are hung up on without an answer; with `keeps_cancelled` it goes on with what it
+    is asked to end."""
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body: bytes | None = None
         self.drops = 0
+        self.keeps_cancelled = False
 
 
 @dataclass
@@ -53,15 +55,18 @@ class SimulatedService:
     refused: int = 0
     finished: int = 0
     url: str = ""
+    cancels: list[tuple[str, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._changed = asyncio.Condition()
         self._working: set[asyncio.Task[Any]] = set()
+        self._names: dict[asyncio.Task[Any], tuple[str, int, int]] = {}
 
     @asynccontextmanager
     async def serving(self, port: int = 0) -> AsyncIterator[SimulatedService]:
         app = web.Application(client_max_size=64 << 20)
         app.router.add_post("/v1/execute", self._execute)
+        app.router.add_post("/v1/cancel", self._cancel)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", port)
@@ -104,6 +109,18 @@ class SimulatedService:
             self.running -= 1
             await asyncio.shield(self._tell())
 
+    async def _cancel(self, request: web.Request) -> web.StreamResponse:
+        """Ends what runs for this job, step and attempt: 204 when nothing does any more."""
+        meta = (await request.json())["meta"]
+        name = (meta["job_id"], meta["step_index"], meta["attempt"])
+        self.cancels.append(name)
+        if self.switches.keeps_cancelled:
+            return web.Response(status=409)
+        for task in [task for task, its in self._names.items() if its == name]:
+            task.cancel()
+            await asyncio.wait([task])
+        return web.Response(status=204)
+
     async def _answer(self, call: Execution, request: web.Request) -> web.StreamResponse:
         switches = self.switches
         if switches.drops > 0:
@@ -120,6 +137,8 @@ class SimulatedService:
             return web.json_response({"detail": f"only {self.limit} at once"}, status=503)
         task = asyncio.ensure_future(self._work(call))
         self._working.add(task)
+        self._names[task] = (call.job, call.step, call.attempt)
+        task.add_done_callback(lambda ended: self._names.pop(ended, None))
         task.add_done_callback(self._working.discard)
         data = await asyncio.shield(task)
         self.finished += 1

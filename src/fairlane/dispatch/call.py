@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,9 @@ log = logging.getLogger("fairlane")
 
 CONNECT = 10.0
 """Seconds until a connection stands. How long the answer may take is the step's own limit."""
+
+CANCEL_SECONDS = 10.0
+"""Seconds in which a service answers whether a call has ended."""
 
 CHUNK = 1 << 16
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -50,6 +54,26 @@ class Call:
             log.exception("calling %s for job %s", service, self.lease.job)
             message = f"{service} could not be called"
             return Bad(Fault.TRANSIENT, message, over=not self.begun)
+
+    async def is_over(self, session: aiohttp.ClientSession) -> bool:
+        """Asks the service to end this call, which was cut off. Whether it says that it has
+        ended."""
+        url = self.endpoint.url_in(self.lease.region).rstrip("/") + self.endpoint.cancel_path
+        try:
+            async with (
+                asyncio.timeout(CANCEL_SECONDS),
+                session.post(
+                    url,
+                    data=orjson.dumps({"meta": body_of(self.lease)["meta"]}),
+                    headers={**self.endpoint.headers, **headers_of(self.lease)},
+                    allow_redirects=False,
+                    trace_request_ctx=self,
+                ) as response,
+            ):
+                return 200 <= response.status < 300
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.warning("%s: cancelling %s: %r", self.lease.service, self.lease.job, error)
+            return False
 
     async def _exchange(self, session: aiohttp.ClientSession, clock: Clock) -> Meaning:
         async with session.post(

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from fairlane.clock import seconds
+from fairlane.clock import SECOND, seconds
 from fairlane.dispatch.answers import Good, Meaning
 from fairlane.dispatch.call import Call, checked, open_session
 from fairlane.dispatch.held import Held
@@ -32,6 +32,10 @@ WAIT = 60.0
 
 PAUSE = 0.2
 """Seconds before trying again what a store did not answer."""
+
+CANCEL_AGAIN, CANCEL_AT_LEAST_EVERY = SECOND, 8 * SECOND
+"""How long after the first answer a service is asked again whether a call has ended; twice as long
+each time, up to the second."""
 
 LAST_WORDS = 5.0
 """Seconds that a drained dispatcher takes at the most to give back what it could not finish."""
@@ -68,6 +72,7 @@ class Dispatcher:
         self._held = Held(engine)
         self._draining = self._over = False
         self._claiming: list[asyncio.Task[None]] = []
+        self._cancelling: set[asyncio.Task[None]] = set()
         self._background: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession
 
@@ -106,6 +111,7 @@ class Dispatcher:
         await _ended(self._claiming, LAST_WORDS)
         calls = {task for desk in self._desks for task in desk.running}
         await self._finish(calls, seconds(self._grace if grace is None else grace))
+        await _ended(self._cancelling, LAST_WORDS)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -179,9 +185,26 @@ class Dispatcher:
             given_back = GivenBack(lease, closed=not call.begun)
             await self._settle(self._report(call, answer) if answer.done() else given_back)
         finally:
+            over = _is_over(call, answer)
             limit.cancel()
             answer.cancel()
             await asyncio.gather(limit, answer, return_exceptions=True)
+            if not over and desk.endpoint.cancel_path:
+                task = asyncio.create_task(self._cancel(call))
+                self._cancelling.add(task)
+                task.add_done_callback(self._cancelling.discard)
+
+    async def _cancel(self, call: Call) -> None:
+        """Until the service says that the call has ended, or it must have: then its slot is free.
+        Its lease is gone or settled by now, so nothing else is written."""
+        clock, pause = self._engine.core.clock, CANCEL_AGAIN
+        while clock.now() < call.lease.deadline:
+            if await call.is_over(self._session):
+                await self._settle(GivenBack(call.lease))
+                await self._rouse(call.lease.service)
+                return
+            await clock.sleep(pause)
+            pause = min(2 * pause, CANCEL_AT_LEAST_EVERY)
 
     def _report(self, call: Call, answer: asyncio.Task[Meaning]) -> Report | None:
         """None: the lease is gone, so there is nobody to report to, and the service may go on."""
@@ -236,6 +259,16 @@ class Dispatcher:
         for task in calls:
             task.cancel()
         await _ended(calls, LAST_WORDS)
+
+
+def _is_over(call: Call, answer: asyncio.Task[Meaning]) -> bool:
+    """Whether the service has certainly ended the call."""
+    if not call.begun:
+        return True
+    if not answer.done() or answer.cancelled():
+        return False
+    meaning = answer.result()
+    return isinstance(meaning, Good) or meaning.over
 
 
 async def _told(saying: Coroutine[Any, Any, object]) -> None:

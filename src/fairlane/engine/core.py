@@ -84,6 +84,8 @@ class Core:
     seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
     declared: Mapping[str, RetryTerms] = field(default_factory=dict)
     """What workers say about their task types."""
+    workers_read: tuple[int, list[tuple[Worker, int]]] = field(default_factory=lambda: (0, []))
+    """When the workers were last read from the ledger, and who they are."""
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)
 

@@ -287,7 +287,7 @@ class Engine:
 
     async def is_runnable(self, job: Job) -> bool:
         """Whether a worker that takes work could run the step that the job waits for."""
-        return await views.is_runnable(self.core, job)
+        return await views.is_runnable(self.core, job.lane)
 
     async def overview(self) -> views.Overview:
         return await views.overview(self.core)

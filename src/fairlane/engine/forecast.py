@@ -81,7 +81,7 @@ class Forecasts:
         """When it will start: as many jobs must end before as stand before it, and one more if
         nothing is free. Loads are part of what jobs cost; what better tiers will send meanwhile
         is part of past errors. Until its own time a job waits exactly that long."""
-        ahead = max(0, standing.position - 1) + (0 if serving.free else 1)
+        ahead = standing.ahead + (0 if serving.free else 1)
         cost = self._usual[job.service].value if job.service in self._usual else serving.cost
         predicted = ahead * cost // max(1, serving.slots)
         delay = max(0, job.ready_at - now)
@@ -141,5 +141,6 @@ class Forecasts:
 
 
 def is_busy(standing: Standing) -> bool:
-    """Whether a pool that it needs is full."""
+    """Whether a pool that it needs is full of what runs. One that is kept for calls that were cut
+    off is free at a time that is known."""
     return any(reason.startswith("busy:") for reason in standing.reasons)

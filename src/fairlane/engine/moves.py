@@ -68,7 +68,7 @@ async def quote(core: Core, job: str, tenant: str | None) -> Quote:
         return Quote(0, balance, None)
     if seen.job.fan_out:
         raise InvalidInput("skip the executions of a fan-out one by one")
-    return Quote(price(seen.job.duration), balance, seen.eta)
+    return Quote(price(seen.job.duration), balance, seen.saved_by_skip)
 
 
 async def skip(

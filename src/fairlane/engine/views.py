@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from fairlane.ledger.shapes import Accepted, Filter
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Band, Job, Json, NewJob
+from fairlane.model.service import Executor
 from fairlane.model.state import State
 from fairlane.model.step import Lane, attempts_name
 from fairlane.model.worker import Worker, WorkerState
@@ -24,14 +25,17 @@ SECOND = 1_000_000
 
 
 class Reason(NamedTuple):
-    """Why a job waits: a code for programs, a text for people."""
+    """Why a job waits: a code for programs, a text for people, and until when at the most, if that
+    is known."""
 
     code: str
     text: str
+    until: int | None = None
 
 
 class View(NamedTuple):
-    """A job as its owner sees it. Position, ETA and reasons only while it is queued."""
+    """A job as its owner sees it. Position, ETA, reasons and what a paid skip would save only while
+    it is queued."""
 
     job: Job
     input: Json
@@ -42,6 +46,7 @@ class View(NamedTuple):
     eta: Eta | None
     reasons: tuple[Reason, ...]
     next_promotion_at: int | None
+    saved_by_skip: Eta | None = None
 
 
 class Placement(NamedTuple):
@@ -88,6 +93,10 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
         with suppress(NotReady):  # where it stands is not known then
             standing = await core.index.standing(job_id, now)
     names = core.catalog.tiers.names
+    runnable = standing is None or await is_runnable(core, job.lane)
+    eta = _eta(core, _waiting(job), standing, now) if standing and runnable else None
+    saves = _saved_by_skip(core, _waiting(job), standing, now) if standing and runnable else None
+    reasons = tuple(_reasons(core, job, standing, now)) if standing else ()
     return View(
         job=job,
         input=sent,
@@ -95,9 +104,10 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
         waited=job.waited_until(now),
         position=rounded(standing.position) if standing and standing.position else None,
         effective_tier=names[standing.level] if standing else job.level,
-        eta=_eta(core, _waiting(job), standing, now) if standing else None,
-        reasons=tuple(_reasons(core, job, standing, now)) if standing else (),
+        eta=eta,
+        reasons=reasons if runnable else (_unrunnable_reason(job.lane), *reasons),
         next_promotion_at=_next_promotion_at(core, job, standing, now) if standing else None,
+        saved_by_skip=saves,
     )
 
 
@@ -115,7 +125,9 @@ async def standing(core: Core, job: Job) -> Placement | None:
         found = await core.index.standing(job.id, now)
     except NotReady:
         return None
-    return None if found is None else _placed(core, _waiting(job), found, now)
+    if found is None:
+        return None
+    return await _placed(core, _waiting(job), job.lane, found, now)
 
 
 async def placement(core: Core, accepted: Accepted, request: NewJob) -> Placement:
@@ -126,9 +138,10 @@ async def placement(core: Core, accepted: Accepted, request: NewJob) -> Placemen
         found = await core.index.standing(job_id, now)
     if found is None:
         return unplaced(tier)
-    first = core.terms.of(request, tier).plan[0].service
-    waiting = Waiting(job_id, first, tier, request.model, max(now, request.run_at or 0))
-    return _placed(core, waiting, found, now)
+    first = core.terms.of(request, tier).plan[0]
+    ready_at = max(now, request.run_at or 0)
+    waiting = Waiting(job_id, first.service, tier, request.model, ready_at)
+    return await _placed(core, waiting, first.lane, found, now)
 
 
 def unplaced(tier: str) -> Placement:
@@ -136,12 +149,13 @@ def unplaced(tier: str) -> Placement:
     return Placement(tier, tier, None, None)
 
 
-def _placed(core: Core, job: Waiting, found: Standing, now: int) -> Placement:
+async def _placed(core: Core, job: Waiting, lane: str, found: Standing, now: int) -> Placement:
+    runnable = await is_runnable(core, lane)
     return Placement(
         job.tier,
         core.catalog.tiers.names[found.level],
         rounded(found.position) if found.position else None,
-        _eta(core, job, found, now),
+        _eta(core, job, found, now) if runnable else None,
     )
 
 
@@ -196,21 +210,42 @@ async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
     }
 
 
-async def is_runnable(core: Core, job: Job) -> bool:
-    """Whether a worker that takes work could run the step that the job waits for."""
-    lane = Lane.parse(job.lane)
-    return any(worker.covers(lane) for worker in await _alive(core))
+async def is_runnable(core: Core, lane: str) -> bool:
+    """Whether a worker that takes work could run what waits in this lane. Where callers run their
+    steps themselves, no worker has to."""
+    wanted = Lane.parse(lane)
+    if core.service(wanted.service).executor is Executor.CALLER:
+        return True
+    now, (read_at, known) = core.now(), core.workers_read
+    if 0 <= now - read_at < SECOND and _any_covers(core, known, wanted, now):
+        return True
+    found = await core.ledger.workers()
+    core.workers_read = (now, found)
+    return _any_covers(core, found, wanted, now)
+
+
+def _any_covers(core: Core, known: Sequence[tuple[Worker, int]], lane: Lane, now: int) -> bool:
+    return any(worker.covers(lane) for worker in _living([*known, *core.seen.values()], now))
 
 
 async def _alive(core: Core) -> list[Worker]:
     """Workers that take work and were heard of within their lease."""
-    now = core.now()
-    heard_of = [*await core.ledger.workers(), *core.seen.values()]
+    return _living([*await core.ledger.workers(), *core.seen.values()], core.now())
+
+
+def _living(heard_of: Sequence[tuple[Worker, int]], now: int) -> list[Worker]:
     return [
         worker
         for worker, at in heard_of
         if now - at <= worker.lease and worker.state is WorkerState.ACTIVE
     ]
+
+
+def _unrunnable_reason(lane_name: str) -> Reason:
+    lane = Lane.parse(lane_name)
+    needs = f" with {', '.join(lane.capabilities)}" if lane.capabilities else ""
+    where = f" in {', '.join(lane.regions)}" if lane.regions else ""
+    return Reason("unrunnable", f"nobody alive runs {lane.service}{needs}{where}")
 
 
 # --- when ----------------------------------------------------------------------------------------
@@ -219,8 +254,9 @@ def _waiting(job: Job) -> Waiting:
 
 
 def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
-    """None while nobody can know. A service that is away is not called before its next try."""
-    if "paused" in standing.reasons:
+    """None while it cannot be known: the service is paused, or a probe finds out whether it answers
+    again. Before `_not_before` nothing starts, so the line does not move either."""
+    if any(reason.partition(":")[0] in ("paused", "probing") for reason in standing.reasons):
         return None
     limit = core.catalog.service(job.service).limit
     serving = Serving(
@@ -228,10 +264,41 @@ def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
         cost=core.costs.get(job.service),
         free=not is_busy(standing) if limit else core.asleep > 0,
     )
-    eta = core.forecasts.eta(job, standing, serving, now)
-    closed = [reason for reason in standing.reasons if reason.startswith("closed:")]
-    away = max((int(reason.rpartition(":")[2]) - now for reason in closed), default=0)
-    return Eta(max(away, eta.p50), max(away, eta.p90))
+    stopped = job._replace(ready_at=max(job.ready_at, _not_before(standing)))
+    return core.forecasts.eta(stopped, standing, serving, now)
+
+
+def _not_before(standing: Standing) -> int:
+    """When the first job can start: a service that does not answer is not called before its next
+    try, and slots that are kept for calls that were cut off are not free before their time. Of
+    several regions the first counts."""
+    busy = {_pool(reason) for reason in standing.reasons if reason.startswith("busy:")}
+    times: dict[str, int] = {}
+    for reason in standing.reasons:
+        code, until = reason.partition(":")[0], reason.rpartition(":")[2]
+        if code not in ("closed", "kept") or (code == "kept" and _pool(reason) in busy):
+            continue
+        place = f"{code} regions" if "@" in reason else reason
+        times[place] = min(int(until), times.get(place, int(until)))
+    return max(times.values(), default=0)
+
+
+def _pool(reason: str) -> str:
+    """Of "busy:pool:use" or "kept:pool:use:until"."""
+    code, _, rest = reason.partition(":")
+    return rest.rsplit(":", 2 if code == "kept" else 1)[0]
+
+
+def _saved_by_skip(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
+    """What standing first would save. None if that is not known: while its service does not answer
+    a skip does not make it answer."""
+    if any(reason.startswith("closed:") for reason in standing.reasons):
+        return None
+    eta = _eta(core, job, standing, now)
+    first = _eta(core, job, standing._replace(ahead=0), now)
+    if eta is None or first is None:
+        return None
+    return Eta(max(0, eta.p50 - first.p50), max(0, eta.p90 - first.p90))
 
 
 # --- why -----------------------------------------------------------------------------------------
@@ -260,16 +327,28 @@ def _explained(reason: str, now: int) -> Reason:
         case "rate":
             pool, _, use = rest.rpartition(":")
             return Reason(code, f"{pool.rpartition(':')[2]} {use} this minute")
+        case "kept":
+            pool, use, until = rest.rsplit(":", 2)
+            text = f"{pool.partition(':')[2]} {use} held for {_left(until, now)} s at the most"
+            text += ": a call that was cut off may still be running"
+            return Reason("held", text, int(until))
         case "closed":
             name, _, until = rest.rpartition(":")
-            left = max(0, int(until) - now) / SECOND
-            return Reason(code, f"{name} does not answer; next try in {left:.0f} s")
+            text = f"{name} does not answer; next try in {_left(until, now)} s"
+            return Reason(code, text, int(until))
+        case "probing":
+            name, _, _ = rest.rpartition(":")
+            return Reason("closed", f"{name} does not answer; a call is under way to see")
         case "paused":
             return Reason(code, "the service is paused")
         case "user_running":
             return Reason(code, f"{rest} of your jobs are running, which is the most allowed")
         case _:
             return Reason(code, "next in line for the slots it needs")
+
+
+def _left(until: str, now: int) -> str:
+    return f"{max(0, int(until) - now) / SECOND:.0f}"
 
 
 def _next_promotion_at(core: Core, job: Job, standing: Standing, now: int) -> int | None:

@@ -15,6 +15,9 @@ from fairlane.model.lease import Slot
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.health import Failure, Gate
 
+EXACT_POSITIONS = 100
+"""Each costs a step of a rehearsal, every time a job's position is asked for."""
+
 
 class Proposal(NamedTuple):
     """A job the index would hand out next, under a token of its own, with a slot number in every
@@ -61,13 +64,17 @@ class Freed(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where one job stands. `position` counts from 1 (0 = not in line yet), `work` is the estimated
-    cost of everything before it, `behind_own` how many of those are its own user's."""
+    """Where one job stands. `position` counts from 1 (0 = not in line yet). The job at position n
+    would be handed out as the n-th of its service if nothing came or went, no time passed, slots
+    were free and every job that starts ended at once; jobs of users who are at their running limit
+    now go after all others. The first EXACT_POSITIONS are exact, what comes after them is an
+    estimate. `ahead` is how many are expected to start before it, its user's limit aside;
+    `behind_own` how many jobs of its own user stand before it."""
 
     position: int
     level: int
     since: int
-    work: int
+    ahead: int
     behind_own: int
     reasons: tuple[str, ...]
 

@@ -112,7 +112,7 @@ class Ours:
 
     def eta(self, step: Step, now: int, slots: int) -> Eta | None:
         """What the owner of a job in line is told."""
-        standing = at_once(self.index.standing(step.id, now))
+        standing = self.index.estimated(step.id, now)
         if standing is None:
             return None
         tier = self.catalog.tiers.names[step.rank]

@@ -19,9 +19,8 @@ from fairlane.api.signed import cursor, read_cursor
 from fairlane.api.times import iso_or_none
 from fairlane.engine.views import Reason, View
 from fairlane.ledger.shapes import Filter
-from fairlane.model.job import Band, Job
+from fairlane.model.job import Band
 from fairlane.model.state import State
-from fairlane.model.step import Lane
 
 routes = Routes("jobs")
 
@@ -94,8 +93,6 @@ def states(words: list[str] | None) -> tuple[State, ...]:
 async def get_job(call: Here, job_id: JobId) -> Response:
     """The job, where it stands, and what its steps have made."""
     seen = await call.engine.view(checked(job_id), call.tenant)
-    if all(each.code == "promotion" for each in seen.reasons):  # nothing else holds it up
-        seen = await _told_if_unrunnable(call, seen)
     return show.answer(show.view(seen))
 
 
@@ -151,7 +148,6 @@ async def moved(call: Call, job_id: str) -> Response:
 async def explain_job(call: Here, job_id: JobId) -> Response:
     """Why it waits, and what would help."""
     seen = await call.engine.view(checked(job_id), call.tenant)
-    seen = await _told_if_unrunnable(call, seen)
     return show.answer(
         {
             "job_id": seen.job.id,
@@ -165,29 +161,20 @@ async def explain_job(call: Here, job_id: JobId) -> Response:
     )
 
 
-async def _told_if_unrunnable(call: Call, seen: View) -> View:
-    """Says first of all that nobody alive can run it, if that is so."""
-    if seen.job.state is not State.QUEUED or await call.engine.is_runnable(seen.job):
-        return seen
-    return seen._replace(reasons=(unrunnable(seen.job), *seen.reasons))
-
-
-def unrunnable(job: Job) -> Reason:
-    lane = Lane.parse(job.lane)
-    needs = f" with {', '.join(lane.capabilities)}" if lane.capabilities else ""
-    where = f" in {', '.join(lane.regions)}" if lane.regions else ""
-    return Reason("unrunnable", f"nobody alive runs {lane.service}{needs}{where}")
-
-
 HELP = {
     "unrunnable": "start a worker that offers it",
     "busy": "a higher limit: PUT /admin/services/{name}",
     "rate": "a higher rate: PUT /admin/services/{name}",
     "paused": "open the service again: PUT /admin/services/{name}",
     "closed": "the service must answer again; it is probed by itself",
+    "held": "a service that confirms that a call has ended: cancel_path in [services.{name}]",
     "user_running": "one of your running jobs must end first",
     "own": "your jobs take turns with those of others; cancel what you need less",
 }
+
+
+IN_VAIN = frozenset({"unrunnable", "paused", "closed"})
+"""Who pays for the front of a line that does not move has paid for nothing."""
 
 
 def _changes(seen: View) -> list[Reason]:
@@ -198,7 +185,8 @@ def _changes(seen: View) -> list[Reason]:
         if each.code in HELP
     ]
     is_payable = job.user is not None and job.band is not Band.SKIP and not job.fan_out
-    if job.state is State.QUEUED and is_payable:
+    in_vain = any(each.code in IN_VAIN for each in seen.reasons)
+    if job.state is State.QUEUED and is_payable and not in_vain:
         found.append(Reason("skip", f"pay for the front: POST /api/v1/jobs/{job.id}/skip"))
     if job.error is not None and job.error.resumable:
         found.append(Reason("resume", f"go on: POST /api/v1/jobs/{job.id}/resume"))

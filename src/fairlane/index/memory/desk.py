@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 
 from fairlane.index.memory.flows import Account, Flow, Ranking, by_age, by_order
 from fairlane.index.memory.line import NOBODY
@@ -91,6 +92,9 @@ class Queue:
         if not patience:
             return None, fresh
         if self.aged is not None:
+            soonest = min(patience, thresholds[0][1]) if thresholds else patience
+            if now - self.aged.floor() < soonest:
+                return None, fresh
             flow = self.aged.head() or flow
         since = flow.since()
         reached = level(rank, now - since, thresholds)
@@ -98,6 +102,15 @@ class Queue:
             score = flow.line.head.score
             return candidate((reached, since, score, since, flow.name, rank, Kind.AGED)), fresh
         return None, fresh
+
+    def first(self, n: int) -> Iterable[Flow]:
+        """All flows, parked ones too, or of more than n those that may have their turn first."""
+        if len(self.flows) <= n:
+            return self.flows.values()
+        found = {flow.name: flow for flow in self.fair.first(n)}
+        if self.aged is not None:
+            found |= {flow.name: flow for flow in self.aged.first(n)}
+        return found.values()
 
     def warm(self, model: str) -> Candidate | None:
         """The first in fair order of those that need this model."""
@@ -242,6 +255,35 @@ class Desk:
     def loaded_since(self, at: int) -> Counter[str]:
         """How many workers have loaded each model after this time."""
         return Counter(model for when, model in self.loads if when > at)
+
+    def rehearsal(self, most: int) -> Desk:
+        """A copy with the first jobs of the first lines, to try out who would go next."""
+        other = Desk(self.service)
+        other.credits = self.credits
+        for queue in self.queues.values():
+            copy = other.queues[queue.key] = Queue(queue.key, ages=queue.aged is not None)
+            for flow in queue.first(most):
+                other._copy(flow, copy, most)
+        return other
+
+    def _copy(self, flow: Flow, queue: Queue, most: int) -> None:
+        account = None
+        if flow.account is not None:
+            key = (queue.rank, flow.user)
+            account = self._accounts.get(key)
+            if account is None:
+                account = self._accounts[key] = flow.account.copy()
+        line = flow.line.copy(most)
+        copy = Flow(flow.name, queue, line.head, flow.model, account)
+        copy.line = line
+        self.flows[flow.name] = queue.flows[flow.name] = copy
+        queue.count += len(line)
+        for entry in line.first(most):
+            self.lanes[entry.lane] = self.lanes.get(entry.lane, 0) + 1
+        copy.parked = flow.parked
+        if not copy.parked:
+            queue.comes(copy)
+            queue.push(copy)
 
     # --- names -------------------------------------------------------------------------------
     def flow_name(self, entry: Entry) -> str:

@@ -30,6 +30,12 @@ class Account:
         self.waiting = 0
         self.running = 0
 
+    def copy(self) -> Account:
+        other = Account()
+        other.counter, other.refund, other.starts = self.counter, self.refund, self.starts
+        other.waiting, other.running = self.waiting, self.running
+        return other
+
 
 class Flow:
     """One user's line inside (lane, band, model). Without an account it is everybody's, oldest
@@ -98,6 +104,20 @@ class Ranking:
             else:
                 heapq.heappop(heap)
         return None
+
+    def floor(self) -> int:
+        """No flow's measure begins with less. Only if there is a flow."""
+        return self._heap[0][0][0]
+
+    def first(self, n: int) -> list[Flow]:
+        """The first n flows, which stay where they are."""
+        found: dict[str, Flow] = {}
+        while len(found) < n and (flow := self.head()) is not None:
+            heapq.heappop(self._heap)
+            found[flow.name] = flow
+        for flow in found.values():
+            self.push(flow)
+        return [*found.values()]
 
     def _sweep_out(self) -> None:
         standing = [

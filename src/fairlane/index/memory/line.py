@@ -56,6 +56,13 @@ class Line:
     def first(self, n: int) -> list[Entry]:
         return self._entries[self._front : self._front + n]
 
+    def copy(self, n: int) -> Line:
+        """A line of the first n."""
+        other = Line()
+        other._entries = self.first(n)
+        other._look()
+        return other
+
     def _look(self) -> None:
         entries, front = self._entries, self._front
         self.head = entries[front] if front < len(entries) else NOBODY

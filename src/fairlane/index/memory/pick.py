@@ -16,6 +16,7 @@ from fairlane.index.memory.wake import serves
 from fairlane.model.entry import Entry
 from fairlane.model.lease import Slot
 from fairlane.model.make import maker
+from fairlane.model.tier import Tiers
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.affinity import MOST_MODELS, Pick, may_wait, most_wanted, residency, stays
 from fairlane.policy.aging import HOLD_AFTER
@@ -47,7 +48,38 @@ class View:
     def __init__(self, desk: Desk, pools: list[SlotPool], queues: list[Queue]) -> None:
         self.desk, self.pools, self.queues = desk, pools, queues
         self.candidates: list[Candidates | None] = [None] * len(queues)
-        self.heads: Heads | None = None
+        self._heads: Heads | None = None
+
+    def heads(self, now: int, tiers: Tiers) -> Heads:
+        """The best candidate of each kind."""
+        if self._heads is not None:
+            return self._heads
+        found: list[Candidate | None] = [None, None, None, None]
+        candidates = self.candidates
+        for i, queue in enumerate(self.queues):
+            pair = candidates[i]
+            if pair is None:
+                rank = queue.rank
+                if rank < 0:
+                    pair = queue.candidates(now, (), 0)
+                else:
+                    pair = queue.candidates(now, tiers.thresholds[rank], tiers.patience[rank])
+                candidates[i] = pair
+            for candidate in pair:
+                if candidate is not None:
+                    known = found[candidate.kind]
+                    if known is None or candidate < known:
+                        found[candidate.kind] = candidate
+        self._heads = heads(tuple(found))
+        return self._heads
+
+    def touched(self, queue: Queue, rank: int) -> None:
+        """A user's counter and clock are shared by all lanes of a service and tier."""
+        self._heads = None
+        candidates = self.candidates
+        for i, each in enumerate(self.queues):
+            if each is queue or each.rank == rank:
+                candidates[i] = None
 
     def has_room(self, hold: Hold | None) -> bool:
         for pool in self.pools:
@@ -113,28 +145,7 @@ class Round:
         return best
 
     def _heads(self, view: View) -> Heads:
-        if view.heads is not None:
-            return view.heads
-        found: list[Candidate | None] = [None, None, None, None]
-        candidates = view.candidates
-        for i, queue in enumerate(view.queues):
-            pair = candidates[i]
-            if pair is None:
-                pair = candidates[i] = self._candidates(queue)
-            for candidate in pair:
-                if candidate is not None:
-                    known = found[candidate.kind]
-                    if known is None or candidate < known:
-                        found[candidate.kind] = candidate
-        view.heads = heads(tuple(found))
-        return view.heads
-
-    def _candidates(self, queue: Queue) -> Candidates:
-        rank = queue.rank
-        if rank < 0:
-            return queue.candidates(self.now, (), 0)
-        tiers = self.index.catalog.tiers
-        return queue.candidates(self.now, tiers.thresholds[rank], tiers.patience[rank])
+        return view.heads(self.now, self.index.catalog.tiers)
 
     def _with_affinity(self, view: View, choice: Choice) -> tuple[View, Choice]:
         model, desk = self.loaded.model, view.desk
@@ -254,12 +265,7 @@ class Round:
         self._touched(view, flow.queue, flow.queue.rank)
 
     def _touched(self, view: View, queue: Queue, rank: int) -> None:
-        """A user's counter and clock are shared by all lanes of a service and tier."""
-        view.heads = None
-        candidates = view.candidates
-        for i, each in enumerate(view.queues):
-            if each is queue or each.rank == rank:
-                candidates[i] = None
+        view.touched(queue, rank)
         if self.index.gates and not self.index.admits(
             view.desk.service.name, self.worker.region, self.now
         ):

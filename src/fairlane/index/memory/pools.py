@@ -47,10 +47,14 @@ class SlotPool:
         return True
 
     def expire(self, now: int) -> None:
-        """Free what holds only for a time. Rates."""
+        """Free what holds only for a time: rates, and what is kept for calls that were cut off."""
         while self._temporary and self._temporary[0][0] <= now:
             _, n, token = heapq.heappop(self._temporary)
             self.give(n, token)
+
+    def kept_until(self) -> list[int]:
+        """When each of the slots that free themselves does so, soonest first."""
+        return sorted(until for until, n, token in self._temporary if self.held.get(n) == token)
 
     def next_expiry(self, now: int) -> int | None:
         """When the next one frees itself after now."""
@@ -115,16 +119,20 @@ class Pools:
     def release(
         self, token: str, *, kept: tuple[Slot, ...] = (), refused: bool = False
     ) -> list[str]:
-        """Give back what the token holds. Rates run on by themselves unless the grant never was.
-        Returns the users who may have one more running."""
+        """Give back what the token holds, except what it keeps until its time is over. Rates run
+        on by themselves unless the grant never was. Returns the users who may have one more
+        running."""
         slots = self._by_token.pop(token, None)
         if slots is None:
             return []
-        keep = {(slot.pool, slot.n) for slot in kept}
+        keep = {(slot.pool, slot.n): slot for slot in kept}
         stays, users = [], []
         for slot in slots:
-            if (slot.pool, slot.n) in keep:
-                stays.append(slot)
+            kept_slot = keep.get((slot.pool, slot.n))
+            if kept_slot is not None:
+                stays.append(kept_slot)
+                if kept_slot.until and slot.pool in self._pools and not slot.until:
+                    self._pools[slot.pool].hold(kept_slot, token)
             elif refused or not is_rate_pool(slot.pool):
                 self._give(slot, token)
                 if is_user_pool(slot.pool):

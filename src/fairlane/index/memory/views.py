@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from fairlane.index.index import Depth, Held, PoolUse, Standing, Stats
+from fairlane.index.index import EXACT_POSITIONS, Depth, Held, PoolUse, Standing, Stats
 from fairlane.index.memory.desk import Desk, Queue
+from fairlane.index.memory.rehearsal import is_at_limit, is_user_at_limit, place_of
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
 from fairlane.model.service import Service, is_rate_pool
 from fairlane.model.step import Lane, service_of
 from fairlane.policy.aging import level
+from fairlane.policy.health import Gate
 
 if TYPE_CHECKING:
     from fairlane.index.memory.memory import MemoryIndex
@@ -23,12 +25,37 @@ LOOKED_AT = 20_000
 
 
 def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
+    found = estimated(index, job, now)
+    if found is None or found.position == 0:
+        return found
+    entry = index.waiting[job]
+    if is_far(found, fresh=_is_fresh(index, entry, found, now)):
+        return found
+    place = place_of(index, index.desks[service_of(entry.lane)], job, now)
+    return found._replace(position=place or max(EXACT_POSITIONS + 1, found.position))
+
+
+def _is_fresh(index: MemoryIndex, entry: Entry, found: Standing, now: int) -> bool:
+    """Whether the job has its turn by its tier only: not as a skip, a front retry or aged."""
+    overdue = 0 < index.catalog.tiers.patience[entry.rank] <= now - found.since
+    return entry.band is Band.TIER and found.level == entry.rank and not overdue
+
+
+def is_far(found: Standing, *, fresh: bool) -> bool:
+    """Whether it is certainly not one of the first EXACT_POSITIONS: only skips, front retries and
+    aged jobs come much earlier than is estimated."""
+    return fresh and found.position > 2 * EXACT_POSITIONS
+
+
+def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
+    """Where the job stands, without a rehearsal of the next grants."""
     entry = index.waiting.get(job)
     if entry is None:
         return None
     tiers = index.catalog.tiers
+    reasons = _reasons(index, entry, now)
     if job in index.delays:
-        return Standing(0, entry.rank, entry.score, 0, 0, ("delayed",))
+        return Standing(0, entry.rank, entry.score, 0, 0, ("delayed", *reasons))
     desk = index.desks[service_of(entry.lane)]
     flow = desk.flows[desk.flow_name(entry)]
     own_before = flow.line.ahead_of(entry)
@@ -38,31 +65,29 @@ def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
     reached = entry.rank
     if entry.band is Band.TIER:
         reached = level(entry.rank, now - since, tiers.thresholds[entry.rank])
-    before = _jobs_before(desk, entry, reached, own_before)
+    ahead = _jobs_before(desk, entry, reached, own_before)
+    at_limit = is_at_limit(index, flow)
+    behind = sum(queue.count for queue in desk.queues.values()) - len(flow.line) + own_before
     return Standing(
-        position=before + 1,
+        position=(behind if at_limit else ahead) + 1,
         level=reached,
         since=since,
-        work=before * entry.cost + _running(index, desk, entry),
+        ahead=ahead,
         behind_own=own_before if flow.account is not None else 0,
-        reasons=tuple(_reasons(index, desk, entry, parked=flow.parked)),
+        reasons=tuple(reasons),
     )
 
 
-def _running(index: MemoryIndex, desk: Desk, entry: Entry) -> int:
-    """What is left of the jobs that hold all slots: half of each, as far as anybody knows."""
-    pool = index.pools.get(f"svc:{desk.service.name}")
-    return 0 if pool is None or pool.spare > 0 else pool.limit * entry.cost // 2
-
-
 def _jobs_before(desk: Desk, entry: Entry, reached: int, own_before: int) -> int:
-    """Jobs that go before this one if nothing new comes: all of better bands and tiers; in its own
-    tier, of every user as many as it has of its own before it, plus one for the turn."""
+    """Jobs that probably go before this one if nothing new comes: all of better bands and tiers; in
+    its own tier, of every user as many as it has of its own before it, plus one for the turn."""
     before = own_before
+    tier = entry.band is Band.TIER
     for queue in desk.queues.values():
-        if queue.band < entry.band or (queue.band is Band.TIER and queue.rank < reached):
+        better = queue.band is Band.TIER and queue.rank < reached
+        if queue.band < entry.band or (tier and better):
             before += queue.count
-        elif queue.band is entry.band and (queue.band is not Band.TIER or queue.rank == entry.rank):
+        elif queue.band is entry.band and (not tier or queue.rank == entry.rank):
             before += _same_tier(desk, queue, entry, own_before)
     return before
 
@@ -82,43 +107,66 @@ def _same_tier(desk: Desk, queue: Queue, entry: Entry, own_before: int) -> int:
     return before
 
 
-def _reasons(index: MemoryIndex, desk: Desk, entry: Entry, *, parked: bool) -> list[str]:
+def _reasons(index: MemoryIndex, entry: Entry, now: int) -> list[str]:
     found = []
-    service = desk.service
+    lane = Lane.parse(entry.lane)
+    service = index.catalog.service(lane.service)
     if service.paused:
         found.append("paused")
-    for key in (service.name, *(f"{service.name}@{region}" for region in service.regions)):
-        gate = index.gates.get(key)
-        if gate.closed:
-            found.append(f"closed:{key}:{gate.closed_until}")
-    found += _full_pools(index, service, Lane.parse(entry.lane))
-    if parked:
+    found += _closed_gates(index, service, lane, now)
+    found += _full_pools(index, service, lane, now)
+    if entry.cap and is_user_at_limit(index, entry.user, entry.cap):
         found.append(f"user_running:{entry.cap}")
     if index.hold is not None and index.hold.job == entry.id:
         found.append("reserving")
     return found
 
 
-def _full_pools(index: MemoryIndex, service: Service, lane: Lane) -> list[str]:
+def _closed_gates(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
+    """The service's gate, and its regions' if none of them is open."""
+    regions = lane.regions or tuple(service.regions)
+    keys = [f"{service.name}@{region}" for region in regions]
+    closed = [service.name] if index.gates.get(service.name).closed else []
+    if keys and all(index.gates.get(key).closed for key in keys):
+        closed += keys
+    return [_closed(key, index.gates.get(key), now) for key in closed]
+
+
+def _closed(key: str, gate: Gate, now: int) -> str:
+    code = "probing" if gate.probe and gate.closed_until <= now else "closed"
+    return f"{code}:{key}:{gate.closed_until}"
+
+
+def _full_pools(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
     """Pools without room: those it needs everywhere, and its regions' if none has room."""
     everywhere = [pool.name for pool in index.catalog.pools(service.name, None)]
     regions = lane.regions or tuple(service.regions)
     local = [f"svc:{service.name}@{region}" for region in regions]
-    full = [name for name in everywhere if _is_full(index, name)]
-    if local and all(_is_full(index, name) for name in local):
+    full = [name for name in everywhere if _is_full(index, name, now)]
+    if local and all(_is_full(index, name, now) for name in local):
         full += local
-    return [_fullness(index, name) for name in full]
+    return [reason for name in full for reason in _fullness(index, name)]
 
 
-def _is_full(index: MemoryIndex, pool: str) -> bool:
+def _is_full(index: MemoryIndex, pool: str, now: int) -> bool:
     use = index.pools.get(pool)
+    if use is not None:
+        use.expire(now)
     return use is not None and use.spare <= 0
 
 
-def _fullness(index: MemoryIndex, pool: str) -> str:
+def _fullness(index: MemoryIndex, pool: str) -> list[str]:
+    """Slots of calls that run, and slots kept for calls that were cut off: until when the first of
+    them is kept."""
     use = index.pools.get(pool)
-    taken = f"{len(use.held)}/{use.limit}" if use is not None else ""
-    return f"{'rate' if is_rate_pool(pool) else 'busy'}:{pool}:{taken}"
+    if use is None:
+        return []
+    held = len(use.held)
+    if is_rate_pool(pool):
+        return [f"rate:{pool}:{held}/{use.limit}"]
+    kept = use.kept_until()
+    found = [f"kept:{pool}:{len(kept)}/{use.limit}:{kept[0]}"] if kept else []
+    return found if len(kept) == held else [f"busy:{pool}:{held}/{use.limit}", *found]
 
 
 def promotable(index: MemoryIndex, now: int, limit: int) -> list[tuple[str, int]]:

@@ -30,8 +30,8 @@ def stats(answer: list[Any]) -> Stats:
 def standing(answer: list[Any] | None) -> Standing | None:
     if answer is None:
         return None
-    position, level, since, work, behind_own, reasons = texts.plain(answer)
-    return Standing(position, level, since, work, behind_own, tuple(reasons))
+    position, level, since, ahead, behind_own, reasons = texts.plain(answer)
+    return Standing(position, level, since, ahead, behind_own, tuple(reasons))
 
 
 def promotable(answer: list[Any]) -> list[tuple[str, int]]:

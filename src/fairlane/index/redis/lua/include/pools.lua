@@ -162,6 +162,19 @@ function pools.expire(pool, now)
   end
 end
 
+-- How many slots free themselves, and when the first of them does so.
+function pools.kept(pool)
+  local n, first, numbers, members = 0, nil, {}, {}
+  for _, member in ipairs(call('ZRANGE', life .. 'ends:' .. pool.name, 0, -1)) do
+    local ends, number, token = match(member, '^(%d+)|(%d+)|(.*)$')
+    numbers[#numbers + 1], members[#members + 1] = number, {tonumber(ends), token}
+  end
+  for i, holder in ipairs(values_of(life .. 'slots:' .. pool.name, numbers)) do
+    if holder == members[i][2] then n, first = n + 1, first or members[i][1] end
+  end
+  return n, first
+end
+
 -- When the next slot of any pool frees itself, or nil.
 function pools.next_end(now)
   local soonest

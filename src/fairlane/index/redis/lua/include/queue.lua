@@ -44,6 +44,15 @@ local function may_have_aged(queue, now)
   return queue.may_age
 end
 
+-- This flow, which was not ranked, has its turn like all others.
+function queues.join(queue, flow)
+  flows.want_account(flow)
+  accounts.fetch()
+  rankings.add(fair_ranking(queue), flow)
+  if queue.by_user and queue.band == TIER then rankings.add(age_ranking(queue), flow) end
+  queue.may_age = tiers().patience[queue.rank + 1] ~= nil and tiers().patience[queue.rank + 1] > 0
+end
+
 -- The first by age, if it has aged, or nil.
 function queues.aged(queue, now)
   if queue.band ~= TIER or not may_have_aged(queue, now) then return nil end

@@ -74,6 +74,12 @@ local function look_further(ranking)
   end
 end
 
+-- A flow that the ranking does not show, or not any more, is ranked in this script.
+function rankings.add(ranking, flow)
+  if ranking.seen == 0 and ranking.more then look_further(ranking) end
+  insert(ranking, {flow = flow, measure = ranking.measure(flow), score = flow.head.score})
+end
+
 -- Whether nobody who has not been read yet can come before this one.
 local function is_sure(ranking, item)
   if not ranking.more or item.measure < ranking.last_measure then return true end

@@ -24,6 +24,16 @@ local function spare_of(view)
   return least
 end
 
+-- A service with these of its queues.
+function round.view(service, served)
+  for _, queue in ipairs(served) do queue.by_user = service.fair and queue.band == TIER end
+  table.sort(served, function(a, b) return a.rank < b.rank end)
+  return {
+    service = service, queues = served, pools = {}, firsts = {}, aged = {},
+    credits = order.credits(service.name),
+  }
+end
+
 -- What the services have to offer to workers of this kind.
 local function look_around(worker, now)
   round.worker, round.views, round.all, round.is_gated = worker, {}, {}, gates.any()
@@ -33,13 +43,10 @@ local function look_around(worker, now)
     if admits(service, worker.region, now) then
       local served = {}
       for _, queue in ipairs(desk.queues(name)) do
-        queue.by_user = service.fair and queue.band == TIER
         if serves(worker, queue) then served[#served + 1] = queue end
       end
       if #served > 0 then
-        table.sort(served, function(a, b) return a.rank < b.rank end)
-        local view = {service = service, queues = served, pools = {}, firsts = {}, aged = {}}
-        view.credits = order.credits(name)
+        local view = round.view(service, served)
         view.had = view.credits
         for _, pool_name in ipairs(pool_names(service, worker.region)) do
           local pool = pools.get(pool_name)
@@ -80,7 +87,7 @@ end
 
 -- The best candidate of each kind. Queues stand with the best tier first, so that of a worse tier than
 -- the best fresh candidate's only the aged are looked at.
-local function heads_of(view)
+function round.heads(view)
   if view.heads then return view.heads end
   local found, firsts, aged, served = {}, view.firsts, view.aged, view.queues
   for i = 1, #served do
@@ -99,12 +106,12 @@ end
 -- --- reserving the last slot -----------------------------------------------------------------------
 local function is_held_for(view, reserved)
   if not reserved or not has_room(view, nil) then return false end
-  local aged = heads_of(view)[KIND_AGED]
+  local aged = round.heads(view)[KIND_AGED]
   return aged ~= nil and aged.of.head.id == reserved.job
 end
 
 local function consider_hold(view)
-  local aged = heads_of(view)[KIND_AGED]
+  local aged = round.heads(view)[KIND_AGED]
   if not aged then return end
   if round.now - aged.since < HOLD_AFTER * tiers().patience[aged.rank + 1] then return end
   local reserved = hold.current(round.now)
@@ -126,7 +133,7 @@ local function best_choice()
       consider_hold(view)
       reserved = hold.current(round.now)
     else
-      local chosen, jumped = order.choose(heads_of(view), view.credits, view.service.shares)
+      local chosen, jumped = order.choose(round.heads(view), view.credits, view.service.shares)
       if chosen and (not best or order.service_goes_first(chosen, best)) then
         best_view, best, best_jumped = view, chosen, jumped
       end
@@ -220,7 +227,7 @@ end
 
 -- --- handing out -------------------------------------------------------------------------------------
 -- A user's counter and clock are shared by all lanes of a service and tier.
-local function touched(view, queue_key, rank)
+function round.forget_heads(view, queue_key, rank)
   view.heads = nil
   local served = view.queues
   for i = 1, #served do
@@ -228,6 +235,10 @@ local function touched(view, queue_key, rank)
       view.firsts[i], view.aged[i] = nil, nil
     end
   end
+end
+
+local function touched(view, queue_key, rank)
+  round.forget_heads(view, queue_key, rank)
   if round.is_gated and not admits(view.service, round.worker.region, round.now) then
     for i, each in ipairs(round.views) do
       if each == view then table.remove(round.views, i) break end

@@ -41,15 +41,18 @@ function slots.disbelieve(name, n, token)
   note(token, left)
 end
 
--- What stays of a token's slots. Of the others, those that are given back are added to `given` by
+-- What stays of a token's slots, until its time is over. Of the others, those that are given back are added to `given` by
 -- pool; rates run on by themselves unless the grant never was.
 local function sorted_out(token, has, kept, refused, given, users)
   local keep, stays = kept and {}, {}
-  for _, slot in ipairs(kept or NO_SLOTS) do keep[slot[1] .. '|' .. slot[2]] = true end
+  for _, slot in ipairs(kept or NO_SLOTS) do keep[slot[1] .. '|' .. slot[2]] = slot end
   for _, slot in ipairs(has) do
     local name, n = slot[1], slot[2]
-    if keep and keep[name .. '|' .. n] then
-      stays[#stays + 1] = slot
+    local keeps = keep and keep[name .. '|' .. n]
+    if keeps then
+      stays[#stays + 1] = keeps
+      local pool = slot[3] == 0 and keeps[3] > 0 and pools.get(name)
+      if pool then pools.note_end(pool, n, keeps[3], token) end
     elseif refused or not is_rate_pool(name) then
       local list = given[name] or {}
       given[name] = list

@@ -1,8 +1,5 @@
 --@include looking
---@include desk
---@include pools
---@include gates
---@include held
+--@include rehearsal
 -- Where one job stands among all others of its service.
 local standing = {}
 local LOOKED_AT = 1000 -- the most lines of a queue
@@ -52,13 +49,14 @@ local function same_tier(queue, entry, own, own_before, waiting_there)
   return found + unseen(queue, left_out, counter, own_before, floor_div(waiting_there, total))
 end
 
--- Jobs that go before this one if nothing new comes.
+-- Jobs that probably go before this one if nothing new comes.
 function standing.jobs_before(entry, own, reached, own_before)
   local found = own_before
   local counts = pairs_of(call('HGETALL', life .. 'queues:' .. entry.spec.service))
+  local tier = entry.spec.band == TIER
   for _, queue in ipairs(desk.queues(entry.spec.service)) do
-    local tier = queue.band == TIER
-    if queue.band < entry.spec.band or (tier and queue.rank < reached) then
+    local better = queue.band == TIER and queue.rank < reached
+    if queue.band < entry.spec.band or (tier and better) then
       found = found + tonumber(counts[queue.key])
     elseif queue.band == entry.spec.band and (not tier or queue.rank == entry.spec.rank) then
       found = found + same_tier(queue, entry, own, own_before, tonumber(counts[queue.key]))
@@ -67,53 +65,88 @@ function standing.jobs_before(entry, own, reached, own_before)
   return found
 end
 
--- What is left of the jobs that hold all slots: half of each, as far as anybody knows.
-function standing.running(entry)
-  local pool = pools.get('svc:' .. entry.spec.service)
-  if not pool or pool.limit - pool.held > 0 then return 0 end
-  return floor_div(pool.limit * entry.cost, 2)
+-- How many wait at this service.
+function standing.in_line(service)
+  local n = 0
+  for _, count in pairs(pairs_of(call('HGETALL', life .. 'queues:' .. service))) do n = n + tonumber(count) end
+  return n
 end
 
-local function is_full(name)
+-- Whether the job has its turn by its tier only: not as a skip, a front retry or aged.
+local function is_fresh(spec, reached, waited)
+  local patience = tiers().patience[spec.rank + 1]
+  return spec.band == TIER and reached == spec.rank and not (patience > 0 and waited >= patience)
+end
+
+-- Of the first it is exact. Only skips, front retries and aged jobs come much earlier than is estimated.
+function standing.position(entry, estimated, reached, waited, now)
+  if is_fresh(entry.spec, reached, waited) and estimated > 2 * EXACT_POSITIONS then return estimated end
+  local place = rehearsal.place_of(service_named(entry.spec.service), entry.id, now)
+  return place or math.max(EXACT_POSITIONS + 1, estimated)
+end
+
+local function is_full(name, now)
   local pool = pools.get(name)
+  if pool then pools.expire(pool, now) end
   return pool ~= nil and pool.limit - pool.held <= 0
 end
 
--- Pools without room: those it needs everywhere, and its regions' if none has room.
-local function full_pools(service, lane)
-  local full, regions, all_full = {}, lane.regions, true
-  for _, name in ipairs(pool_names(service, nil)) do
-    if is_full(name) then full[#full + 1] = name end
-  end
+local function regions_of(service, lane)
+  local regions = lane.regions
   if #regions == 0 then
     for i, each in ipairs(service.regions) do regions[i] = each[1] end
   end
-  for _, region in ipairs(regions) do
-    all_full = all_full and is_full('svc:' .. service.name .. '@' .. region)
-  end
-  if all_full then
-    for _, region in ipairs(regions) do full[#full + 1] = 'svc:' .. service.name .. '@' .. region end
-  end
-  return full
+  return regions
 end
 
-function standing.reasons(entry, flow)
-  local found, service = {}, service_named(entry.spec.service)
-  if service.paused then found[1] = 'paused' end
-  local keys = {service.name}
-  for _, each in ipairs(service.regions) do keys[#keys + 1] = service.name .. '@' .. each[1] end
-  for _, key in ipairs(keys) do
+-- Names of what it needs everywhere, and of its regions' if all of them are like this.
+local function stopped(everywhere, local_ones, is_stopped)
+  local found, all = {}, #local_ones > 0
+  for _, name in ipairs(everywhere) do
+    if is_stopped(name) then found[#found + 1] = name end
+  end
+  for _, name in ipairs(local_ones) do all = all and is_stopped(name) end
+  for _, name in ipairs(all and local_ones or {}) do found[#found + 1] = name end
+  return found
+end
+
+local function closed_gates(service, regions, now, found)
+  local keys = {}
+  for i, region in ipairs(regions) do keys[i] = service.name .. '@' .. region end
+  local closed = stopped({service.name}, keys, function(key) return gates.get(key).closed_until > 0 end)
+  for _, key in ipairs(closed) do
     local gate = gates.get(key)
-    if gate.closed_until > 0 then
-      found[#found + 1] = 'closed:' .. key .. ':' .. whole(gate.closed_until)
+    local code = gate.probe ~= '' and gate.closed_until <= now and 'probing:' or 'closed:'
+    found[#found + 1] = code .. key .. ':' .. whole(gate.closed_until)
+  end
+end
+
+-- Pools without room: slots of calls that run, and slots kept for calls that were cut off.
+local function full_pools(service, regions, now, found)
+  local names = {}
+  for i, region in ipairs(regions) do names[i] = 'svc:' .. service.name .. '@' .. region end
+  local function full(name) return is_full(name, now) end
+  for _, name in ipairs(stopped(pool_names(service, nil), names, full)) do
+    local pool = pools.get(name)
+    local limit = '/' .. whole(pool.limit)
+    local use = name .. ':' .. whole(pool.held) .. limit
+    if is_rate_pool(name) then
+      found[#found + 1] = 'rate:' .. use
+    else
+      local n, first = pools.kept(pool)
+      if n < pool.held then found[#found + 1] = 'busy:' .. use end
+      if n > 0 then found[#found + 1] = 'kept:' .. name .. ':' .. whole(n) .. limit .. ':' .. whole(first) end
     end
   end
-  for _, name in ipairs(full_pools(service, read_lane(entry.spec.lane))) do
-    local pool = pools.get(name)
-    local kind = is_rate_pool(name) and 'rate' or 'busy'
-    found[#found + 1] = kind .. ':' .. name .. ':' .. whole(pool.held) .. '/' .. whole(pool.limit)
-  end
-  if flows.is_parked(flow) then found[#found + 1] = 'user_running:' .. whole(entry.spec.cap) end
+end
+
+function standing.reasons(entry, at_limit, now, found)
+  local service = service_named(entry.spec.service)
+  local regions = regions_of(service, read_lane(entry.spec.lane))
+  if service.paused then found[#found + 1] = 'paused' end
+  closed_gates(service, regions, now, found)
+  full_pools(service, regions, now, found)
+  if at_limit then found[#found + 1] = 'user_running:' .. whole(entry.spec.cap) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then found[#found + 1] = 'reserving' end
   return found

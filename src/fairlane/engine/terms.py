@@ -71,7 +71,7 @@ class TermsBook:
 
 
 def _step(service: Service, request: NewJob, tier: Tier) -> Step:
-    regions = tuple(sorted(region for region in request.regions if region in service.regions))
+    regions = tuple(sorted({region for region in request.regions if region in service.regions}))
     needs = service.capabilities.union(
         checked_name("capability", each) for each in request.capabilities
     )

@@ -43,8 +43,8 @@ def worker_of(holder: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """`services` none = whatever it has the capabilities for; `tiers` none = every tier; `key` is
-    the credential it registered with."""
+    """`services` none = whatever it has the capabilities for, but not `excluded`; `tiers` none =
+    every tier; `key` is the credential it registered with."""
 
     id: str
     services: frozenset[str] | None = None
@@ -56,6 +56,7 @@ class Worker:
     version: str = ""
     key: str = ""
     state: WorkerState = WorkerState.ACTIVE
+    excluded: frozenset[str] = frozenset()
 
     @property
     def lease(self) -> int:
@@ -65,6 +66,7 @@ class Worker:
     def covers(self, lane: Lane) -> bool:
         return (
             (self.services is None or lane.service in self.services)
+            and lane.service not in self.excluded
             and (not lane.regions or self.region in lane.regions)
             and self.capabilities.issuperset(lane.capabilities)
         )

@@ -23,6 +23,9 @@ from fairlane.model.job import Job
 routes = Routes("executions")
 
 CSV = "text/csv"
+MAX_PAGE_BYTES = 8 << 20
+"""A page with so many bytes of results ends there, whatever its limit: each may be as long as a
+result may be."""
 
 
 @routes.add(
@@ -40,14 +43,21 @@ async def list_executions(
     limit: Limit = 50,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
-    """Newest first; as CSV with `Accept: text/csv`."""
+    """Newest first; as CSV with `Accept: text/csv`. A page with large results has fewer of
+    them."""
     parent = await call.engine.get(checked(job_id), call.tenant)
     wanted = Filter(call.tenant, parent=parent.id)
     listing = orjson.dumps(list(wanted)).decode()
     after = read_cursor(call.door.signer, listing, cursor_)
     found = await call.engine.list_jobs(wanted, after, limit)
-    shown = [await _shown(call, cell) for cell in found.jobs]
-    following = cursor(call.door.signer, listing, found.next)
+    shown, size = [], 0
+    for cell in found.jobs:
+        shown.append(await _shown(call, cell))
+        size += len(orjson.dumps(shown[-1]["result"]))
+        if size >= MAX_PAGE_BYTES:
+            break
+    last = found.jobs[len(shown) - 1].id if len(shown) < len(found.jobs) else found.next
+    following = cursor(call.door.signer, listing, last)
     if CSV in accept:
         return _csv(shown, following)
     return show.answer({"executions": shown, "next": following})

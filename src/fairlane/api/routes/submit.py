@@ -16,11 +16,19 @@ from fairlane.api.door import Door
 from fairlane.api.identity import Identity
 from fairlane.api.invalid import invalid
 from fairlane.api.problems import Problem, problem_of
-from fairlane.api.requests import IDEMPOTENCY_KEY, BatchOutside, BatchRequest, JobRequest, key_on
+from fairlane.api.requests import (
+    IDEMPOTENCY_KEY,
+    MOST_JOBS,
+    BatchOutside,
+    BatchRequest,
+    JobRequest,
+    key_on,
+)
 from fairlane.api.routing import Routes
 from fairlane.api.task_shapes import SlotRequest, TaskRequest
+from fairlane.engine.matrix import CellBudget
 from fairlane.engine.views import Placement, unplaced
-from fairlane.errors import Expired, FairlaneError, UrlNotAllowed
+from fairlane.errors import Expired, FairlaneError, InvalidInput, UrlNotAllowed
 from fairlane.ledger.shapes import Accepted, Replayed, SubmitOutcome
 from fairlane.model.job import NewJob
 
@@ -73,17 +81,19 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     jobs: list[tuple[int, NewJob]] = []
     requests = _each(body)
     door.rates.batch(identity, len(requests), door.engine.core.now())
+    cells = CellBudget(max(MOST_JOBS, door.engine.core.catalog.limits.cells))
     for i, request in enumerate(requests):
         results.append({})
         try:
             if isinstance(request, Problem):
                 raise request
+            cells.take(request.matrix or {})
             own = key_on(f"batch {i}", key)
             job = await allowed_job(door, identity, request, own, trace)
             check_room(door, identity, job)
             jobs.append((i, job))
-        except Problem as problem:
-            results[i] = _error(door, problem)
+        except (Problem, InvalidInput) as error:
+            results[i] = _error(door, problem_of(error))
     with door.crowd.inside(len(jobs)):
         outcomes = await door.engine.submit_many([job for _, job in jobs], identity.caller)
     for (i, _), outcome in zip(jobs, outcomes, strict=True):

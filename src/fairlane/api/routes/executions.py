@@ -23,6 +23,10 @@ from fairlane.model.job import Job
 routes = Routes("executions")
 
 CSV = "text/csv"
+FIELDS = ("execution_id", "job_id", "status", "region", "attempts", "result")
+CELL = "cell."
+"""Before the name of an axis in CSV that a field has too: both have a column of their own."""
+
 MAX_PAGE_BYTES = 8 << 20
 """A page with so many bytes of results ends there, whatever its limit: each may be as long as a
 result may be."""
@@ -106,15 +110,28 @@ async def _shown(call: Call, cell: Job) -> dict[str, Any]:
 
 def _csv(rows: list[dict[str, Any]], following: str | None) -> Response:
     axes = sorted({axis for row in rows for axis in row["cell"]})
-    columns = ["execution_id", "job_id", *axes, "status", "region", "attempts", "result"]
+    names = _names(axes)
+    columns = ["execution_id", "job_id", *names.values(), *FIELDS[2:]]
     written = io.StringIO()
     writer = csv.writer(written)
     writer.writerow(columns)
     for row in rows:
-        flat = {**row["cell"], **row, "result": orjson.dumps(row["result"]).decode()}
+        cell = {names[axis]: value for axis, value in row["cell"].items()}
+        flat = {**cell, **row, "result": orjson.dumps(row["result"]).decode()}
         writer.writerow([_cell_text(flat.get(column)) for column in columns])
     headers = {"X-Next-Cursor": following} if following is not None else None
     return Response(written.getvalue(), 200, headers, CSV)
+
+
+def _names(axes: list[str]) -> dict[str, str]:
+    """The column of each axis; no two columns have the same name."""
+    names: dict[str, str] = {}
+    for axis in axes:
+        name = axis
+        while name in FIELDS or name in names.values():
+            name = f"{CELL}{name}"
+        names[axis] = name
+    return names
 
 
 def _cell_text(value: Any) -> str:

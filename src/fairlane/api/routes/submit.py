@@ -161,6 +161,8 @@ async def allowed_job(
         raise not_allowed("user_id", "act_as")
     if request.priority is not None and not identity.set_priority:
         raise not_allowed("priority", "set_priority")
+    if isinstance(request, TaskRequest) and None not in (key, request.idempotency_key):
+        _check_same_key(key, request.idempotency_key)
     if request.callback_url is not None:
         await _check_callback(door, request.callback_url)
     return request.new_job(key, trace)
@@ -185,6 +187,17 @@ async def accepted(door: Door, identity: Identity, job: NewJob) -> Accepted | Re
     """Durable, and counted among the submits under way until it is."""
     with door.crowd.inside():
         return await door.engine.submit(job, identity.caller)
+
+
+def _check_same_key(header: str | None, body: str | None) -> None:
+    if header != body:
+        raise Problem(
+            422,
+            "id_mismatch",
+            "the header Idempotency-Key and idempotency_key in the body differ; send one of them, "
+            "or the same twice",
+            more={"field": "idempotency_key"},
+        )
 
 
 def not_allowed(field: str, right: str) -> Problem:

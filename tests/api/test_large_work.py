@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from fairlane.api.invalid import MAX_SUGGESTIONS
+from fairlane.api.requests import JobRequest
 from fairlane.api.routes.status import shown
+from fairlane.api.routes.submit import MAX_EXPLAINED
 from fairlane.engine.offers import uncovered
 from fairlane.index.index import Depth, Stats
 from fairlane.index.memory.views import FLOWS_AT_ONCE
@@ -110,6 +113,19 @@ async def test_a_page_of_executions_ends_where_it_gets_large(tmp_path: Path) -> 
         assert sorted(found) == MANY[:5]
         text = await client.get(path, headers={"Accept": "text/csv"})
         assert text.headers["x-next-cursor"]
+
+
+async def test_what_was_meant_is_not_looked_for_in_a_thousand_wrong_jobs(
+    world: World, served: Gateway
+) -> None:
+    """A look for similar names takes long: 20,000 of them held up the loop for six seconds."""
+    wrong = {"service": "work", **{f"{name}x": 0 for name in list(JobRequest.model_fields)[1:]}}
+    async with served.client() as client:
+        answer = await client.post("/api/v1/jobs:batch", json={"jobs": [wrong] * 1000})
+        results = [each["error"]["errors"] for each in answer.json()["results"]]
+        assert len(results) == 1000
+        meant = [sum("did you mean" in each["message"] for each in errors) for errors in results]
+        assert meant == [MAX_SUGGESTIONS] * MAX_EXPLAINED + [0] * (1000 - MAX_EXPLAINED)
 
 
 # --- looking at the whole queue ------------------------------------------------------------------

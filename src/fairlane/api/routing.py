@@ -193,12 +193,12 @@ def check_names(scope: Scope, known: frozenset[str]) -> None:
 
 def _unknown(name: str, known: frozenset[str]) -> Problem:
     close = difflib.get_close_matches(name, known, n=1)
-    meant = f'; did you mean "{close[0]}"?' if close else ""
+    meant = f'did you mean "{close[0]}"? ' if close else ""
     names = f"known here: {', '.join(sorted(known))}" if known else "this route takes none"
     return Problem(
         422,
         "invalid_input",
-        f'unknown query parameter "{name[:100]}"{meant}; {names}',
+        f'unknown query parameter "{name[:100]}"; {meant}{names}',
         more={"field": name[:100]},
     )
 

@@ -37,6 +37,7 @@ routes = Routes("jobs")
 KEY = re.compile(IDEMPOTENCY_KEY)
 TRACE = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 NODES_IN_A_BATCH = 10 * MOST_NODES
+MAX_EXPLAINED = 20
 
 
 @routes.hot(
@@ -106,15 +107,21 @@ def _each(body: Any) -> list[JobRequest | Problem]:
     try:
         return list(BatchRequest.model_validate(body).jobs)
     except ValidationError:
-        return [_one(each) for each in validated(BatchOutside, body).jobs]
+        return _one_by_one(validated(BatchOutside, body).jobs)
 
 
-def _one(body: Any) -> JobRequest | Problem:
-    try:
-        request: JobRequest = validated(JobRequest, body)
-    except Problem as problem:
-        return problem
-    return request
+def _one_by_one(bodies: list[Any]) -> list[JobRequest | Problem]:
+    """Names that may have been meant are looked for only in the first jobs that are wrong."""
+    found: list[JobRequest | Problem] = []
+    wrong = 0
+    for body in bodies:
+        try:
+            found.append(JobRequest.model_validate(body))
+        except ValidationError as error:
+            known = JobRequest.model_fields if wrong < MAX_EXPLAINED else ()
+            found.append(invalid(_errors(error), known))
+            wrong += 1
+    return found
 
 
 async def taken(
@@ -145,8 +152,11 @@ def validated(model: type[Any], body: Any) -> Any:
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        raise invalid(errors, model.model_fields) from None
+        raise invalid(_errors(error), model.model_fields) from None
+
+
+def _errors(error: ValidationError) -> list[Any]:
+    return list(error.errors(include_url=False, include_input=False))
 
 
 async def allowed_job(

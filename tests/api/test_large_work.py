@@ -17,7 +17,9 @@ from fairlane.api.invalid import MAX_SUGGESTIONS
 from fairlane.api.requests import JobRequest
 from fairlane.api.routes.status import shown
 from fairlane.api.routes.submit import MAX_EXPLAINED
+from fairlane.engine.matrix import check_matrix
 from fairlane.engine.offers import uncovered
+from fairlane.errors import InvalidInput
 from fairlane.index.index import Depth, Stats
 from fairlane.index.memory.views import FLOWS_AT_ONCE
 from fairlane.model.catalog import Catalog
@@ -43,7 +45,8 @@ def axes(names: str, values: list[str]) -> dict[str, list[str]]:
 async def test_a_matrix_is_counted_before_its_combinations_are_built(
     world: World, served: Gateway, path: str
 ) -> None:
-    job = fan_out(**axes("abcdefgh", MANY))
+    """A million of them here; a request of the same size could ask for 10¹⁶."""
+    job = fan_out(**axes("abc", MANY))
     single = path.endswith("jobs")
     async with served.client() as client:
         tracemalloc.start()
@@ -58,6 +61,20 @@ async def test_a_matrix_is_counted_before_its_combinations_are_built(
     detail = told["detail"] if single else told["error"]["detail"]
     assert "combinations" in detail
     assert "split it" in detail or "another request" in detail
+
+
+def test_a_matrix_of_any_size_is_only_counted() -> None:
+    with pytest.raises(InvalidInput, match=str(100**8)):
+        check_matrix(axes("abcdefgh", MANY), 1000)
+
+
+async def test_a_matrix_with_one_combination_too_many_is_refused(
+    world: World, served: Gateway
+) -> None:
+    async with served.client() as client:
+        for n, status in ((20, 202), (21, 422), (0, 422)):
+            answer = await client.post("/api/v1/jobs", json=fan_out(question=MANY[:n]))
+            assert answer.status_code == status
 
 
 async def test_the_jobs_of_a_batch_have_a_thousand_combinations_together(

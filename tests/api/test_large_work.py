@@ -188,7 +188,7 @@ def test_the_status_of_twice_as_many_task_types_is_twice_the_work() -> None:
 
 def test_what_nobody_can_run_is_found_without_comparing_each_lane_with_each_worker() -> None:
     def compared(n: int) -> int:
-        lanes = {f"type{i}||": 1 for i in range(n)}
+        lanes = {f"type{i}||gpu": 1 for i in range(n)}
         workers = [Worker(f"w{i}", frozenset({f"type{i}"})) for i in range(n)]
         loop = asyncio.new_event_loop()
         try:

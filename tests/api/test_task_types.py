@@ -102,6 +102,32 @@ async def test_only_the_own_task_types_are_shown(world: World, served: Gateway) 
             assert stats["unrunnable"] == 2
 
 
+async def test_the_metrics_name_the_task_types_of_others_to_operators_only(
+    world: World, served: Gateway
+) -> None:
+    async with (
+        served.client(await served.key()) as ours,
+        served.client(await served.key(tenant="other")) as theirs,
+        served.client(await served.key(Role.READ)) as operator,
+    ):
+        for name in ("secret_project", "secret_too", "configured"):
+            await submitted(ours, name)
+        assert len(await world.claim(3)) == 3
+        for client, names in (
+            (ours, {"secret_project", "secret_too", "configured"}),
+            (operator, {"secret_project", "secret_too", "configured"}),
+            (theirs, {"other", "configured"}),
+        ):
+            lines = (await client.get("/metrics")).text.splitlines()
+            told = {each for each in lines if each.startswith("fairlane_jobs_claimed_total{")}
+            assert {each.split('"')[1] for each in told} == names
+            counted = [
+                each for each in lines if each.startswith("fairlane_queue_wait_seconds_count")
+            ]
+            assert sum(float(each.split()[-1]) for each in counted) == 3
+        assert "secret_project" not in (await theirs.get("/metrics")).text
+
+
 async def test_a_restart_knows_whose_task_types_wait(world: World) -> None:
     await world.submit("resize")
     await world.restart()

@@ -16,6 +16,7 @@ from fairlane.api.routing import Routes
 from fairlane.api.times import seconds
 from fairlane.index.index import Stats
 from fairlane.model.catalog import Catalog
+from fairlane.model.key import Role
 from fairlane.model.service import Service
 from fairlane.model.step import Lane
 
@@ -40,8 +41,12 @@ async def region_status(call: Here, region: str) -> Response:
 
 @routes.add("GET", "/metrics", "read", also={200: {"content": {"text/plain": {}}}})
 async def metrics(call: Here) -> Response:
-    """For Prometheus: what this process has counted, and how the queue is now."""
-    text = await call.door.meter.text(leaving=call.door.draining)
+    """For Prometheus: what this process has counted, and how the queue is now. A client key sees
+    task types of other tenants as `other`."""
+    core, may_see = call.engine.core, None
+    if call.identity.role is Role.CLIENT:
+        may_see = {*core.catalog.services, *core.task_types.of(call.tenant)}.__contains__
+    text = await call.door.meter.text(leaving=call.door.draining, may_see=may_see)
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import Limits, NewJob, Provider, Region, Service, Tier, WorkerSpec, errors
+from fairlane.engine.task_types import TaskTypes
 from fairlane.errors import FairlaneError, Refused
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint
@@ -143,6 +144,7 @@ def test_every_limit_that_refuses_is_documented() -> None:
         admit(Quota(waiting=1), everything),
         admit(Quota(pending=1), everything),
         admit(Quota(per_hour=1), everything),
+        TaskTypes().refusal(),
         admit_duration(Tier("free", max_duration=1), duration=2),
     ]
     documented = [row["code"] for row in table(ERRORS, "Which limit refused")]

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from fairlane.api.problems import Problem
+from fairlane.engine.json_text import large_integer
 
 MOST_NODES, DEEPEST = 10_000, 32
 
@@ -89,13 +90,22 @@ def parse(body: bytes, nodes: int = MOST_NODES) -> Any:
     brackets = body.count(b"[") + body.count(b"{")
     if brackets > DEEPEST or brackets + body.count(b",") + body.count(b":") > nodes:
         _measure(value, nodes)
+    _check_integers(body)
     return value
+
+
+def _check_integers(body: bytes) -> None:
+    large = large_integer(body)
+    if large is not None:
+        message = f"the integer {large} has more than 64 bits and would lose digits"
+        raise Problem(422, "invalid_input", f"{message}; send it as text, in quotes")
 
 
 def _explain(body: bytes, error: Exception) -> NoReturn:
     """Malformed is 400; well-formed for others, but not for us, is 422."""
     try:
-        json.loads(body)
+        json.loads(body, parse_int=str)
+        _check_integers(body)
     except RecursionError:
         raise too_deep() from None
     except (ValueError, UnicodeDecodeError):

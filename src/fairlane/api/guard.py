@@ -21,7 +21,7 @@ from fairlane.api.failures import Failures
 from fairlane.api.heads import MOST_HEADERS, request_id, without_port
 from fairlane.api.identity import OPEN, Identity, permit
 from fairlane.api.problems import Problem, problem_of, respond, unauthorized
-from fairlane.api.routing import Declared, GuardedSocket
+from fairlane.api.routing import NO_QUERY, Declared, GuardedSocket, check_names
 from fairlane.api.signed import read_ticket
 from fairlane.api.threshold import Threshold
 
@@ -105,6 +105,7 @@ class Guard:
             return
         reply.hot = True
         permit(scope, found.access)
+        check_names(scope, NO_QUERY)
         response = await found.hot(scope, receive)
         await response(scope, receive, reply.send)
 

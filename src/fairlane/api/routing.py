@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from fastapi import FastAPI, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -165,10 +168,50 @@ def in_parts(scope: Scope) -> str:
     return SLASH.join(unquote(part) for part in parts)
 
 
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    yield from (each.alias for each in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _query_names(each)
+
+
+SOCKET_QUERY = frozenset({"after", "ticket"})
+NO_QUERY = frozenset[str]()
+
+
+def check_names(scope: Scope, known: frozenset[str]) -> None:
+    """Raises for a query parameter that nobody reads, and for a name in the path that no store can
+    hold."""
+    for name, value in scope.get("path_params", {}).items():
+        if "\0" in str(value):
+            raise Problem(422, "invalid_input", f"{name}: text without U+0000 is needed")
+    if not scope["query_string"]:
+        return
+    for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+        if name not in known:
+            raise _unknown(name, known)
+
+
+def _unknown(name: str, known: frozenset[str]) -> Problem:
+    close = difflib.get_close_matches(name, known, n=1)
+    meant = f'did you mean "{close[0]}"? ' if close else ""
+    names = f"known here: {', '.join(sorted(known))}" if known else "this route takes none"
+    return Problem(
+        422,
+        "invalid_input",
+        f'unknown query parameter "{name[:100]}"; {meant}{names}',
+        more={"field": name[:100]},
+    )
+
+
 class GuardedRoute(APIRoute):
     """Serves only whom its access names; reads only bodies that keep the bounds."""
 
     access: Access | None = None
+
+    @cached_property
+    def query_names(self) -> frozenset[str]:
+        """The query parameters that it has."""
+        return frozenset(_query_names(self.dependant))
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         path = in_parts(scope)
@@ -187,6 +230,7 @@ class GuardedRoute(APIRoute):
             permit(scope, self.access)
         elif self.path not in OPEN:
             raise Problem(403, "forbidden", "nobody may do that")
+        check_names(scope, self.query_names)
         await check_path(scope)
         await super().handle(scope, receive, send)
 
@@ -206,6 +250,7 @@ class GuardedSocket(WebSocketRoute):
         if self.access is None:
             raise Problem(403, "forbidden", "nobody may do that")
         permit(scope, self.access)
+        check_names(scope, SOCKET_QUERY)
         await self.endpoint(WebSocket(scope, receive, send))  # with nothing around it for hours
 
 

@@ -106,8 +106,14 @@ def event(value: Event) -> Shown:
         "job_id": value.job,
         "at": iso(value.at),
         "message": value.message,
-        "data": value.data,
+        "data": _data(value.data),
     }
+
+
+def _data(values: dict[str, Json]) -> dict[str, Json]:
+    """Times inside are written like all others."""
+    again_at = values.get("again_at")
+    return {**values, "again_at": iso(again_at)} if isinstance(again_at, int) else values
 
 
 def reason(value: Reason) -> Shown:

@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 SECOND = 1_000_000
+LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
+"""RFC 3339 has no later one: a year has four digits."""
 
 
 @lru_cache(64)  # what is written together was made together
 def iso(at: int) -> str:
-    moment = datetime.fromtimestamp(at // SECOND, UTC)
+    moment = datetime.fromtimestamp(min(max(0, at // SECOND), LAST_SECOND), UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at // 1000 % 1000:03d}Z"
 
 
@@ -19,11 +21,14 @@ def iso_or_none(at: int | None) -> str | None:
 
 
 def microseconds(text: str) -> int:
-    """Raises ValueError for what is no RFC 3339 time with a zone."""
+    """Raises ValueError for what is no RFC 3339 time with a zone, from 1970 to 9999 in UTC."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a time needs its zone, such as Z at the end")
-    return round(moment.timestamp() * 1000) * 1000
+    at = round(moment.timestamp() * 1000) * 1000
+    if not 0 <= at < (LAST_SECOND + 1) * SECOND:
+        raise ValueError("a time lies between 1970-01-01 and 9999-12-31, in UTC")
+    return at
 
 
 def seconds(duration: int) -> float:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from fairlane.engine.json_text import large_integer
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import Json
@@ -63,6 +64,10 @@ def _result(service: str, body: bytes) -> Meaning:
     except orjson.JSONDecodeError as error:
         message = f"{service} answered with something that is not JSON (nor are NaN and Infinity)"
         return Bad(Fault.SERVICE_ERROR, f"{message}: {error}")
+    large = large_integer(body)
+    if large is not None:
+        message = f"{service} answered with the integer {large}, which has more than 64 bits"
+        return Bad(Fault.SERVICE_ERROR, f"{message}; it can send it as text")
     if not isinstance(answer, dict) or "data" not in answer:
         message = f'{service} answered without "data"; an answer is {{"data": …, "metrics": …}}'
         return Bad(Fault.SERVICE_ERROR, message)

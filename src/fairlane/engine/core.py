@@ -14,6 +14,7 @@ from typing import Protocol
 from fairlane.clock import Clock
 from fairlane.engine.forecast import Forecasts
 from fairlane.engine.meter import Meter, Silent
+from fairlane.engine.task_types import TaskTypes
 from fairlane.engine.terms import TermsBook
 from fairlane.engine.watch import Watchers
 from fairlane.errors import NotReady, UnknownName
@@ -64,6 +65,7 @@ class Core:
     loaded: dict[str, Loaded] = field(default_factory=dict)
     coming: Counter[str] = field(default_factory=Counter)
     """Jobs by their first service that are being written and not in line yet."""
+    task_types: TaskTypes = field(default_factory=TaskTypes)
     tiers_of_users: dict[tuple[str, str], str] = field(default_factory=dict)
     forecasts: Forecasts = field(default_factory=Forecasts)
     broken: dict[tuple[str, str | None], int] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -20,7 +21,24 @@ PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,50}")
 MAX_DEPTH = 250
 """Levels of nesting that can be written as JSON."""
 
-MAX_INTEGER, MIN_INTEGER = 2**64 - 1, -(2**63)
+LONG_NUMBER = re.compile(rb"[0-9]{19}")
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
+MAX_DIGITS, SHOWN_DIGITS = 20, 40
+
+
+def large_integer(body: bytes) -> str | None:
+    """An integer in this JSON that has more than 64 bits, if there is one: read as a number it
+    would be another one."""
+    found: list[str] = []
+
+    def look(text: str) -> None:
+        fits = len(text.removeprefix("-")) <= MAX_DIGITS
+        if not found and not (fits and MIN_INTEGER <= int(text) <= MAX_INTEGER):
+            found.append(text if len(text) <= SHOWN_DIGITS else f"{text[:SHOWN_DIGITS]}…")
+
+    if LONG_NUMBER.search(body):
+        json.loads(body, parse_int=look)
+    return found[0] if found else None
 
 
 def json_text(what: str, value: Json, most: int | None = None) -> str:

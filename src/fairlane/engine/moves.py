@@ -7,15 +7,29 @@ from typing import NamedTuple
 from fairlane.engine import journal
 from fairlane.engine.core import Core, publish
 from fairlane.engine.views import get, view
-from fairlane.errors import FairlaneError, InvalidInput, TooDear
+from fairlane.errors import FairlaneError, InvalidInput, TooDear, UnknownName
 from fairlane.ids import token
 from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Request, Skipped
+from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band
 from fairlane.model.state import Move
 from fairlane.policy.admission import Quota, quota_of
 from fairlane.policy.eta import Eta
 from fairlane.policy.skip import price
+
+
+class StrictServices:
+    """The services whose slots stay taken while a call may still run, task types too."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return self._catalog.service(str(name)).strict
+        except UnknownName:  # it is no longer configured
+            return False
 
 
 class Quote(NamedTuple):
@@ -25,7 +39,7 @@ class Quote(NamedTuple):
 
 
 async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> None:
-    strict = frozenset(name for name, service in core.catalog.services.items() if service.strict)
+    strict = StrictServices(core.catalog)
     written = await core.ledger.cancel(_request(core, job, tenant, Move.CANCEL, op), strict)
     (ended,) = written.outcomes
     if isinstance(ended, FairlaneError):

@@ -9,6 +9,7 @@ from contextlib import aclosing, suppress
 from fairlane.engine import live
 from fairlane.engine.core import Core, publish
 from fairlane.engine.needs import Needs
+from fairlane.engine.task_types import in_use
 from fairlane.errors import NotReady, UnknownName
 from fairlane.ids import token
 from fairlane.index.index import Held
@@ -124,6 +125,7 @@ async def _load(core: Core, life: str) -> None:
     async with aclosing(_with_the_next_one_read(core.ledger.live(PAGE))) as pages:
         async for page in pages:
             needs.check(page)
+            core.task_types.see(in_use(core.catalog, page), core.now())
             await core.index.load(
                 life,
                 [core.entry(job) for job in page if job.state is State.QUEUED],

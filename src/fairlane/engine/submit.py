@@ -17,6 +17,8 @@ from fairlane.engine.core import Core
 from fairlane.engine.drain import drained_at
 from fairlane.engine.json_text import json_text
 from fairlane.engine.lanes import Lanes
+from fairlane.engine.matrix import check_matrix
+from fairlane.engine.task_types import task_types
 from fairlane.engine.terms import LONGEST, Terms
 from fairlane.errors import FairlaneError, InvalidInput, Refused
 from fairlane.ledger.shapes import Accepted, Common, Submission, SubmitOutcome, Unwritten
@@ -29,9 +31,6 @@ from fairlane.policy.admission import admit_duration
 SECOND = 1_000_000
 MOST_KNOWN = 100_000
 """Users whose tier is kept at hand."""
-
-MAX_CELLS_BYTES = 16 << 20
-"""Of the values of all combinations of a matrix together: each is kept with its execution."""
 
 new_submission, entry = maker(Submission), maker(Entry)
 ALIKE = (
@@ -67,6 +66,8 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     prepared, terms, refused = await _prepared(core, caller, requests, lanes, now)
     if not prepared:
         return list(refused.values())
+    if core.catalog.task_defaults is not None:
+        await _check_types(core, caller.tenant, prepared, terms, now)
     await lanes.count({on.plan[0].service for on in terms if on.room})
     for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):  # nobody else comes between
         if on.room and each.refusal is None:
@@ -78,6 +79,28 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
         return outcomes
     answers = iter(outcomes)
     return [refused[i] if i in refused else next(answers) for i in range(len(requests))]
+
+
+async def _check_types(
+    core: Core, tenant: str, prepared: list[Submission], terms: list[Terms], now: int
+) -> None:
+    """Refuses jobs of new task types if their tenant has too many. Known keys are answered all the
+    same: that is decided in the ledger."""
+    types = core.task_types
+    for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):
+        names = task_types(core.catalog, on.plan)
+        if not types.has_room_for(tenant, names) and types.may_compare(tenant, now):
+            with suppress(NotReady):  # those that are known count until the index is back
+                types.keep(tenant, await _services_in_use(core), now)
+        if types.has_room_for(tenant, names):
+            types.see(((tenant, name) for name in names), now)
+        elif each.refusal is None:
+            prepared[n] = each._replace(refusal=types.refusal())
+
+
+async def _services_in_use(core: Core) -> set[str]:
+    waiting = {depth.service for depth in (await core.index.stats()).depths}
+    return waiting.union(service for service, _ in await core.ledger.running_in())
 
 
 async def _prepared(
@@ -140,7 +163,8 @@ async def _written(
     for outcome in outcomes:
         if isinstance(outcome, Refused) and outcome.code == "queue_full" and not outcome.frees_at:
             waiting = outcome.limit - outcome.left
-            outcome.frees_at = drained_at(core, waiting, now, core.catalog.services)
+            services = {*core.catalog.services, *(on.plan[0].service for on in terms)}
+            outcome.frees_at = drained_at(core, waiting, now, services)
     core.meter.submitted(zip(prepared, outcomes, strict=True))
     journal.submitted(prepared, outcomes)
     with core.telling_index():
@@ -280,22 +304,13 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
     """One execution for every combination. `model` and `region` are understood, the rest is
     input."""
     axes = request.matrix or {}
-    combinations = list(itertools.product(*axes.values())) if axes else []
-    most = core.catalog.limits.cells
-    if not combinations or len(combinations) > most:
-        raise InvalidInput(f"a matrix has 1 to {most} combinations, this one {len(combinations)}")
+    check_matrix(axes, core.catalog.limits.cells)
     if not isinstance(request.input, dict | None):
         raise InvalidInput("a job with a matrix takes an object as input")
     cells = []
-    total_bytes = 0
-    for values in combinations:
+    for values in itertools.product(*axes.values()):
         cell = dict(zip(axes, values, strict=True))
-        total_bytes += _checked_cell(core, request, parent, cell)
-        if total_bytes > MAX_CELLS_BYTES:
-            raise InvalidInput(
-                f"the combinations of the matrix have more than {MAX_CELLS_BYTES} bytes together; "
-                "put what all of them share into the input"
-            )
+        _check_cell(core, request, parent, cell)
         region = cell.get("region")
         own = request._replace(
             model=cell.get("model", request.model),
@@ -318,13 +333,12 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
     return tuple(cells)
 
 
-def _checked_cell(core: Core, request: NewJob, parent: Submission, cell: dict[str, str]) -> int:
-    """The bytes of its own values. What it is given, those over its parent's input, must not be too
-    large; it is not written out to be measured unless it may be."""
+def _check_cell(core: Core, request: NewJob, parent: Submission, cell: dict[str, str]) -> None:
+    """Raises InvalidInput if the input of this cell, its own values over its parent's input, is too
+    large. It is written out only if it may be."""
     own_bytes, most = len(json_text("input", cell).encode()), core.catalog.limits.input_bytes
     if len((parent.input or "").encode()) + own_bytes > most:
         json_text("input", {**(request.input or {}), **cell}, most)
-    return own_bytes
 
 
 def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:

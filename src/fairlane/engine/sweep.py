@@ -16,6 +16,7 @@ from fairlane.engine.declared import refresh_declared
 from fairlane.engine.held import check_held
 from fairlane.engine.rebuild import keep_up, publish_left_behind
 from fairlane.engine.settle import Failed, settle
+from fairlane.engine.task_types import in_use
 from fairlane.errors import NotReady, is_store_error
 from fairlane.index.index import Freed
 from fairlane.ledger.shapes import Settled
@@ -142,14 +143,17 @@ async def reconcile(core: Core) -> int:
     corrected = 0
     in_line: set[str] = set()
     pace = Pace()
+    began = core.now()
     async with aclosing(core.ledger.live(PAGE)) as pages:
         async for page in pages:
             queued = [core.entry(job) for job in page if job.state is State.QUEUED]
             in_line.update(entry.id for entry in queued)
+            core.task_types.see(in_use(core.catalog, page), began)
             wrong = await core.index.differing(queued)
             if wrong:
                 corrected += await _mend(core, wrong)
             await pace.rest(len(page))
+    core.task_types.forget(began)
     async for shown in core.index.walk(PAGE):
         suspects = [entry for entry in shown if entry.id not in in_line]
         corrected += await _drop_ghosts(core, suspects)

@@ -79,7 +79,7 @@ class TermsBook:
     def _step(self, service: Service, request: NewJob, tier: Tier) -> Step:
         """What the caller asks for goes before what a worker declares for the task type, and that
         before the settings of the service, and of the tier."""
-        regions = tuple(sorted(region for region in request.regions if region in service.regions))
+        regions = tuple(sorted({region for region in request.regions if region in service.regions}))
         needs = service.capabilities.union(
             checked_name("capability", each) for each in request.capabilities
         )

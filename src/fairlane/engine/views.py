@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fairlane.engine.core import Core
 from fairlane.engine.forecast import Serving, Waiting, is_busy
+from fairlane.engine.offers import uncovered
 from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
 from fairlane.ledger.shapes import Accepted, Filter
@@ -202,12 +203,7 @@ async def overview(core: Core) -> Overview:
 
 async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
     """How many jobs wait in lanes that no worker heard of within its lease covers."""
-    alive = await _alive(core)
-    return {
-        lane: waiting
-        for lane, waiting in stats.lanes.items()
-        if not any(worker.covers(Lane.parse(lane)) for worker in alive)
-    }
+    return await uncovered(stats.lanes, await _alive(core))
 
 
 async def is_runnable(core: Core, lane: str) -> bool:

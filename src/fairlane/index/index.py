@@ -96,12 +96,17 @@ class PoolUse(NamedTuple):
 
 
 class Stats(NamedTuple):
+    """`lanes`: how many are in line in each lane; `delayed`: how many wait for their time in it;
+    `oldest`: since when the first in line waits there."""
+
     depths: list[Depth]
     pools: list[PoolUse]
     gates: dict[str, Gate]
     held: int
     idle: int
     lanes: dict[str, int]
+    delayed: dict[str, int]
+    oldest: dict[str, int]
 
 
 class Index(Protocol):

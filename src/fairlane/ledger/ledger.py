@@ -7,7 +7,7 @@ run again: ids are chosen before, leases and operations are recognised by their 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Container, Sequence
 from typing import Protocol
 
 from fairlane.errors import FairlaneError, SetupError
@@ -114,7 +114,7 @@ class Ledger(Protocol):
 
     # --- moves from outside ------------------------------------------------------------------
     async def cancel(
-        self, request: Request, strict: frozenset[str]
+        self, request: Request, strict: Container[str]
     ) -> Written[list[Ended] | FairlaneError]:
         """Cancelled at once and for good, with all cells of a fan-out. The slots of a running call
         stay until its deadline where its service is strict, else until its lease ends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from fairlane.ledger.shapes import PoolLimit, Request, SettingChange
@@ -14,7 +14,7 @@ from fairlane.policy.admission import Quota
 # --- moves from outside --------------------------------------------------------------------------
 class CancelRequest(NamedTuple):
     request: Request
-    strict: frozenset[str]
+    strict: Container[str]
 
 
 class ReopenRequest(NamedTuple):

@@ -11,7 +11,7 @@ from fairlane.model.bounds import LARGEST, LONGEST, MOST, MOST_WAITING, demand
 from fairlane.model.service import RATE_WINDOW, Pool, Provider, Service, rate_pool
 from fairlane.model.tier import Tiers
 
-MOST_TASK_TYPES = 10_000
+MAX_TYPES_AT_HAND = 10_000
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,100}")
 
 
@@ -38,7 +38,8 @@ class Limits:
 
 
 class Catalog:
-    """With `task_defaults` a service nobody configured is accepted as a task of that kind."""
+    """With `task_defaults` a service nobody configured is accepted as a task of that kind. Such
+    task types are not among the `services`: they come and go with their jobs."""
 
     def __init__(
         self,
@@ -55,17 +56,23 @@ class Catalog:
         self.pipelines = dict(pipelines or {})
         self.limits = limits or Limits()
         self.task_defaults = task_defaults
+        self._types: dict[str, Service] = {}
         self._check()
 
     def service(self, name: str) -> Service:
-        found = self.services.get(name)
-        if found is None:
-            if self.task_defaults is None:
-                raise UnknownName("service", name, self.services)
-            checked_name("service", name)
-            if len(self.services) >= MOST_TASK_TYPES:
-                raise InvalidInput(f"there are {MOST_TASK_TYPES} task types already")
-            found = self.services[name] = replace(self.task_defaults, name=name)
+        return self.services.get(name) or self._types.get(name) or self._task_type(name)
+
+    def knows(self, name: str) -> bool:
+        """Whether a job of this service can be accepted."""
+        return name in self.services or self.task_defaults is not None
+
+    def _task_type(self, name: str) -> Service:
+        if self.task_defaults is None:
+            raise UnknownName("service", name, self.services)
+        checked_name("service", name)
+        if len(self._types) >= MAX_TYPES_AT_HAND:
+            self._types.clear()
+        found = self._types[name] = replace(self.task_defaults, name=name)
         return found
 
     def steps(self, name: str) -> tuple[Service, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -23,17 +22,11 @@ from fairlane.model.tier import Tier, Tiers
 
 
 def catalog_text(catalog: Catalog) -> str:
-    """Tasks that only follow the defaults are left out: they come by themselves."""
     default = catalog.task_defaults
-    configured = [
-        service
-        for service in catalog.services.values()
-        if default is None or service != replace(default, name=service.name)
-    ]
     parts = {
         "tiers": catalog.tiers.all,
         "default": catalog.tiers.default,
-        "services": configured,
+        "services": list(catalog.services.values()),
         "providers": list(catalog.providers.values()),
         "pipelines": catalog.pipelines,
         "limits": catalog.limits,

@@ -44,10 +44,10 @@ def worker_of(holder: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """`services` none = whatever it has the capabilities for; `tiers` none = every tier; `key` is
-    the credential it registered with; `tasks` are the terms it declares for its task types.
-    `in_process`: it runs in the process that owns the ledger, and its work ends with that process.
-    """
+    """`services` none = whatever it has the capabilities for, but not `excluded`; `tiers` none =
+    every tier; `key` is the credential it registered with; `tasks` are the terms it declares for
+    its task types. `in_process`: it runs in the process that owns the ledger, and its work ends
+    with that process."""
 
     id: str
     services: frozenset[str] | None = None
@@ -61,6 +61,7 @@ class Worker:
     in_process: bool = False
     state: WorkerState = WorkerState.ACTIVE
     tasks: Mapping[str, RetryTerms] = field(default_factory=dict, hash=False)
+    excluded: frozenset[str] = frozenset()
 
     @property
     def lease(self) -> int:
@@ -70,6 +71,7 @@ class Worker:
     def covers(self, lane: Lane) -> bool:
         return (
             (self.services is None or lane.service in self.services)
+            and lane.service not in self.excluded
             and (not lane.regions or self.region in lane.regions)
             and self.capabilities.issuperset(lane.capabilities)
         )

@@ -182,16 +182,17 @@ class Desk:
         if ask.n <= 0 or worker.state is not WorkerState.ACTIVE:
             await self._engine.core.clock.wait(visit.stop, round(wait * SECOND))
             return []
-        claimer = replace(worker, services=self._services(worker))
+        claimer = replace(worker, excluded=self._not_pulled(worker))
         return await self._engine.claim(claimer, ask.n, wait=wait, call=ask.name, stop=visit.stop)
 
-    def _services(self, worker: Worker) -> frozenset[str] | None:
+    def _not_pulled(self, worker: Worker) -> frozenset[str]:
         """A worker that names no task types gets what is pulled, not what is called."""
         if worker.services is not None:
-            return worker.services
+            return frozenset()
         services = self._engine.core.catalog.services
-        pulled = {name for name, each in services.items() if each.executor is Executor.PULL}
-        return None if len(pulled) == len(services) else frozenset(pulled)
+        return frozenset(
+            name for name, each in services.items() if each.executor is not Executor.PULL
+        )
 
     async def _abandon(self, worker: Worker, claiming: asyncio.Task[list[Lease]]) -> None:
         with suppress(NotReady):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fairlane.engine import Engine
 from fairlane.ledger.shapes import Accepted, Settled, Settlement, Stale, Submission, SubmitOutcome
@@ -30,8 +30,10 @@ class EngineMeter:
         waits = engine.core.ledger.vitals.waits
         waits.told = lambda took: numbers.observe("fairlane_db_pool_wait_seconds", took)
 
-    async def text(self, *, leaving: bool = False) -> str:
-        return self._numbers.text(await self._gauges.read(leaving=leaving))
+    async def text(
+        self, *, leaving: bool = False, may_see: Callable[[str], bool] | None = None
+    ) -> str:
+        return self._numbers.text(await self._gauges.read(leaving=leaving), may_see)
 
     # --- the engine --------------------------------------------------------------------------
     def submitted(self, outcomes: Iterable[tuple[Submission, SubmitOutcome]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -42,6 +42,11 @@ class Counted:
         self.count += 1
         self.total += value
 
+    def merge(self, other: Counted) -> None:
+        self.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
+        self.count += other.count
+        self.total += other.total
+
 
 class Registry:
     """Only what is declared can be counted."""
@@ -71,16 +76,22 @@ class Registry:
             counted = known.setdefault(_bounded(known, labels), counted)
         counted.add(value)
 
-    def text(self, gauges: Mapping[str, Mapping[Labels, float]]) -> str:
-        """Everything declared, in the text format; gauges are as of now."""
+    def text(
+        self,
+        gauges: Mapping[str, Mapping[Labels, float]],
+        may_see: Callable[[str], bool] | None = None,
+    ) -> str:
+        """Everything declared, in the text format; gauges are as of now. Services that the reader
+        may not see are counted together."""
         lines = []
         for name, metric in self._declared.items():
             lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
             if metric.kind == "histogram":
-                for labels, counted in self._counted[name].items():
+                for labels, counted in _histograms(metric, self._counted[name], may_see).items():
                     lines += _histogram(metric, labels, counted)
                 continue
             values = gauges.get(name, {}) if metric.kind == "gauge" else self._values[name]
+            values = _counters(metric, values, may_see)
             lines += [
                 f"{name}{_shown(metric.labels, labels)} {value:g}"
                 for labels, value in values.items()
@@ -90,6 +101,37 @@ class Registry:
 
 def _bounded(known: Mapping[Labels, object], labels: Labels) -> Labels:
     return labels if len(known) < MOST_SERIES else ("other",) * len(labels)
+
+
+def _seen(metric: Metric, labels: Labels, may_see: Callable[[str], bool]) -> Labels:
+    return tuple(
+        value if name != "service" or may_see(value) else "other"
+        for name, value in zip(metric.labels, labels, strict=True)
+    )
+
+
+def _counters(
+    metric: Metric, values: Mapping[Labels, float], may_see: Callable[[str], bool] | None
+) -> Mapping[Labels, float]:
+    if may_see is None or "service" not in metric.labels:
+        return values
+    found: dict[Labels, float] = {}
+    for labels, value in values.items():
+        shown = _seen(metric, labels, may_see)
+        found[shown] = found.get(shown, 0) + value
+    return found
+
+
+def _histograms(
+    metric: Metric, counted: Mapping[Labels, Counted], may_see: Callable[[str], bool] | None
+) -> Mapping[Labels, Counted]:
+    if may_see is None or "service" not in metric.labels:
+        return counted
+    found: dict[Labels, Counted] = {}
+    for labels, each in counted.items():
+        shown = _seen(metric, labels, may_see)
+        found.setdefault(shown, Counted(metric.bounds)).merge(each)
+    return found
 
 
 def _histogram(metric: Metric, labels: Labels, counted: Counted) -> list[str]:

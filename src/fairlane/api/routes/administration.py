@@ -38,7 +38,7 @@ async def list_services(call: Here) -> Response:
 async def change_service(call: Here, name: ServiceName, wish: ServiceRequest) -> Response:
     """Limits from now on, in every process and through restarts, until the file's own value
     changes. What runs is never cut."""
-    if name not in call.engine.core.catalog.services:
+    if not call.engine.core.catalog.knows(name):
         raise Problem(404, "not_found", f'no service "{name}"')
     await _change(call, "services", name, wish)
     return show.answer(show.service(call.engine.core.catalog.service(name)))

@@ -23,6 +23,13 @@ from fairlane.model.job import Job
 routes = Routes("executions")
 
 CSV = "text/csv"
+FIELDS = ("execution_id", "job_id", "status", "region", "attempts", "result")
+CELL = "cell."
+"""Before the name of an axis in CSV that a field has too: both have a column of their own."""
+
+MAX_PAGE_BYTES = 8 << 20
+"""A page with so many bytes of results ends there, whatever its limit: each may be as long as a
+result may be."""
 
 
 @routes.add(
@@ -40,14 +47,21 @@ async def list_executions(
     limit: Limit = 50,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
-    """Newest first; as CSV with `Accept: text/csv`."""
+    """Newest first; as CSV with `Accept: text/csv`. A page with large results has fewer of
+    them."""
     parent = await call.engine.get(checked(job_id), call.tenant)
     wanted = Filter(call.tenant, parent=parent.id)
     listing = orjson.dumps(list(wanted)).decode()
     after = read_cursor(call.door.signer, listing, cursor_)
     found = await call.engine.list_jobs(wanted, after, limit)
-    shown = [await _shown(call, cell) for cell in found.jobs]
-    following = cursor(call.door.signer, listing, found.next)
+    shown, size = [], 0
+    for cell in found.jobs:
+        shown.append(await _shown(call, cell))
+        size += len(orjson.dumps(shown[-1]["result"]))
+        if size >= MAX_PAGE_BYTES:
+            break
+    last = found.jobs[len(shown) - 1].id if len(shown) < len(found.jobs) else found.next
+    following = cursor(call.door.signer, listing, last)
     if CSV in accept:
         return _csv(shown, following)
     return show.answer({"executions": shown, "next": following})
@@ -96,15 +110,28 @@ async def _shown(call: Call, cell: Job) -> dict[str, Any]:
 
 def _csv(rows: list[dict[str, Any]], following: str | None) -> Response:
     axes = sorted({axis for row in rows for axis in row["cell"]})
-    columns = ["execution_id", "job_id", *axes, "status", "region", "attempts", "result"]
+    names = _names(axes)
+    columns = ["execution_id", "job_id", *names.values(), *FIELDS[2:]]
     written = io.StringIO()
     writer = csv.writer(written)
     writer.writerow(columns)
     for row in rows:
-        flat = {**row["cell"], **row, "result": orjson.dumps(row["result"]).decode()}
+        cell = {names[axis]: value for axis, value in row["cell"].items()}
+        flat = {**cell, **row, "result": orjson.dumps(row["result"]).decode()}
         writer.writerow([_cell_text(flat.get(column)) for column in columns])
     headers = {"X-Next-Cursor": following} if following is not None else None
     return Response(written.getvalue(), 200, headers, CSV)
+
+
+def _names(axes: list[str]) -> dict[str, str]:
+    """The column of each axis; no two columns have the same name."""
+    names: dict[str, str] = {}
+    for axis in axes:
+        name = axis
+        while name in FIELDS or name in names.values():
+            name = f"{CELL}{name}"
+        names[axis] = name
+    return names
 
 
 def _cell_text(value: Any) -> str:

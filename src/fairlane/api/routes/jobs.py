@@ -28,6 +28,8 @@ OTHER_WORDS = {
     "pending": State.QUEUED,
     "processing": State.RUNNING,
     "executing": State.RUNNING,
+    "success": State.COMPLETED,
+    "canceled": State.CANCELLED,
     "dead_letter": State.DEAD,
 }
 WORDS = {**{str(state): state for state in State}, **OTHER_WORDS}
@@ -84,7 +86,8 @@ def states(words: list[str] | None) -> tuple[State, ...]:
     for word in (part for each in words or () for part in each.split(",")):
         state = WORDS.get(word.strip().lower())
         if state is None:
-            raise Problem(422, "invalid_input", f"status: one of {', '.join(WORDS)}")
+            message = f'unknown status "{word[:100]}"; known, in any case: {", ".join(WORDS)}'
+            raise Problem(422, "invalid_input", message, more={"field": "status"})
         found.append(state)
     return tuple(dict.fromkeys(found))
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from fairlane.api import answers, show
 from fairlane.api.door import Here
 from fairlane.api.own import checked
+from fairlane.api.problems import Problem
 from fairlane.api.requests import SkipRequest, User
 from fairlane.api.routes.jobs import Again, JobId, operation
 from fairlane.api.routing import Routes
@@ -68,6 +69,10 @@ async def skip_line(
 
 @routes.add("GET", "/api/v1/users/{user_id}/credits", "read", gives=answers.Balance)
 async def get_credits(call: Here, user_id: UserId) -> Response:
-    """The balance of a user; one nobody has heard of has none."""
+    """The balance of a user; one nobody has heard of has none. A client key needs `act_as`."""
+    if call.identity.acts_alone:
+        raise Problem(
+            403, "forbidden", "balances of users can only be read with a key that has act_as"
+        )
     balance = await call.engine.balance(user_id, call.tenant)
     return show.answer({"user_id": user_id, "currency": CURRENCY, "balance": balance})

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Set
+from typing import Any, NamedTuple
 
 from starlette.responses import PlainTextResponse, Response
 
 from fairlane.api import answers, show
-from fairlane.api.door import Door, Here
+from fairlane.api.door import Call, Door, Here
 from fairlane.api.problems import Problem
 from fairlane.api.routing import Routes
 from fairlane.api.times import seconds
-from fairlane.engine.core import Core
 from fairlane.index.index import Stats
 from fairlane.model.catalog import Catalog
+from fairlane.model.key import Role
 from fairlane.model.service import Service
 from fairlane.model.step import Lane
 
@@ -25,15 +25,15 @@ routes = Routes("status")
 
 @routes.add("GET", "/queue/status", "read", gives=answers.QueueStatus)
 async def queue_status(call: Here) -> Response:
-    """Every service and region: how many wait and run, whether it answers, how long the oldest
-    waits."""
-    return show.answer(await _status(call.engine.core))
+    """Every service and region, and the caller's own task types: how many wait and run, whether it
+    answers, how long the oldest waits."""
+    return show.answer(await _status(call))
 
 
 @routes.add("GET", "/queue/status/{region}", "read", gives=answers.Line, problems=(404,))
 async def region_status(call: Here, region: str) -> Response:
     """One region, over all services that run there."""
-    found = (await _status(call.engine.core))["regions"].get(region)
+    found = (await _status(call))["regions"].get(region)
     if found is None:
         raise Problem(404, "not_found", "no such region")
     return show.answer(found)
@@ -41,8 +41,12 @@ async def region_status(call: Here, region: str) -> Response:
 
 @routes.add("GET", "/metrics", "read", also={200: {"content": {"text/plain": {}}}})
 async def metrics(call: Here) -> Response:
-    """For Prometheus: what this process has counted, and how the queue is now."""
-    text = await call.door.meter.text(leaving=call.door.draining)
+    """For Prometheus: what this process has counted, and how the queue is now. A client key sees
+    task types of other tenants as `other`."""
+    core, may_see = call.engine.core, None
+    if call.identity.role is Role.CLIENT:
+        may_see = {*core.catalog.services, *core.task_types.of(call.tenant)}.__contains__
+    text = await call.door.meter.text(leaving=call.door.draining, may_see=may_see)
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -53,30 +57,77 @@ class Use:
     def __init__(self, stats: Stats, running: Counter[tuple[str, str | None]]) -> None:
         self._held = {pool.pool: pool.held for pool in stats.pools}
         self._running = running
+        self._in_all = Counter[str]()
+        for (service, _), n in running.items():
+            self._in_all[service] += n
 
     def of_service(self, name: str) -> int:
-        return self._held.get(f"svc:{name}", self._sum(name))
+        return self._held.get(f"svc:{name}", self._in_all[name])
 
     def of_region(self, name: str, region: str) -> int:
         return self._held.get(f"svc:{name}@{region}", self._running[name, region])
 
     def of_provider(self, name: str, services: Iterable[Service]) -> int:
-        its = sum(self._sum(each.name) for each in services if each.provider == name)
+        its = sum(self._in_all[each.name] for each in services if each.provider == name)
         return self._held.get(f"prov:{name}", its)
 
-    def _sum(self, name: str) -> int:
-        return sum(n for (service, _), n in self._running.items() if service == name)
+
+class Waits(NamedTuple):
+    """What waits in one service, or in one of its regions."""
+
+    waiting: int = 0
+    delayed: int = 0
+    since: int | None = None
+
+    def and_also(self, waiting: int, delayed: int, since: int | None) -> Waits:
+        known = [at for at in (self.since, since) if at is not None]
+        return Waits(self.waiting + waiting, self.delayed + delayed, min(known) if known else None)
 
 
-async def _status(core: Core) -> dict[str, Any]:
-    stats, catalog, now = await core.index.stats(), core.catalog, core.now()
-    use = Use(stats, await core.ledger.running_in())
+class Lines:
+    """What waits, by service and by region. Each lane is looked at once."""
+
+    def __init__(self, stats: Stats, catalog: Catalog) -> None:
+        self.services: dict[str, Waits] = {}
+        self.regions: dict[str, Waits] = {}
+        for depth in stats.depths:
+            known = self.services.get(depth.service, NOTHING)
+            found = known.and_also(depth.waiting, depth.delayed, depth.oldest)
+            self.services[depth.service] = found
+        for name in {**stats.lanes, **stats.delayed}:
+            lane = Lane.parse(name)
+            service = catalog.services.get(lane.service)
+            counts = (stats.lanes.get(name, 0), stats.delayed.get(name, 0), stats.oldest.get(name))
+            for region in {*(lane.regions or service.regions)} if service is not None else ():
+                self.regions[region] = self.regions.get(region, NOTHING).and_also(*counts)
+
+
+NOTHING = Waits()
+
+
+async def _status(call: Call) -> dict[str, Any]:
+    """Of what is configured, and of the task types that the caller's tenant has jobs of."""
+    core = call.engine.core
+    stats = await core.index.stats()
+    running = await core.ledger.running_in()
+    return shown(stats, running, core.catalog, core.task_types.of(call.tenant), core.now())
+
+
+def shown(
+    stats: Stats,
+    running: Counter[tuple[str, str | None]],
+    catalog: Catalog,
+    task_types: Set[str],
+    now: int,
+) -> dict[str, Any]:
+    use, lines = Use(stats, running), Lines(stats, catalog)
     services = catalog.services.values()
-    lines = {name: _service(name, stats, use, catalog, now) for name in catalog.services}
+    types = sorted(task_types - catalog.services.keys())
+    every = [*services, *(catalog.service(name) for name in types)]
     names = sorted({region for each in services for region in each.regions})
     return {
-        "regions": {name: _region(name, stats, use, catalog, lines) for name in names},
-        "services": lines,
+        "regions": {name: _region(name, stats, use, catalog, lines, now) for name in names},
+        "services": {each.name: _service(each, stats, use, lines, now) for each in every},
         "global_retry": sum(depth.delayed for depth in stats.depths),
         "providers": {
             name: {"running": use.of_provider(name, services), "limit": provider.limit}
@@ -85,41 +136,37 @@ async def _status(core: Core) -> dict[str, Any]:
     }
 
 
-def _service(name: str, stats: Stats, use: Use, catalog: Catalog, now: int) -> dict[str, Any]:
-    depths = [depth for depth in stats.depths if depth.service == name]
-    oldest = [depth.oldest for depth in depths if depth.oldest is not None]
-    service = catalog.services[name]
+def _service(service: Service, stats: Stats, use: Use, lines: Lines, now: int) -> dict[str, Any]:
+    line = lines.services.get(service.name, NOTHING)
     return {
-        "waiting": sum(depth.waiting for depth in depths),
-        "retry": sum(depth.delayed for depth in depths),
-        "running": use.of_service(name),
+        "waiting": line.waiting,
+        "retry": line.delayed,
+        "running": use.of_service(service.name),
         "limit": service.limit,
-        "health": "paused" if service.paused else _health(name, stats),
-        "oldest_age_seconds": seconds(max(0, now - min(oldest))) if oldest else None,
+        "health": "paused" if service.paused else _health(service.name, stats),
+        "oldest_age_seconds": _age(line, now),
     }
 
 
 def _region(
-    region: str, stats: Stats, use: Use, catalog: Catalog, lines: dict[str, Any]
+    region: str, stats: Stats, use: Use, catalog: Catalog, lines: Lines, now: int
 ) -> dict[str, Any]:
     """What may run there waits there, also if it may run elsewhere."""
     here = [service for service in catalog.services.values() if region in service.regions]
-    lanes = [(Lane.parse(name), waiting) for name, waiting in stats.lanes.items()]
-    names = {service.name for service in here}
-    ages = [lines[name]["oldest_age_seconds"] for name in names]
-    closed = any(_health(f"{name}@{region}", stats) == "closed" for name in names)
+    line = lines.regions.get(region, NOTHING)
+    closed = any(_health(f"{each.name}@{region}", stats) == "closed" for each in here)
     return {
-        "waiting": sum(
-            waiting
-            for lane, waiting in lanes
-            if lane.service in names and (not lane.regions or region in lane.regions)
-        ),
-        "retry": sum(lines[name]["retry"] for name in names),
-        "running": sum(use.of_region(name, region) for name in names),
+        "waiting": line.waiting,
+        "retry": line.delayed,
+        "running": sum(use.of_region(each.name, region) for each in here),
         "limit": sum(service.regions[region].limit for service in here),
         "health": "closed" if closed else "open",
-        "oldest_age_seconds": max((age for age in ages if age is not None), default=None),
+        "oldest_age_seconds": _age(line, now),
     }
+
+
+def _age(line: Waits, now: int) -> float | None:
+    return None if line.since is None else seconds(max(0, now - line.since))
 
 
 def _health(name: str, stats: Stats) -> str:

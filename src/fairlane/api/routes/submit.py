@@ -16,11 +16,19 @@ from fairlane.api.door import Door
 from fairlane.api.identity import Identity
 from fairlane.api.invalid import invalid
 from fairlane.api.problems import Problem, problem_of
-from fairlane.api.requests import IDEMPOTENCY_KEY, BatchOutside, BatchRequest, JobRequest, key_on
+from fairlane.api.requests import (
+    IDEMPOTENCY_KEY,
+    MOST_JOBS,
+    BatchOutside,
+    BatchRequest,
+    JobRequest,
+    key_on,
+)
 from fairlane.api.routing import Routes
 from fairlane.api.task_shapes import SlotRequest, TaskRequest
+from fairlane.engine.matrix import CellBudget
 from fairlane.engine.views import Placement, unplaced
-from fairlane.errors import Expired, FairlaneError, UrlNotAllowed
+from fairlane.errors import Expired, FairlaneError, InvalidInput, UrlNotAllowed
 from fairlane.ledger.shapes import Accepted, Replayed, SubmitOutcome
 from fairlane.model.job import NewJob
 
@@ -29,6 +37,7 @@ routes = Routes("jobs")
 KEY = re.compile(IDEMPOTENCY_KEY)
 TRACE = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 NODES_IN_A_BATCH = 10 * MOST_NODES
+MAX_EXPLAINED = 20
 
 
 @routes.hot(
@@ -73,17 +82,19 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     jobs: list[tuple[int, NewJob]] = []
     requests = _each(body)
     door.rates.batch(identity, len(requests), door.engine.core.now())
+    cells = CellBudget(max(MOST_JOBS, door.engine.core.catalog.limits.cells))
     for i, request in enumerate(requests):
         results.append({})
         try:
             if isinstance(request, Problem):
                 raise request
+            cells.take(request.matrix or {})
             own = key_on(f"batch {i}", key)
             job = await allowed_job(door, identity, request, own, trace)
             check_room(door, identity, job)
             jobs.append((i, job))
-        except Problem as problem:
-            results[i] = _error(door, problem)
+        except (Problem, InvalidInput) as error:
+            results[i] = _error(door, problem_of(error))
     with door.crowd.inside(len(jobs)):
         outcomes = await door.engine.submit_many([job for _, job in jobs], identity.caller)
     for (i, _), outcome in zip(jobs, outcomes, strict=True):
@@ -96,15 +107,21 @@ def _each(body: Any) -> list[JobRequest | Problem]:
     try:
         return list(BatchRequest.model_validate(body).jobs)
     except ValidationError:
-        return [_one(each) for each in validated(BatchOutside, body).jobs]
+        return _one_by_one(validated(BatchOutside, body).jobs)
 
 
-def _one(body: Any) -> JobRequest | Problem:
-    try:
-        request: JobRequest = validated(JobRequest, body)
-    except Problem as problem:
-        return problem
-    return request
+def _one_by_one(bodies: list[Any]) -> list[JobRequest | Problem]:
+    """Names that may have been meant are looked for only in the first jobs that are wrong."""
+    found: list[JobRequest | Problem] = []
+    wrong = 0
+    for body in bodies:
+        try:
+            found.append(JobRequest.model_validate(body))
+        except ValidationError as error:
+            known = JobRequest.model_fields if wrong < MAX_EXPLAINED else ()
+            found.append(invalid(_errors(error), known))
+            wrong += 1
+    return found
 
 
 async def taken(
@@ -135,8 +152,11 @@ def validated(model: type[Any], body: Any) -> Any:
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        raise invalid(errors, model.model_fields) from None
+        raise invalid(_errors(error), model.model_fields) from None
+
+
+def _errors(error: ValidationError) -> list[Any]:
+    return list(error.errors(include_url=False, include_input=False))
 
 
 async def allowed_job(
@@ -151,6 +171,8 @@ async def allowed_job(
         raise not_allowed("user_id", "act_as")
     if request.priority is not None and not identity.set_priority:
         raise not_allowed("priority", "set_priority")
+    if isinstance(request, TaskRequest) and None not in (key, request.idempotency_key):
+        _check_same_key(key, request.idempotency_key)
     if request.callback_url is not None:
         await _check_callback(door, request.callback_url)
     return request.new_job(key, trace)
@@ -175,6 +197,17 @@ async def accepted(door: Door, identity: Identity, job: NewJob) -> Accepted | Re
     """Durable, and counted among the submits under way until it is."""
     with door.crowd.inside():
         return await door.engine.submit(job, identity.caller)
+
+
+def _check_same_key(header: str | None, body: str | None) -> None:
+    if header != body:
+        raise Problem(
+            422,
+            "id_mismatch",
+            "the header Idempotency-Key and idempotency_key in the body differ; send one of them, "
+            "or the same twice",
+            more={"field": "idempotency_key"},
+        )
 
 
 def not_allowed(field: str, right: str) -> Problem:

@@ -130,12 +130,16 @@ def _task(seen: View, *, unrunnable: bool) -> dict[str, Any]:
 # --- the whole queue -----------------------------------------------------------------------------
 @routes.add("GET", "/api/v1/queue/stats", "read", gives=task_shapes.QueueStats)
 async def queue_stats(call: Here) -> Response:
-    """How many wait in each tier, who works, how much is done, and what nobody can run."""
+    """How many wait in each tier, who works, how much is done, and what nobody can run. Of task
+    types only those that the caller's tenant has jobs of are named."""
     overview = await call.engine.overview()
+    core = call.engine.core
+    own = core.task_types.of(call.tenant)
     by_type: dict[str, int] = {}
     for lane, waiting in overview.unrunnable.items():
         name = service_of(lane)
-        by_type[name] = by_type.get(name, 0) + waiting
+        if name in own or name in core.catalog.services:
+            by_type[name] = by_type.get(name, 0) + waiting
     return show.answer(
         {
             "queues": _queues(call, overview.stats.depths),
@@ -144,7 +148,7 @@ async def queue_stats(call: Here) -> Response:
                 "completed_last_minute": overview.completed_last_minute,
                 "failed_last_minute": overview.failed_last_minute,
             },
-            "unrunnable": sum(by_type.values()),
+            "unrunnable": sum(overview.unrunnable.values()),
             "unrunnable_by_type": by_type,
         }
     )

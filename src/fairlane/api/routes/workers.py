@@ -36,7 +36,7 @@ NODES_IN_RESULTS = 2_000_000
 """JSON values in one request with results: a result is a step's output, and may be long."""
 
 STATUSES = {"": 200, NotYours.code: 403, StaleLease.code: 409, TOO_LARGE: 413}
-WorkerId = Annotated[str, Path(max_length=100, examples=[answers.ID])]
+WorkerId = Annotated[str, Path(pattern=r"^[^\u0000]{1,100}$", examples=[answers.ID])]
 
 
 @routes.add(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 
 from fairlane.model.entry import Entry
+from fairlane.model.step import service_of
 
 
 class Delays:
     def __init__(self) -> None:
         self._heap: list[tuple[int, str, int]] = []
         self._jobs: dict[str, Entry] = {}
-        self.lanes: dict[str, int] = {}
-        """How many of them each lane has."""
+        self._counts: dict[str, dict[tuple[str, int], int]] = {}
+        """How many of them each lane and rank has, by service."""
 
     def __contains__(self, job: str) -> bool:
         return job in self._jobs
@@ -24,7 +26,8 @@ class Delays:
     def add(self, entry: Entry) -> None:
         heapq.heappush(self._heap, (entry.ready_at, entry.id, entry.rev))
         self._jobs[entry.id] = entry
-        self.lanes[entry.lane] = self.lanes.get(entry.lane, 0) + 1
+        counts = self._counts.setdefault(service_of(entry.lane), {})
+        counts[entry.lane, entry.rank] = counts.get((entry.lane, entry.rank), 0) + 1
         if len(self._heap) > 2 * len(self._jobs) + 64:
             self._heap = [(each.ready_at, each.id, each.rev) for each in self]
             heapq.heapify(self._heap)
@@ -34,10 +37,29 @@ class Delays:
         entry = self._jobs.pop(job, None)
         if entry is None:
             return False
-        self.lanes[entry.lane] -= 1
-        if not self.lanes[entry.lane]:
-            del self.lanes[entry.lane]
+        service = service_of(entry.lane)
+        counts = self._counts[service]
+        counts[entry.lane, entry.rank] -= 1
+        if not counts[entry.lane, entry.rank]:
+            del counts[entry.lane, entry.rank]
+        if not counts:
+            del self._counts[service]
         return True
+
+    def counts(self) -> list[tuple[str, str, int, int]]:
+        """(service, lane, rank, how many), of every lane and rank that has any."""
+        return [
+            (service, lane, rank, n)
+            for service, counts in self._counts.items()
+            for (lane, rank), n in counts.items()
+        ]
+
+    def lanes_of(self, service: str) -> Counter[str]:
+        """How many of them each lane of this service has."""
+        found = Counter[str]()
+        for (lane, _), n in self._counts.get(service, {}).items():
+            found[lane] += n
+        return found
 
     def due(self, now: int, most: int) -> Iterator[Entry]:
         """Those whose time has come, soonest first; they leave."""

@@ -287,7 +287,7 @@ class MemoryIndex:
         return views.differing(self, truth)
 
     async def stats(self) -> Stats:
-        return views.stats(self)
+        return await views.stats(self)
 
     def walk(self, page: int) -> AsyncIterator[list[Entry]]:
         return views.pages(self, page)
@@ -320,10 +320,11 @@ class MemoryIndex:
 
     async def load_starts(self, epoch: str, starts: Sequence[Start]) -> None:
         for start in starts if epoch == self._epoch else ():
-            service = self.catalog.services.get(start.service)
-            if service is None:
+            if not self.catalog.knows(start.service):
                 continue  # nothing of it waits
-            desk = self.desks.setdefault(start.service, Desk(service))
+            desk = self.desks.get(start.service)
+            if desk is None:
+                desk = self.desks[start.service] = Desk(self.catalog.service(start.service))
             if desk.fair:
                 desk.restart(start.rank, start.user, start.job, start.at)
 

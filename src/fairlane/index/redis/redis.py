@@ -219,7 +219,7 @@ class RedisIndex:
             await self._run("load_slots", epoch, json([(*slot, token) for slot, token in rows]))
 
     async def load_starts(self, epoch: str, starts: Sequence[Start]) -> None:
-        known = [start for start in starts if start.service in self.catalog.services]
+        known = [start for start in starts if self.catalog.knows(start.service)]
         if known:
             await self._run("load_starts", epoch, json(known))
 

@@ -170,13 +170,21 @@ def asked(asking: Iterable[Asking]) -> list[Word]:
 
 def kind(asking: Worker, process: str) -> str:
     """What workers of a kind have in common."""
-    return _kind(process, asking.services, asking.region, asking.capabilities, asking.tiers)
+    return _kind(
+        process,
+        asking.services,
+        asking.excluded,
+        asking.region,
+        asking.capabilities,
+        asking.tiers,
+    )
 
 
 @lru_cache(KINDS)
 def _kind(
     process: str,
     services: frozenset[str] | None,
+    excluded: frozenset[str],
     region: str | None,
     capabilities: frozenset[str],
     tiers: frozenset[str] | None,
@@ -185,6 +193,7 @@ def _kind(
         {
             "process": process,
             "services": None if services is None else sorted(services),
+            "excluded": sorted(excluded),
             "region": region,
             "capabilities": sorted(capabilities),
             "tiers": None if tiers is None else sorted(tiers),

@@ -13,7 +13,7 @@ from fairlane.policy.health import Failure, Gate
 
 
 def stats(answer: list[Any]) -> Stats:
-    depths, pools, gates, held, idle, lanes = texts.plain(answer)
+    depths, pools, gates, held, idle, lanes, delayed, oldest_in = texts.plain(answer)
     return Stats(
         depths=[
             Depth(service, rank, waiting, delayed, oldest if waiting else None)
@@ -24,6 +24,8 @@ def stats(answer: list[Any]) -> Stats:
         held=held,
         idle=idle,
         lanes=dict(lanes),
+        delayed=dict(delayed),
+        oldest=dict(oldest_in),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -206,7 +206,7 @@ class PostgresLedger(PostgresReads):
 
     # --- moves from outside ------------------------------------------------------------------
     async def cancel(
-        self, request: Request, strict: frozenset[str]
+        self, request: Request, strict: Container[str]
     ) -> Written[list[Ended] | FairlaneError]:
         return await self._writer.write(moves.cancel, [CancelRequest(request, strict)])
 

@@ -5,7 +5,7 @@ Everything a batch will touch is locked before it begins."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
 from fairlane.ledger import rows
@@ -38,7 +38,7 @@ async def cancel(
 
 
 async def _cancel(
-    tx: Transaction, held: Held, request: Request, strict: frozenset[str]
+    tx: Transaction, held: Held, request: Request, strict: Container[str]
 ) -> list[Ended] | FairlaneError:
     job, cells = await _find_with_cells(tx, held, request)
     if job is None:
@@ -63,7 +63,7 @@ FROM unnest($1::text[], $2::bigint[], $3::bigint[]) v (id, waited, at) WHERE job
 
 
 async def _cancel_all(
-    tx: Transaction, jobs: Sequence[Job], now: int, strict: frozenset[str]
+    tx: Transaction, jobs: Sequence[Job], now: int, strict: Container[str]
 ) -> list[Ended]:
     ended: list[Ended] = []
     for job in jobs:

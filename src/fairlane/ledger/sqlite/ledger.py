@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -185,7 +185,7 @@ class SqliteLedger(SqliteReads):
 
     # --- moves from outside ------------------------------------------------------------------
     async def cancel(
-        self, request: Request, strict: frozenset[str]
+        self, request: Request, strict: Container[str]
     ) -> Written[list[Ended] | FairlaneError]:
         return await self._writer.write(moves.cancel, [CancelRequest(request, strict)])
 

@@ -3,7 +3,7 @@ recognised when it is run again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
 from fairlane.ledger import rows
@@ -30,7 +30,7 @@ def cancel(tx: Transaction, items: Sequence[CancelRequest]) -> list[list[Ended] 
 
 
 def _cancel(
-    tx: Transaction, request: Request, strict: frozenset[str]
+    tx: Transaction, request: Request, strict: Container[str]
 ) -> list[Ended] | FairlaneError:
     job = _find(tx, request)
     if job is None:
@@ -49,7 +49,7 @@ def _cancel(
     return ended
 
 
-def _cancel_one(tx: Transaction, job: Job, now: int, strict: frozenset[str]) -> Ended:
+def _cancel_one(tx: Transaction, job: Job, now: int, strict: Container[str]) -> Ended:
     now = write_events(tx, job, [Fact(EventType.JOB_CANCELLED, now, {})])
     kept: tuple[Slot, ...] = ()
     if job.token is not None:

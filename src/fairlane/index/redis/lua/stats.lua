@@ -1,10 +1,11 @@
--- Everything counted: {depths, pools, gates, held, idle, lanes}.
+-- Everything counted: {depths, pools, gates, held, idle, lanes, delayed lanes, oldest by lane}.
 -- KEYS prefix
 --@include looking
 --@include gates
 --@include desk
 local LOOKED_AT = 1000 -- the most lines of a queue, those that have aged longest
 local depths, keys, lanes, found_lanes = {}, {}, {}, {}
+local delayed, found_delayed, oldest, found_oldest = {}, {}, {}, {}
 
 local function depth(service, rank)
   local key = service .. '|' .. rank
@@ -27,6 +28,8 @@ local function count_queue(service, queue, total)
       found[3], left = found[3] + n, left - n
     end
     if found[5] == -1 or head.score < found[5] then found[5] = head.score end
+    local known = oldest[queue.lane]
+    if not known or head.score < known then oldest[queue.lane] = head.score end
   end
   if found then found[3] = found[3] + left end
 end
@@ -43,11 +46,14 @@ for field, n in pairs(pairs_of(call('HGETALL', life .. 'delayed'))) do
   local lane, rank = match(field, '^(.*)|(%d+)$')
   local found = depth(match(lane, '^[^|]*'), tonumber(rank))
   found[4] = found[4] + tonumber(n)
+  delayed[lane] = (delayed[lane] or 0) + tonumber(n)
 end
 
 local found_depths, found_pools, found_gates = {}, {}, {}
 for i, key in ipairs(keys) do found_depths[i] = depths[key] end
 for lane, n in pairs(lanes) do found_lanes[#found_lanes + 1] = {lane, n} end
+for lane, n in pairs(delayed) do found_delayed[#found_delayed + 1] = {lane, n} end
+for lane, at in pairs(oldest) do found_oldest[#found_oldest + 1] = {lane, at} end
 for name, text in pairs(pairs_of(call('HGETALL', life .. 'limits'))) do
   local taken = call('HLEN', life .. 'slots:' .. name)
   found_pools[#found_pools + 1] = {name, tonumber(match(text, '^%d+')), taken}
@@ -58,4 +64,4 @@ for key, gate in pairs(gates.all()) do
   end
 end
 local held, idle = call('HLEN', life .. 'held'), call('ZCARD', prefix .. 'idle')
-return {found_depths, found_pools, found_gates, held, idle, found_lanes}
+return {found_depths, found_pools, found_gates, held, idle, found_lanes, found_delayed, found_oldest}

@@ -15,11 +15,11 @@ local function set_of(list)
   return found
 end
 
--- What workers of one kind have in common: process, services, region, capabilities and tiers.
+-- What workers of one kind have in common: process, services, excluded, region, capabilities and tiers.
 local function read_kind(text)
   local kind = cjson.decode(text)
   kind.services, kind.tiers = set_of(kind.services), set_of(kind.tiers)
-  kind.capabilities = set_of(kind.capabilities)
+  kind.capabilities, kind.excluded = set_of(kind.capabilities), set_of(kind.excluded) or {}
   if kind.region == cjson.null then kind.region = nil end
   return kind
 end
@@ -34,6 +34,7 @@ end
 
 local function covers(worker, lane)
   if worker.services and not worker.services[lane.service] then return false end
+  if worker.excluded[lane.service] then return false end
   local there = #lane.regions == 0
   for _, region in ipairs(lane.regions) do there = there or region == worker.region end
   for _, capability in ipairs(lane.capabilities) do

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -14,6 +15,8 @@ from starlette.types import Receive, Scope
 from fairlane.api.problems import Problem
 
 MOST_NODES, DEEPEST = 10_000, 32
+BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""UTF-32 begins like UTF-16, or with a zero."""
 
 
 class Bounds:
@@ -94,8 +97,12 @@ def parse(body: bytes, nodes: int = MOST_NODES) -> Any:
 
 def _explain(body: bytes, error: Exception) -> NoReturn:
     """Malformed is 400; well-formed for others, but not for us, is 422."""
+    if body.startswith(BYTE_ORDER_MARKS) or b"\0" in body[:4]:
+        raise Problem(
+            400, "malformed_json", "send the body as UTF-8 without a byte order mark"
+        ) from None
     try:
-        json.loads(body)
+        json.loads(body.decode())
     except RecursionError:
         raise too_deep() from None
     except (ValueError, UnicodeDecodeError):

@@ -14,7 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from fairlane.api.body import too_large, too_slow
-from fairlane.api.heads import IDS
+from fairlane.api.heads import IDS, MAX_LENGTH_DIGITS
 from fairlane.api.problems import Problem, raw
 from fairlane.api.sockets import Socket
 from fairlane.api.write_watch import WriteWatch
@@ -34,9 +34,6 @@ MAX_UNREAD_BYTES = 1 << 20
 
 MAX_PIPELINED_REQUESTS = 64
 """That wait for the answer of another one on the same connection."""
-
-MAX_LENGTH_DIGITS = 19
-"""Of a Content-Length: more than any number of bytes has."""
 
 ABSOLUTE_URL = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
 

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from fairlane.api.again import Heads
 from fairlane.api.door import Door
-from fairlane.api.heads import MOST_HEADERS, request_id, without_port
+from fairlane.api.heads import MOST_HEADERS, content_length, request_id, without_port
 from fairlane.api.identity import ALLOWED, Identity
 from fairlane.api.problems import (
     ALWAYS,
@@ -66,8 +66,8 @@ class Threshold:
             if name in UNUSUAL or (name in ONCE and name in found):
                 return None
             found[name] = value
-        length = found.get(b"content-length", b"0")
-        if size > MOST_HEADERS or not length.isdigit() or int(length) > self._door.bounds.bytes:
+        length = content_length(found)
+        if size > MOST_HEADERS or length is None or length > self._door.bounds.bytes:
             return None
         host = found.get(b"host", b"").decode("latin-1").lower()
         if self._hosts and without_port(host) not in self._hosts:

@@ -17,7 +17,7 @@ from fairlane.dispatch.answers import Bad, Good, Meaning, retry_after, understan
 from fairlane.errors import SetupError
 from fairlane.ids import token
 from fairlane.model.attempt import Fault
-from fairlane.model.endpoint import Endpoint
+from fairlane.model.endpoint import Endpoint, wrong_header
 from fairlane.model.lease import Lease
 
 log = logging.getLogger("fairlane")
@@ -112,7 +112,7 @@ def execute_url(url: str) -> str:
 
 
 def checked(service: str, endpoint: Endpoint) -> Endpoint:
-    """Its addresses can be called."""
+    """Its addresses can be called, and its headers sent."""
     for url in (endpoint.url, *endpoint.regions.values()):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -121,6 +121,9 @@ def checked(service: str, endpoint: Endpoint) -> Endpoint:
             raise SetupError(
                 f'service "{service}": its url takes no user, query or fragment; use headers'
             )
+    for name, value in endpoint.headers.items():
+        if (wrong := wrong_header(name, value)) is not None:
+            raise SetupError(f'service "{service}": header {name!r}: {wrong}')
     return endpoint
 
 

@@ -98,14 +98,16 @@ def parse(body: bytes, nodes: int = MOST_NODES) -> Any:
 def _explain(body: bytes, error: Exception) -> NoReturn:
     """Malformed is 400; well-formed for others, but not for us, is 422."""
     if body.startswith(BYTE_ORDER_MARKS) or b"\0" in body[:4]:
-        raise Problem(
-            400, "malformed_json", "send the body as UTF-8 without a byte order mark"
-        ) from None
+        detail = "send the body as UTF-8 without a byte order mark"
+        raise Problem(400, "malformed_json", detail) from None
     try:
         json.loads(body.decode())
+    except UnicodeDecodeError as wrong:
+        detail = f"send the body as UTF-8; its byte {wrong.start} is something else"
+        raise Problem(400, "malformed_json", detail) from None
     except RecursionError:
         raise too_deep() from None
-    except (ValueError, UnicodeDecodeError):
+    except ValueError:
         raise Problem(400, "malformed_json", f"the body is not JSON: {error}") from None
     if body.count(b"[") + body.count(b"{") > 1000:
         raise too_deep() from None

@@ -30,7 +30,7 @@ MAX_FRAMING_BYTES = 16 << 10
 trailers, blank lines."""
 
 MAX_UNREAD_BYTES = 1 << 20
-"""Of a body beyond the largest that any route reads. A route answers 413 long before that."""
+"""Of a body beyond the largest that a route reads, before it is answered."""
 
 MAX_PIPELINED_REQUESTS = 64
 """That wait for the answer of another one on the same connection."""
@@ -153,12 +153,16 @@ class HttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._framing_bytes = 0
         self._body_bytes += len(body)
-        door = self._app.door
-        if self._body_bytes > door.bounds.bytes + MAX_UNREAD_BYTES:
-            most = door.result_bounds.bytes
-            if self._body_bytes > most + MAX_UNREAD_BYTES:
-                self.demand(too_large(most))
+        if self._body_bytes > self._app.door.bounds.bytes:
+            self._limit_body()
         self.take_body(body)
+
+    def _limit_body(self) -> None:
+        """A route answers 413 when it has read too much. Other bodies end here."""
+        most = self._app.door.result_bounds.bytes
+        is_wanted = self._is_answering or not self._is_taken
+        if not is_wanted or self._body_bytes > most + MAX_UNREAD_BYTES:
+            self.demand(too_large(most))
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():

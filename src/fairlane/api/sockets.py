@@ -53,16 +53,19 @@ class Socket(WebSocketsSansIOProtocol):
             super().data_received(data[start : start + SLICE_BYTES])
 
     def handle_events(self) -> None:
-        now = self.loop.time()
-        if now - self._minute_began >= 60:
-            self._frames, self._minute_began = 0, now
-        self._frames += len(self.conn.events)
-        if self._frames <= MAX_FRAMES_PER_MINUTE or not self.handshake_complete:
+        if not self.handshake_complete or not self._is_flooded(len(self.conn.events)):
             super().handle_events()
         elif not self.transport.is_closing():
             self.conn.fail(TOO_MANY_FRAMES, f"at most {MAX_FRAMES_PER_MINUTE} frames a minute")
             self.handle_parser_exception()
             self._watch_writes()
+
+    def _is_flooded(self, frames: int) -> bool:
+        now = self.loop.time()
+        if now - self._minute_began >= 60:
+            self._frames, self._minute_began = 0, now
+        self._frames += frames
+        return self._frames > MAX_FRAMES_PER_MINUTE
 
     def handle_ping(self) -> None:
         """A peer that does not read gets no pongs: RFC 6455 asks only for one to its last ping."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from fairlane.api import write_watch
-from fairlane.api.http_protocol import MAX_PIPELINED_REQUESTS
+from fairlane.api.http_protocol import MAX_HEADERS, MAX_PIPELINED_REQUESTS
 from fairlane.config.settings import Server
 from tests.api.raw import answer, exchange
 from tests.api.server import Gateway, gateway
@@ -170,7 +170,7 @@ async def test_a_url_names_the_same_host_as_the_header(served: Gateway) -> None:
 async def test_another_version_of_http_is_not_spoken(served: Gateway) -> None:
     for version in (b"2.0", b"0.9"):
         refused = await exchange(served.port, b"GET /livez HTTP/" + version + b"\r\nHost: x")
-        assert (refused.status, refused.json["code"]) == (505, "http_version")
+        assert (refused.status, refused.json["code"]) == (505, "http_version_not_supported")
 
 
 # --- bytes ---------------------------------------------------------------------------------------
@@ -203,6 +203,13 @@ async def _send(writer: asyncio.StreamWriter, piece: bytes, times: int) -> None:
     for _ in range(times):
         writer.write(piece)
         await writer.drain()
+
+
+async def test_a_head_has_so_many_headers(served: Gateway) -> None:
+    head = LIVE + b"X: y\r\n" * (MAX_HEADERS - 2) + b"X: y"
+    assert (await exchange(served.port, head)).status == 200
+    refused = await exchange(served.port, head + b"\r\nX: y")
+    assert (refused.status, refused.json["code"]) == (431, "headers_too_large")
 
 
 async def test_a_body_in_small_chunks_is_read(served: Gateway) -> None:
@@ -247,6 +254,26 @@ async def test_blank_lines_keep_no_connection_open(served: Gateway) -> None:
     assert timer is not None
     assert connection.timeout_keep_alive_task is timer
     assert not timer.cancelled()
+    writer.close()
+
+
+async def test_a_stream_ends_with_its_connection_whatever_waits_behind_it(
+    world: World, served: Gateway
+) -> None:
+    job = (await world.submit("work")).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    stream = b"GET /api/v1/jobs/%s/events HTTP/1.1\r\nAccept: text/event-stream\r\n" % job
+    writer.write(stream + HOST + b"\r\n")
+    await reader.readuntil(b"POSITION")
+    (connection,) = served.connections
+    writer.write(LIVE + b"\r\n")
+    while not connection.pipeline:  # noqa: ASYNC110 - no event tells that it has been read
+        await asyncio.sleep(0)
+    running = {*connection.tasks}
+    assert len(running) == 1
+    connection.transport.abort()
+    async with asyncio.timeout(10):
+        await asyncio.wait(running)
     writer.close()
 
 

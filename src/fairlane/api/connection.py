@@ -40,7 +40,10 @@ class Connection(HttpProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._is_extra = len(self.connections) > self._app.door.settings.server.connections
+        self._is_extra = self._is_crowded()
+
+    def _is_crowded(self) -> bool:
+        return len(self.connections) > self._app.door.settings.server.connections
 
     def data_received(self, data: bytes) -> None:
         if self._kept or (self._refused_at and self._is_too_soon(data)):
@@ -71,8 +74,11 @@ class Connection(HttpProtocol):
         super().take_websocket()
 
     def _send_away_if_extra(self) -> None:
-        if self._is_extra and not is_spared(self.parser.get_method(), self.url):
+        if not self._is_extra:
+            return
+        if not is_spared(self.parser.get_method(), self.url):
             self.demand(too_many_connections())
+        self._is_last |= self._is_crowded()  # what is never refused does not stay, either
 
     def take_body(self, body: bytes) -> None:
         if self._body is not None:

@@ -31,6 +31,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 UNKNOWN = "unknown"
 """The pattern of a path that has none: what is tried is not remembered."""
 
+FORWARDED = b"x-forwarded-for"
 HOSTS_HERE = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WANTED = frozenset(
     {
@@ -38,7 +39,7 @@ WANTED = frozenset(
         b"host",
         b"origin",
         b"x-request-id",
-        b"x-forwarded-for",
+        FORWARDED,
         b"content-length",
         b"content-encoding",
         b"idempotency-key",
@@ -203,7 +204,7 @@ class Guard:
         """Where it came from; what a proxy says counts only if it is ours."""
         client = scope.get("client")
         address = client[0] if client else ""
-        forwarded = seen.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        forwarded = seen.headers.get(FORWARDED, b"").decode("latin-1")
         for each in reversed([part.strip() for part in forwarded.split(",") if part.strip()]):
             if not self._is_ours(address):
                 break
@@ -266,7 +267,8 @@ def _look(scope: Scope) -> Seen:
         if name in WANTED:
             if name in found:
                 repeated |= {name}
-            found[name] = value
+            before = found.get(name) if name == FORWARDED else None  # one line a proxy, perhaps
+            found[name] = value if before is None else b"%s, %s" % (before, value)
     return Seen(found, size, repeated)
 
 

@@ -20,11 +20,14 @@ from fairlane.api.sockets import Socket
 from fairlane.api.write_watch import WriteWatch
 
 if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+
     from fairlane.api.app import App
 
 MAX_HEAD_BYTES = 64 << 10
 """Of the head of a request, plus at most one read; the guard counts the headers exactly."""
 
+MAX_HEADERS = 256
 MAX_FRAMING_BYTES = 16 << 10
 """In a row, plus at most one read, that are neither head nor body: sizes and extensions of chunks,
 trailers, blank lines."""
@@ -54,6 +57,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._framing_bytes = self._body_bytes = 0
         self._opens_websocket = self._ignores_upgrade = False
         self._is_last = self._is_over = False
+        self._running: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._writes = WriteWatch(self.loop)
 
@@ -65,6 +69,9 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         self._writes.stop()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True  # uvicorn tells only the last one that was read
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
@@ -125,6 +132,8 @@ class HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Trailers are no headers: a proxy would not have looked at them."""
         if self._in_head:
+            if len(self.headers) >= MAX_HEADERS:
+                self.demand(Problem(431, "headers_too_large", f"at most {MAX_HEADERS} headers"))
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -180,6 +189,10 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_last:
             self.cycle.keep_alive = False
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
     def take_body(self, body: bytes) -> None:
         super().on_body(body)
 
@@ -223,7 +236,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _wrong_head(self) -> Problem | None:
         version, is_known = self.parser.get_http_version(), True
         if version not in ("1.0", "1.1"):
-            return Problem(505, "http_version", "use HTTP/1.1")
+            return Problem(505, "http_version_not_supported", "use HTTP/1.1")
         hosts = []
         for name, value in self.headers:
             if name == b"content-length":

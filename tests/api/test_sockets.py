@@ -74,8 +74,8 @@ async def test_a_listener_that_does_not_read_gets_no_pongs(world: World, served:
         socket.data_received(PING * 100)
         assert socket.transport.get_write_buffer_size() == 0
         socket.resume_writing()
-        socket.data_received(PING)
-        assert await reader.readexactly(3) == b"\x8a\x01x"
+        socket.data_received(b"\x89\x81" + MASK + b"y")
+        assert await reader.readexactly(3) == b"\x8a\x01y", "the first that is answered"
 
 
 async def test_a_listener_that_never_reads_is_cut_off(

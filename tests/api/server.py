@@ -17,6 +17,7 @@ from fairlane.api.app import App, create_app
 from fairlane.api.connection import Connection
 from fairlane.api.credentials import new_key
 from fairlane.api.server import listening
+from fairlane.api.sockets import Socket
 from fairlane.config.settings import Server, Settings
 from fairlane.engine import Engine
 from fairlane.model.key import Key, Role
@@ -57,6 +58,10 @@ class Gateway:
     @property
     def connections(self) -> list[Connection]:
         return [each for each in self._state.connections if isinstance(each, Connection)]
+
+    @property
+    def sockets(self) -> list[Socket]:
+        return [each for each in self._state.connections if isinstance(each, Socket)]
 
     async def key(self, role: Role = Role.CLIENT, tenant: str = TENANT, **more: Any) -> str:
         """A new key; what its holder sends."""

@@ -56,6 +56,14 @@ async def test_a_head_that_does_not_come_is_not_waited_for(world: World) -> None
         b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x",
+        b"GET / HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"0" * 5_000,
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"0" * 5_000,
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2, 2",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: +2",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: a\nHost: elsewhere",
         b"GET / HTTP/1.1\r\nHost: localhost\r\n Folded: yes",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding : chunked",
     ],
@@ -92,6 +100,22 @@ async def test_a_host_is_named_once(served: Gateway) -> None:
     head = b"GET /api/v1/jobs HTTP/1.1\r\nHost: evil.example\r\nHost: localhost"
     answer = await exchange(served.port, head)
     assert (answer.status, answer.json["code"]) == (400, "repeated_header")
+
+
+@pytest.mark.parametrize(
+    "name", [b"localhost:80@evil.example", b"localhost:x", b"localhost/", b"[::1", b"local host"]
+)
+async def test_a_host_is_a_name_and_a_port(served: Gateway, name: bytes) -> None:
+    answer = await exchange(served.port, b"GET /queue/status HTTP/1.1\r\nHost: " + name)
+    assert (answer.status, answer.json["code"]) == (400, "malformed_request")
+
+
+async def test_an_origin_is_a_name_and_a_port(served: Gateway) -> None:
+    """A page of another name may do nothing, whatever stands before that."""
+    head = b"DELETE /api/v1/jobs/none HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost"
+    assert (await exchange(served.port, head + b":80")).status == 404
+    foreign = await exchange(served.port, head + b":80@evil.example")
+    assert (foreign.status, foreign.json["code"]) == (403, "origin_not_allowed")
 
 
 async def test_what_comes_after_a_body_is_no_header(served: Gateway) -> None:

@@ -116,10 +116,24 @@ async def test_who_guesses_keys_has_to_wait(served: Gateway) -> None:
         codes = [(await guesser.get("/api/v1/jobs")).status_code for _ in range(MOST + 2)]
         assert codes == [401] * (MOST + 1) + [429]
         assert (await guesser.get("/api/v1/jobs")).headers["retry-after"] == "60"
-        assert (await owner.get("/api/v1/jobs")).status_code == 429
+        assert (await owner.get("/api/v1/jobs")).status_code == 200, "it has the right secret"
+        assert (await guesser.get("/api/v1/jobs")).status_code == 429, "that helps nobody else"
     other = await served.key()
     async with served.client(other) as client:
         assert (await client.get("/api/v1/jobs")).status_code == 200
+
+
+@pytest.mark.every_store
+async def test_a_worker_is_not_locked_out_by_wrong_secrets(served: Gateway) -> None:
+    """S17: they come from the same address, behind the same proxy perhaps."""
+    key = await served.key(Role.WORKER)
+    wrong = f"{key.partition('.')[0]}.{'x' * 43}"
+    async with served.client(key) as worker, served.client(wrong) as guesser:
+        registered = await worker.post("/internal/workers/register", json={})
+        beat = f"/internal/workers/{registered.json()['worker_id']}/heartbeat"
+        codes = {(await guesser.post(beat, json={})).status_code for _ in range(MOST + 5)}
+        assert codes == {401, 429}
+        assert (await worker.post(beat, json={})).status_code == 200
 
 
 def test_the_table_of_guessers_has_a_fixed_size() -> None:
@@ -231,6 +245,19 @@ async def test_bombs_do_not_go_off(served: Gateway) -> None:
 
 
 JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+async def test_a_body_in_another_encoding_is_told_so(served: Gateway, encoding: str) -> None:
+    async with served.client() as client:
+        body = json.dumps(JOB).encode(encoding)
+        refused = await client.post("/api/v1/jobs", content=body, headers=JSON)
+        assert (refused.status_code, refused.json()["code"]) == (400, "malformed_json")
+        assert refused.json()["detail"] == "send the body as UTF-8 without a byte order mark"
+        body = b'{"service": "w\xf6rk"}'
+        refused = await client.post("/api/v1/jobs", content=body, headers=JSON)
+        assert (refused.status_code, refused.json()["code"]) == (400, "malformed_json")
+        assert refused.json()["detail"] == "send the body as UTF-8; its byte 14 is something else"
 
 
 async def test_a_body_in_many_pieces_has_the_same_bounds(served: Gateway) -> None:

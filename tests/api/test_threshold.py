@@ -221,3 +221,5 @@ async def test_one_connection_too_many_is_sent_away_unless_it_makes_room(world: 
         for request in (b"DELETE /api/v1/jobs/none", b"POST /internal/workers/me/poll"):
             passed = await exchange(served.port, request + b" HTTP/1.1\r\nHost: localhost")
             assert said(passed) != (503, "too_many_connections")
+        alive = await exchange(served.port, b"GET /livez HTTP/1.1\r\nHost: localhost")
+        assert (alive.status, alive.headers["connection"]) == (200, "close"), "nor does it stay"

@@ -288,6 +288,18 @@ def test_every_mistake_is_named_with_its_place_and_what_would_have_been_right(
             "[services.a]\nurl = 'http://h'\nheaders = { A = 'env:NO_SUCH' }",
             "services.a.headers.A: the environment variable NO_SUCH is not set",
         ),
+        (
+            '[services.a]\nurl = "http://h"\nheaders = { A = "b\\r\\nHost: x" }',
+            "services.a.headers.A: the value holds a line break",
+        ),
+        (
+            "[services.a]\nurl = 'http://h'\nheaders = { 'A B' = 'c' }",
+            "services.a.headers.A B: is no name of a header",
+        ),
+        (
+            "[priority]\nurl = 'http://p'\nheaders = { Content-Length = '5' }",
+            "priority.headers.Content-Length: is set for each request by itself",
+        ),
         ("[tiers.low]\nweight = 2", "tiers.low.weight:"),
         ("[server", "is not TOML"),
         ("[services]\na = 3", "services.a: a table is needed here"),
@@ -297,6 +309,14 @@ def test_a_mistake_says_where_it_is(tmp_path: Path, text: str, mistake: str) -> 
     (found,) = mistakes(tmp_path, text)
     assert mistake in found
     assert found.startswith("fairlane.toml: ")
+
+
+def test_a_secret_with_a_line_break_is_a_mistake_and_is_not_told(tmp_path: Path) -> None:
+    """A file with a secret often ends with one."""
+    text = "[services.a]\nurl = 'http://h'\nheaders = { A = 'env:IMAGE_KEY' }"
+    (found,) = mistakes(tmp_path, text, IMAGE_KEY="s3cret\n")
+    assert "services.a.headers.A: the value holds a line break" in found
+    assert "s3cret" not in found
 
 
 def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -15,6 +16,8 @@ from fairlane.api.problems import Problem
 from fairlane.engine.json_text import large_integer
 
 MOST_NODES, DEEPEST = 10_000, 32
+BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""UTF-32 begins like UTF-16, or with a zero."""
 
 
 class Bounds:
@@ -103,12 +106,18 @@ def _check_integers(body: bytes) -> None:
 
 def _explain(body: bytes, error: Exception) -> NoReturn:
     """Malformed is 400; well-formed for others, but not for us, is 422."""
+    if body.startswith(BYTE_ORDER_MARKS) or b"\0" in body[:4]:
+        detail = "send the body as UTF-8 without a byte order mark"
+        raise Problem(400, "malformed_json", detail) from None
     try:
-        json.loads(body, parse_int=str)
+        json.loads(body.decode(), parse_int=str)
         _check_integers(body)
+    except UnicodeDecodeError as wrong:
+        detail = f"send the body as UTF-8; its byte {wrong.start} is something else"
+        raise Problem(400, "malformed_json", detail) from None
     except RecursionError:
         raise too_deep() from None
-    except (ValueError, UnicodeDecodeError):
+    except ValueError:
         raise Problem(400, "malformed_json", f"the body is not JSON: {error}") from None
     if body.count(b"[") + body.count(b"{") > 1000:
         raise too_deep() from None

@@ -1,28 +1,20 @@
-"""The first bytes of a connection: bounded before anybody knows who sends them."""
+"""Submits beyond what can be written are turned away as soon as they are read."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from fairlane.api.body import too_slow
-from fairlane.api.heads import IDS
-from fairlane.api.problems import Problem
-from fairlane.api.sockets import Socket
-from fairlane.api.threshold import BATCH, SUBMITS, Caller, is_spared, raw, too_many_connections
+from fairlane.api.http_protocol import HttpProtocol
+from fairlane.api.threshold import BATCH, SUBMITS, Caller, is_spared, too_many_connections
 from fairlane.api.turns import SOON
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
-
-    from fairlane.api.app import App
-
-MOST_BYTES = 64 << 10
-"""Of the head of a request, more or less; the guard says exactly how much headers may be."""
 
 MOST_REFUSED = 16
 """That came in one piece. More of them are no way to submit."""
@@ -32,32 +24,26 @@ MOST_KEPT = 16 << 10
 """Bytes that are read from who waits for their turn, more or less."""
 
 
-class Connection(HttpToolsProtocol):
-    """The head of a request comes within a time and a size. What comes after its body is no
-    header: a proxy would not have looked at it."""
+class Connection(HttpProtocol):
+    """A connection of the API."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._app = cast("App", self.config.app)
         self._threshold = self._app.threshold
-        self._asked, self._in_head, self._bytes = False, True, 0
-        self._patience: asyncio.TimerHandle | None = None
         self._held: Caller | None = None
-        self._body: bytes | None = None
+        self._body: bytearray | None = None
         self._is_away = self._is_extra = False
-        self._between, self._is_quiet = True, True
+        self._is_quiet = True
         self._turned_away: Caller | None = None
         self._refused, self._refused_at = 0, 0.0
         self._kept, self._is_let_in = b"", False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._is_extra = len(self.connections) > self._app.door.settings.server.connections
-        self._wait()
+        self._is_extra = self._is_crowded()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_longer()
-        super().connection_lost(exc)
+    def _is_crowded(self) -> bool:
+        return len(self.connections) > self._app.door.settings.server.connections
 
     def data_received(self, data: bytes) -> None:
         if self._kept or (self._refused_at and self._is_too_soon(data)):
@@ -66,69 +52,54 @@ class Connection(HttpToolsProtocol):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        begins, self._turned_away = self._between, None
+        begins, self._turned_away = not self._in_message, None
         self._refused = 0
-        self._bytes += len(data)
-        super().data_received(data)
-        if begins and self._between:
+        self.feed(data)
+        if begins and not self._in_message:
             self._remember(data)
-        if self._body is not None:
+        if self._body is not None and not self._is_over:
             self._go_in()  # the rest of it takes a while
-        if self._is_away and self._patience is None:
-            self._wait()
-        if not self._in_head:
-            return
-        if self._bytes > MOST_BYTES:
-            self._refuse(Problem(431, "headers_too_large", "at most 16 KiB of headers"))
-        elif self._patience is None:
-            self._wait()
+        if self._is_away and self._timer is None:
+            self._start_timer()
 
-    def on_message_begin(self) -> None:
-        self._asked, self._in_head, self._bytes = True, True, 0
-        self._between = False
-        self._unset_keepalive_if_required()
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._wait_no_longer()
-        if self.transport.is_closing():
-            self._is_away = True  # what stands behind the last answer
-            return
-        if self._is_extra and not is_spared(self.parser.get_method(), self.url):
-            self._is_away = True
-            self._refuse(too_many_connections())
-        elif self.url in SUBMITS and self.parser.get_method() == b"POST":
+    def take(self) -> None:
+        self._send_away_if_extra()
+        if self.url in SUBMITS and self.parser.get_method() == b"POST":
             self._submit()
         else:
-            super().on_headers_complete()
+            super().take()
 
-    def on_body(self, body: bytes) -> None:
+    def take_websocket(self) -> None:
+        self._send_away_if_extra()
+        super().take_websocket()
+
+    def _send_away_if_extra(self) -> None:
+        if not self._is_extra:
+            return
+        if not is_spared(self.parser.get_method(), self.url):
+            self.demand(too_many_connections())
+        self._is_last |= self._is_crowded()  # what is never refused does not stay, either
+
+    def take_body(self, body: bytes) -> None:
         if self._body is not None:
             self._body += body
         elif not self._is_away:
-            super().on_body(body)
+            super().take_body(body)
 
-    def on_message_complete(self) -> None:
-        self._between = True
+    def complete(self) -> None:
         if self._body is not None:
-            self._decide(self._body)
+            self._decide(bytes(self._body))
         if self._is_away:
             self._rest()
         else:
-            super().on_message_complete()
+            super().complete()
 
     # --- more submits than can be taken ----------------------------------------------------------
     def _submit(self) -> None:
         """Turned away here and now, or held until its tier is known."""
         threshold = self._threshold
-        before = cast(RequestResponseCycle | None, self.cycle)
-        if before is not None and not before.response_complete:
-            super().on_headers_complete()  # it waits for the one before
+        if self._is_answering or self._ignores_upgrade:
+            super().take()  # it waits for the one before
             return
         caller = None
         if not threshold.is_open and not self.flow.write_paused:
@@ -136,7 +107,7 @@ class Connection(HttpToolsProtocol):
         if caller is not None and (said := threshold.turned_away(caller)) is not None:
             self._turn_away(caller, said)
         else:
-            self._held, self._body = caller, b""
+            self._held, self._body = caller, bytearray()
 
     def _decide(self, body: bytes) -> None:
         """All of a submit is here. If there is room it is let in, and nobody refuses it later; of
@@ -153,10 +124,10 @@ class Connection(HttpToolsProtocol):
 
     def _go_in(self) -> None:
         body, self._body = self._body, None
-        super().on_headers_complete()
+        super().take()
         self._is_let_in = False
         if body:
-            super().on_body(body)
+            super().take_body(bytes(body))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         start = super()._start_asgi_task
@@ -174,11 +145,12 @@ class Connection(HttpToolsProtocol):
     def _turn_away(self, caller: Caller, said: bytes) -> None:
         """Who sends many at once, before they hear the first answer, begins anew."""
         self._body, self._is_away, self._turned_away = None, True, caller
+        self._is_taken = True
         self._refused += 1
         self._refused_at = time.monotonic()
         self.transport.write(said)
         if self._refused >= MOST_REFUSED:
-            self.transport.close()
+            self.close()
 
     def _remember(self, data: bytes) -> None:
         """These bytes were whole requests. Whoever is to be turned away like that is known."""
@@ -188,7 +160,7 @@ class Connection(HttpToolsProtocol):
     def _is_turned_away_again(self, data: bytes) -> bool:
         """Between two requests, a whole one like others that were turned away: it is, too, and
         nobody has to read it."""
-        if self._threshold.is_open or not self._between or self.timeout_keep_alive_task is None:
+        if self._threshold.is_open or self._in_message or self.timeout_keep_alive_task is None:
             return False
         if self._is_extra or self.flow.write_paused or self.transport.is_closing():
             return False
@@ -233,49 +205,12 @@ class Connection(HttpToolsProtocol):
             )
 
     def _rest(self) -> None:
-        """Closed if nobody comes any more."""
+        """Closed if this was the last request."""
         self._is_away = False
-        self._wait_no_longer()
-        if not self.parser.should_keep_alive() or self.parser.get_http_version() == "1.0":
-            self.transport.close()
+        if self._is_last:
+            self.close()
         if not self.transport.is_closing():
             self.on_response_complete()
-
-    # --- what is no request, or too slow ---------------------------------------------------------
-    def send_400_response(self, msg: str) -> None:
-        del msg
-        self._refuse(Problem(400, "malformed_request", "this is not HTTP"))
-
-    def handle_websocket_upgrade(self) -> None:
-        """The head is read once more, by somebody with other bounds, who would leave it at that."""
-        if self.transport.is_closing():
-            return
-        super().handle_websocket_upgrade()
-        socket = self.transport.get_protocol()
-        if isinstance(socket, Socket) and not socket.handshake_initiated:
-            self._refuse(Problem(400, "malformed_request", "this opens no WebSocket"))
-
-    def _wait(self) -> None:
-        seconds = self._app.door.bounds.seconds
-        self._patience = self.loop.call_later(seconds, self._give_up, seconds)
-
-    def _wait_no_longer(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-    def _give_up(self, seconds: float) -> None:
-        if not self._asked or self._is_away:
-            self.transport.close()  # nothing was asked, or it has been answered
-        else:
-            self._refuse(too_slow(seconds))
-
-    def _refuse(self, problem: Problem) -> None:
-        if self.transport.is_closing():
-            return
-        self._app.door.meter.refused(problem.status_code, problem.code)
-        self.transport.write(raw(problem, "", IDS.new(), close=True))
-        self.transport.close()
 
 
 def _until(left: Callable[[], None], app: ASGI3Application) -> ASGI3Application:

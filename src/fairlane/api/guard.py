@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fairlane.api.body import too_large
 from fairlane.api.door import Door
 from fairlane.api.failures import Failures
-from fairlane.api.heads import MOST_HEADERS, request_id, without_port
+from fairlane.api.heads import MOST_HEADERS, content_length, request_id, without_port
 from fairlane.api.identity import OPEN, Identity, permit
 from fairlane.api.problems import Problem, problem_of, respond, unauthorized
 from fairlane.api.routing import NO_QUERY, Declared, GuardedSocket, check_names
@@ -31,6 +31,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 UNKNOWN = "unknown"
 """The pattern of a path that has none: what is tried is not remembered."""
 
+FORWARDED = b"x-forwarded-for"
 HOSTS_HERE = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WANTED = frozenset(
     {
@@ -38,7 +39,7 @@ WANTED = frozenset(
         b"host",
         b"origin",
         b"x-request-id",
-        b"x-forwarded-for",
+        FORWARDED,
         b"content-length",
         b"content-encoding",
         b"idempotency-key",
@@ -62,7 +63,7 @@ class Guard:
         self._app, self._door, self._hot = app, door, hot
         self._sockets = [route for route in app.routes if isinstance(route, GuardedSocket)]
         server = door.settings.server
-        self._hosts = frozenset(server.allowed_hosts)
+        self._hosts = frozenset(filter(None, server.allowed_hosts))
         if server.loopback:
             self._hosts |= HOSTS_HERE
         self._proxies = [ipaddress.ip_network(each) for each in server.trusted_proxies]
@@ -137,10 +138,13 @@ class Guard:
     async def _check_name(self, scope: Scope, seen: Seen) -> None:
         repeated = ONCE & seen.repeated
         if repeated:
-            name = min(repeated).decode().title()
-            raise Problem(400, "repeated_header", f"{name} is sent once")
+            first = min(repeated).decode().title()
+            raise Problem(400, "repeated_header", f"{first} is sent once")
         host = seen.headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts and without_port(host) not in self._hosts:
+        name = without_port(host)
+        if host and not name:
+            raise Problem(400, "malformed_request", "Host is a name or an address, and a port")
+        if self._hosts and name not in self._hosts:
             raise Problem(421, "host_not_allowed", "this is not the name it may be called by")
         origin = seen.headers.get(b"origin", b"").decode("latin-1").lower()
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE
@@ -151,8 +155,10 @@ class Guard:
         own = {f"http://{host}", f"https://{host}"}
         if origin in own or origin in self._origins:
             return True
-        name = without_port(origin.partition("://")[2])
-        return name in HOSTS_HERE and await self._door.keyring.development()
+        return (
+            without_port(origin.partition("://")[2]) in HOSTS_HERE
+            and await self._door.keyring.development()
+        )
 
     # --- who -----------------------------------------------------------------------------------
     async def _identify(self, scope: Scope, seen: Seen) -> Identity:
@@ -164,16 +170,21 @@ class Guard:
             return identity
         kind, _, credential = given.decode("latin-1").partition(" ")
         credential = credential.strip()
-        source, name = self._source(scope, seen), credential.partition(".")[0][:64]
-        if self._failures.too_many(source, name):
-            headers = {"Retry-After": "60", "Connection": "close"}
-            raise Problem(429, "too_many_failures", "too many wrong keys", headers=headers)
         bearer = kind.lower() == "bearer" and b"authorization" not in seen.repeated
         found = await self._door.keyring.identify(credential) if bearer else None
         if found is None:
-            self._failures.note(source, name)
-            raise unauthorized("this key does not hold")
+            raise self._wrong_key(self._source(scope, seen), credential.partition(".")[0][:64])
         return found
+
+    def _wrong_key(self, source: str, name: str) -> Problem:
+        """The right secret passes at all times, so that guesses lock out nobody else who comes from
+        the same address: secrets are too long to be found by guessing."""
+        if self._failures.too_many(source, name):
+            detail = "too many wrong keys from this address; wait a minute, or send the right one"
+            headers = {"Retry-After": "60", "Connection": "close"}
+            return Problem(429, "too_many_failures", detail, headers=headers)
+        self._failures.note(source, name)
+        return unauthorized("this key does not hold")
 
     async def _ticket(self, scope: Scope) -> Identity | None:
         if b"ticket=" not in scope["query_string"]:
@@ -194,7 +205,7 @@ class Guard:
         """Where it came from; what a proxy says counts only if it is ours."""
         client = scope.get("client")
         address = client[0] if client else ""
-        forwarded = seen.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        forwarded = seen.headers.get(FORWARDED, b"").decode("latin-1")
         for each in reversed([part.strip() for part in forwarded.split(",") if part.strip()]):
             if not self._is_ours(address):
                 break
@@ -215,8 +226,7 @@ class Guard:
             raise Problem(431, "headers_too_large", "at most 16 KiB of headers", headers=close)
         if seen.headers.get(b"content-encoding", b"identity") != b"identity":
             raise Problem(415, "encoded_body", "send the body as it is, not encoded", headers=close)
-        length = seen.headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > most:
+        if (content_length(seen.headers) or 0) > most:
             raise too_large(most)
 
     def _check_rate(self, scope: Scope) -> None:
@@ -258,7 +268,8 @@ def _look(scope: Scope) -> Seen:
         if name in WANTED:
             if name in found:
                 repeated |= {name}
-            found[name] = value
+            before = found.get(name) if name == FORWARDED else None  # one line a proxy, perhaps
+            found[name] = value if before is None else b"%s, %s" % (before, value)
     return Seen(found, size, repeated)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from fairlane.api.times import iso
 from fairlane.api.words import task_word
@@ -36,6 +37,8 @@ PATIENCE = 5
 """Seconds to wait for something that frees at a time nobody knows."""
 
 LONGEST = 3_600
+ALWAYS = b"x-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
+"""Headers of every answer."""
 
 
 class Problem(HTTPException):
@@ -71,6 +74,16 @@ def respond(problem: Problem, path: str, request_id: str) -> Response:
         headers=problem.headers,
         media_type=MEDIA_TYPE,
     )
+
+
+def raw(problem: Problem, path: str, request_id: str, *, close: bool = False) -> bytes:
+    """The answer as it goes over the wire."""
+    answer = respond(problem, path, request_id)
+    headers = [b"%s: %s\r\n" % pair for pair in answer.raw_headers if pair[0] != b"connection"]
+    own = b"x-request-id: %s\r\n" % request_id.encode()
+    end = b"connection: close\r\n\r\n" if close else b"\r\n"
+    first = STATUS_LINE[problem.status_code]
+    return b"".join([first, *headers, own, ALWAYS, end, bytes(answer.body)])
 
 
 def problem_of(error: Exception, now: int = 0) -> Problem:

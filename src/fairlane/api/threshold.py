@@ -13,9 +13,17 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from fairlane.api.again import Heads
 from fairlane.api.door import Door
-from fairlane.api.heads import MOST_HEADERS, request_id, without_port
+from fairlane.api.heads import MOST_HEADERS, content_length, request_id, without_port
 from fairlane.api.identity import ALLOWED, Identity
-from fairlane.api.problems import MEDIA_TYPE, PATIENCE, Problem, problem_of, respond
+from fairlane.api.problems import (
+    ALWAYS,
+    MEDIA_TYPE,
+    PATIENCE,
+    Problem,
+    problem_of,
+    raw,
+    respond,
+)
 from fairlane.errors import Refused
 
 BATCH = b"/api/v1/jobs:batch"
@@ -25,7 +33,6 @@ UNUSUAL = frozenset({b"content-encoding", b"expect", b"origin", b"upgrade"})
 """Whoever sends these is answered by the guard."""
 
 SPARED = (b"/internal/", b"/livez", b"/readyz")
-ALWAYS = b"x-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
 MARK = "0" * 32
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -59,8 +66,8 @@ class Threshold:
             if name in UNUSUAL or (name in ONCE and name in found):
                 return None
             found[name] = value
-        length = found.get(b"content-length", b"0")
-        if size > MOST_HEADERS or not length.isdigit() or int(length) > self._door.bounds.bytes:
+        length = content_length(found)
+        if size > MOST_HEADERS or length is None or length > self._door.bounds.bytes:
             return None
         host = found.get(b"host", b"").decode("latin-1").lower()
         if self._hosts and without_port(host) not in self._hosts:
@@ -158,15 +165,6 @@ def too_many_connections() -> Problem:
 
 
 # --- answers as they go over the wire ------------------------------------------------------------
-def raw(problem: Problem, path: str, request_id: str, *, close: bool = False) -> bytes:
-    answer = respond(problem, path, request_id)
-    headers = [b"%s: %s\r\n" % pair for pair in answer.raw_headers if pair[0] != b"connection"]
-    own = b"x-request-id: %s\r\n" % request_id.encode()
-    end = b"connection: close\r\n\r\n" if close else b"\r\n"
-    first = STATUS_LINE[problem.status_code]
-    return b"".join([first, *headers, own, ALWAYS, end, bytes(answer.body)])
-
-
 class Prepared(NamedTuple):
     """An answer without what differs: when to come back, and the id of the request."""
 

@@ -13,7 +13,7 @@ from fairlane.config.settings import Callbacks, PrioritySource, Server, Settings
 from fairlane.config.tables import File, ServiceTable, TaskTable
 from fairlane.errors import FairlaneError
 from fairlane.model.catalog import Catalog, Limits
-from fairlane.model.endpoint import Endpoint
+from fairlane.model.endpoint import Endpoint, wrong_header
 from fairlane.model.service import (
     Affinity,
     Executor,
@@ -43,7 +43,8 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
     }
     priority = _priority(file, secrets)
     problems += [
-        Problem(place, text, sources.of(tuple(place.split(".")))) for place, text in secrets.missing
+        Problem(place, text, sources.of(tuple(place.split("."))))
+        for place, text in secrets.problems
     ]
     if problems:
         raise BadSettings(problems)
@@ -67,17 +68,21 @@ class Secrets:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self.missing: list[tuple[str, str]] = []
+        self.problems: list[tuple[str, str]] = []
 
     def headers(self, place: str, given: Mapping[str, str]) -> dict[str, str]:
-        return {name: self._value(f"{place}.{name}", value) for name, value in given.items()}
+        found = {name: self._value(f"{place}.{name}", value) for name, value in given.items()}
+        for name, value in found.items():
+            if (wrong := wrong_header(name, value)) is not None:
+                self.problems.append((f"{place}.{name}", wrong))
+        return found
 
     def _value(self, place: str, value: str) -> str:
         if not value.startswith(FROM_ENVIRONMENT):
             return value
         name = value.removeprefix(FROM_ENVIRONMENT)
         if name not in self._environment:
-            self.missing.append((place, f"the environment variable {name} is not set"))
+            self.problems.append((place, f"the environment variable {name} is not set"))
         return self._environment.get(name, "")
 
 

@@ -18,7 +18,7 @@ from fairlane.dispatch.answers import Bad, Good, Meaning, retry_after, understan
 from fairlane.errors import SetupError
 from fairlane.ids import token
 from fairlane.model.attempt import Fault
-from fairlane.model.endpoint import Endpoint
+from fairlane.model.endpoint import Endpoint, wrong_header
 from fairlane.model.lease import Lease
 
 log = logging.getLogger("fairlane")
@@ -136,7 +136,7 @@ def execute_url(url: str) -> str:
 
 
 def checked(service: str, endpoint: Endpoint, regions: Iterable[str] = ()) -> Endpoint:
-    """Its addresses can be called, in all of these regions. The address without a region may be
+    """Its addresses can be called, in all of these regions, and its headers sent. The address without a region may be
     empty if every region has its own."""
     for url in [endpoint.url_in(region) for region in regions] or [endpoint.url]:
         parts = urlsplit(url)
@@ -146,6 +146,9 @@ def checked(service: str, endpoint: Endpoint, regions: Iterable[str] = ()) -> En
             raise SetupError(
                 f'service "{service}": its url takes no user, query or fragment; use headers'
             )
+    for name, value in endpoint.headers.items():
+        if (wrong := wrong_header(name, value)) is not None:
+            raise SetupError(f'service "{service}": header {name!r}: {wrong}')
     return endpoint
 
 

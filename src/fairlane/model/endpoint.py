@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+FRAMING = frozenset(
+    {"connection", "content-length", "expect", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+"""Headers that say where a request ends: only the client that sends it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +31,14 @@ class Endpoint:
 
     def url_in(self, region: str | None) -> str:
         return self.regions.get(region or "", self.url)
+
+
+def wrong_header(name: str, value: str) -> str | None:
+    """Why this header cannot be sent. The value may be a secret, so it is not told."""
+    if not HEADER_NAME.fullmatch(name):
+        return "is no name of a header: use letters, digits and -"
+    if name.lower() in FRAMING:
+        return "is set for each request by itself: leave it out"
+    if CONTROL_CHARACTER.search(value):
+        return "the value holds a line break or another control character: leave it out"
+    return None

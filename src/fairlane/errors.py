@@ -30,10 +30,9 @@ FairlaneError
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 
-STORES = ("asyncpg", "redis")
+STORES = ("asyncpg", "redis", "sqlite3")
 """Packages whose errors mean that a store is away; they may not be installed."""
 
 
@@ -202,4 +201,4 @@ class LedgerUnusable(SetupError):
 def is_store_error(error: BaseException) -> bool:
     """Whether it means that a store is away, and the same may work in a moment."""
     package = type(error).__module__.partition(".")[0]
-    return package in STORES or isinstance(error, sqlite3.Error | OSError | TimeoutError)
+    return package in STORES or isinstance(error, OSError | TimeoutError)

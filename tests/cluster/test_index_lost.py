@@ -14,12 +14,13 @@ import redis.asyncio
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
-from fairlane.model.service import Service
+from fairlane.model.service import Overrun, Service
 from fairlane.model.state import State
+from fairlane.model.worker import Worker
 from fairlane.servers import Redis, Sentinel
 from fairlane.servers.process import ask
 from tests.cluster.conftest import NewFleet
-from tests.cluster.fleet import everything_ran_once, flush
+from tests.cluster.fleet import Fleet, everything_ran_once, flush
 from tests.cluster.load import under_load
 from tests.crash.life import from_json
 from tests.proxy import Proxy
@@ -70,6 +71,39 @@ async def test_a_hundred_claims_in_flight_survive_a_wiped_index(new_fleet: NewFl
 
 def leases_of(answers: list[list[dict[str, object]]]) -> list[Lease]:
     return [from_json(lease) for answer in answers for lease in answer]
+
+
+@pytest.mark.parametrize("overrun", list(Overrun))
+async def test_interrupted_jobs_start_as_soon_after_a_wiped_index_as_without_it(
+    new_fleet: NewFleet, overrun: Overrun
+) -> None:
+    """I26: what they wait for is the end of their lease, and of a strict service's time limit."""
+    service = Service("work", limit=2, timeout=60, overrun=overrun, max_attempts=5)
+    kept, wiped = [
+        await starts_of_the_interrupted(await new_fleet(catalog(service)), wipe=wipe)
+        for wipe in (False, True)
+    ]
+    assert wiped == kept
+
+
+async def starts_of_the_interrupted(fleet: Fleet, *, wipe: bool) -> list[int]:
+    """Two of four low jobs run under a worker that is never heard of again. After how many seconds
+    each of the four starts anew."""
+    world = await fleet.world()
+    for n in range(4):
+        await world.engine.submit(NewJob("work", n, tier="low", user=f"u{n}"))
+    await world.engine.claim(Worker("gone"), 2)
+    if wipe:
+        await flush(fleet.redis)
+    started: list[int] = []
+    for second in range(100):
+        await world.pass_time(1)
+        await world.engine.sweep()
+        for lease in await world.engine.claim(Worker("there"), 4):
+            started.append(second)
+            await world.engine.complete(lease)
+    assert len(started) == 4
+    return started
 
 
 # --- in real time, under load ------------------------------------------------------------------

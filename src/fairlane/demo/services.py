@@ -12,6 +12,9 @@ from aiohttp import web
 
 MOST_REMEMBERED = 10_000
 
+TURNS = 10
+"""Of the event loop, in which everything is heard that waits in the sockets."""
+
 
 class Execution(NamedTuple):
     """A call as the service saw it."""
@@ -41,7 +44,8 @@ class Switches:
 class SimulatedService:
     """Above its limit (0 = none) it answers 503, and remembers how far above: `most` is the highest
     number of calls it ever had at once. What it has begun it finishes, also when the caller hangs
-    up. `work` answers a call and takes as long as it takes; `heard` is told of each."""
+    up; a call whose caller has hung up before is not begun, and does not count: a service that
+    stood still finds such calls in its sockets when it goes on. `work` answers a call and takes as long as it takes; `heard` is told of each."""
 
     name: str
     limit: int = 0
@@ -87,6 +91,8 @@ class SimulatedService:
 
     async def _execute(self, request: web.Request) -> web.StreamResponse:
         sent = await request.json()
+        if not await _is_wanted(request):
+            return web.Response(status=499)
         meta, payload = sent["meta"], sent["payload"]
         call = Execution(
             meta["job_id"],
@@ -155,3 +161,11 @@ class SimulatedService:
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+async def _is_wanted(request: web.Request) -> bool:
+    """Whether its caller still waits. What has come meanwhile is heard first: that a caller has hung
+    up, or that a call of before is over."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    return request.transport is not None and not request.transport.is_closing()

@@ -184,3 +184,16 @@ async def test_a_disk_that_is_full_is_named_at_the_start(tmp_path: Path) -> None
     with pytest.raises(LedgerUnusable, match="is full; make room"):
         await SqliteLedger.open(path, Full)
     await (await SqliteLedger.open(path)).close()
+
+
+async def test_a_disk_without_room_for_an_input_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I32: also when a small change still finds room in the log."""
+    ledger = await SqliteLedger.open(tmp_path / "ledger.db")
+    try:
+        monkeypatch.setattr("fairlane.ledger.sqlite.connect.MIN_FREE_BYTES", 1 << 62)
+        with pytest.raises(LedgerUnusable, match="is full; make room"):
+            await ledger.vitals.demand_writable()
+    finally:
+        await ledger.close()

@@ -16,6 +16,7 @@ from fairlane.errors import LedgerInUse, LedgerTooNew, LedgerUnusable, SetupErro
 
 SCHEMA = resources.files("fairlane.ledger.migrations") / "sqlite"
 PRIVATE_MODE = 0o600
+MIN_FREE_BYTES = 1 << 20
 BESIDE = ("", "-wal", "-shm", ".lock")
 """How the names of the files end that make up a ledger."""
 
@@ -28,8 +29,15 @@ def made_ready(path: Path) -> Path:
     makes beside it the same mode."""
     path = path.resolve()  # a second name of the file must not be a second ledger
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):  # never opened twice: closing it would end SQLite's locks
+    try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE_MODE))
+    except FileExistsError:
+        pass  # never opened twice: closing it would end SQLite's locks
+    except OSError as error:
+        raise LedgerUnusable(
+            f"cannot write {path}: {error.strerror}; make room, check who owns the folder, or "
+            "choose another one (--data)"
+        ) from None
     for end in BESIDE:
         file = path.with_name(path.name + end)
         if file.is_file():
@@ -73,6 +81,14 @@ def _prepared(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA wal_autocheckpoint = 64000")  # far behind `Checkpoints`
     connection.execute("PRAGMA busy_timeout = 5000")
     return connection
+
+
+def demand_room(path: Path) -> None:
+    """Raises LedgerUnusable if the largest input of a job would not fit. A small change may still
+    work then: the log has room that it has used before."""
+    disk = os.statvfs(path)
+    if disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES:
+        raise LedgerUnusable(f"the disk of {path} is full; make room")
 
 
 def explained(path: Path, error: sqlite3.Error) -> LedgerUnusable:
@@ -156,9 +172,9 @@ class Ownership:
                 f"{path} is in use by {owner}; an embedded ledger belongs to one process: "
                 "stop that one, or choose another data folder"
             ) from None
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()}")
-        self._file.flush()
+        with suppress(OSError):  # a full disk: the lock holds without a name
+            os.ftruncate(number, 0)
+            os.write(number, f"process {os.getpid()}".encode())
 
     def release(self) -> None:
         self._file.close()

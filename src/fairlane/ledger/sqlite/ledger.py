@@ -57,7 +57,14 @@ from fairlane.ledger.shapes import (
 from fairlane.ledger.sqlite import admin, gateway, keys, leases, money, moves, reads, vitals
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
-from fairlane.ledger.sqlite.connect import Ownership, connect, explained, made_ready, migrate
+from fairlane.ledger.sqlite.connect import (
+    Ownership,
+    connect,
+    demand_room,
+    explained,
+    made_ready,
+    migrate,
+)
 from fairlane.ledger.sqlite.looking import SqliteReads
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
@@ -329,6 +336,7 @@ class SqliteLedger(SqliteReads):
         return await self._one(admin.purge, Purge(tenant, dead, now, actor))
 
     async def _try_to_write(self) -> None:
+        await self._in_reader(demand_room, self._path)
         await self._one(vitals.try_to_write, None)
 
     async def check(self) -> Counts:

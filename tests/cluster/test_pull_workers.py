@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.parametrize("way", WAYS), pytest.mark.timeout(180)]
 SETTINGS = catalog(
     Service("sleep", fairness=Fairness.NONE),
     Service("poison", max_attempts=2),
+    Service("block"),
 )
 
 
@@ -48,6 +50,26 @@ async def test_a_worker_stopped_beyond_its_lease_is_refused_and_cuts_its_work(
         assert context["step_0_sleep"]["data"] == {"pid": second.pid}
         attempts = await at.engine.attempts(job)
         assert [each.outcome for each in attempts] == [Outcome.LOST, Outcome.COMPLETED]
+
+
+async def test_a_task_that_blocks_its_event_loop_for_several_leases_runs_once(
+    durable_server: Postgres, own_redis: Redis, way: Way, tmp_path: Path
+) -> None:
+    """I4: straight on the stores too, the engine of the worker is not on the loop of its tasks."""
+    heartbeat, end = 0.5, tmp_path / "end"
+    async with scene(durable_server, own_redis, SETTINGS) as at:
+        worker = await at.worker(way, HEARTBEAT=heartbeat)
+        job = await at.submit("block", file=str(end))
+        await worker.until(lambda: job in worker.heard("began"))
+        since = at.engine.core.now()
+
+        async def leases_have_passed() -> bool:
+            return at.engine.core.now() - since > 3 * 3 * heartbeat * SECOND
+
+        await comes_true(leases_have_passed)
+        end.touch()
+        assert (await at.engine.wait(job)).state is State.COMPLETED
+        assert [each.outcome for each in await at.engine.attempts(job)] == [Outcome.COMPLETED]
 
 
 async def test_a_poison_task_ends_in_the_dead_letters_and_harms_nothing_else(

@@ -39,9 +39,10 @@ async def test_a_killed_process_is_named_until_it_is_up_and_its_calls_are_given_
             assert recovery.look(6.0) == ["fairlane serve was killed; it has been started again"]
             held = status(scene, image_gen=1, fast_chat_llm=2)
             scene.waiting_for = recovery.waiting_for(held, scene, 7.0)
-            assert scene.waiting_for.startswith("3 calls of the killed process to be given up")
-            assert scene.waiting_for.endswith("after the kill (5 s ago)")
+            assert scene.waiting_for.startswith("3 slots of calls that the killed process had")
+            assert scene.waiting_for.endswith("after the restart (1 s ago)")
             assert f"; waiting for {scene.waiting_for}" in line(held, scene, 7.0)
             assert recovery.waiting_for(status(scene), scene, 8.0) == ""
+            assert recovery.waiting_for(held, scene, 6.0 + gateway.longest_hold + 3) == ""
         finally:
             gateway.stop()

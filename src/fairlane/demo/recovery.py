@@ -8,6 +8,9 @@ from typing import Any
 from fairlane.demo.gateway import Gateway
 from fairlane.demo.scene import Scene
 
+ROUND_SECONDS = 2.0
+"""Of the sweep that notices what has ended, and of the screen."""
+
 
 class Recovery:
     """Processes start in a thread: the demo's services and its screen go on meanwhile."""
@@ -16,7 +19,7 @@ class Recovery:
         self._gateway = gateway
         self._names: list[str] = []
         self._starting: asyncio.Task[None] | None = None
-        self._killed_at: float | None = None
+        self._killed_at = self._up_at = 0.0
 
     def look(self, now: float) -> list[str]:
         """What is new, for people."""
@@ -24,7 +27,7 @@ class Recovery:
         if self._starting is not None and self._starting.done():
             self._starting.result()
             news += [f"{name} was killed; it has been started again" for name in self._names]
-            self._starting = None
+            self._starting, self._up_at = None, now
         dead = [process for process in self._gateway.processes if process.pid is None]
         if dead and self._starting is None:
             self._names, self._killed_at = [process.name for process in dead], now
@@ -41,18 +44,16 @@ class Recovery:
         """Why nothing seems to happen, if that is so. `status` is None while no API answers."""
         if self._starting is not None:
             names = ", ".join(self._names)
-            return f"{names} to start ({now - (self._killed_at or now):.0f} s)"
+            return f"{names} to start ({now - self._killed_at:.0f} s)"
         if status is None:
             return "an API to answer"
-        held = sum(_held(status, scene).values())
-        if self._killed_at is None or not held:
+        held, longest = sum(_held(status, scene).values()), self._gateway.longest_hold
+        if not self._up_at or not held or now > self._up_at + longest + ROUND_SECONDS:
             return ""
-        which = "call" if held == 1 else "calls"
         return (
-            f"{held} {which} of the killed process to be given up: they may still run, so their "
-            f"slots stay taken until their leases or time limits end, at most "
-            f"{self._gateway.longest_hold:.0f} s after the kill "
-            f"({now - self._killed_at:.0f} s ago)"
+            f"{held} slots of calls that the killed process had begun: the calls may still run, so "
+            f"the slots stay taken until their leases or time limits end, at most {longest:.0f} s "
+            f"after the restart ({now - self._up_at:.0f} s ago)"
         )
 
 

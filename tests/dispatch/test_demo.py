@@ -101,6 +101,8 @@ async def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost() -> None
     async with running() as demo:
         (pid,) = demo.pids
         os.kill(pid, signal.SIGKILL)
+        await demo.until("fairlane serve was killed; starting it again")
+        await demo.until("waiting for fairlane serve to start")
         await demo.until("fairlane serve was killed; it has been started again")
         await demo.try_it()
         assert " 0 failed, 0 lost" in await demo.leave()

@@ -18,6 +18,7 @@ from fairlane.cli.example import curl
 from fairlane.compose import opened
 from fairlane.demo import screen
 from fairlane.demo.gateway import Gateway, free_port, scaled
+from fairlane.demo.recovery import Recovery
 from fairlane.demo.scene import Scene, playing, scenery
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError
@@ -99,21 +100,24 @@ async def _show(
 ) -> None:
     """Until the time is over or somebody ends it. Who was killed meanwhile is started again."""
     loop = asyncio.get_running_loop()
-    began, status = loop.time(), screen.Status()
+    began, status, recovery = loop.time(), screen.Status(), Recovery(gateway)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as session:
         with screen.shown(console) as shown:
             while not stop.is_set():
-                status = await _status(session, gateway.urls) or status
-                passed = loop.time() - began
+                answer = await _status(session, gateway.urls)
+                status, now = answer or status, loop.time()
+                passed = now - began
+                for line in recovery.look(now):
+                    console.print(line, highlight=False)
+                scene.waiting_for = recovery.waiting_for(answer, scene, now)
                 shown.show(status, scene, passed)
                 if seconds and passed >= seconds:
-                    return
-                for name in gateway.mend():
-                    console.print(f"{name} was killed; it has been started again")
+                    break
                 rest = seconds - passed if seconds else shown.every
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(shown.every, rest)):
                         await stop.wait()
+    await recovery.end()
 
 
 async def _status(session: aiohttp.ClientSession, urls: Sequence[str]) -> screen.Status | None:

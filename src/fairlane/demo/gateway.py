@@ -114,12 +114,17 @@ class Gateway:
         for process in self.processes:
             process.start()
 
-    def mend(self) -> list[str]:
-        """Who was found dead, and lives again."""
-        dead = [process for process in self.processes if process.pid is None]
-        for process in dead:
-            process.start()
-        return [process.name for process in dead]
+    @property
+    def longest_hold(self) -> float:
+        """Seconds that a call of a killed process may keep its slot."""
+        limits = [service.timeout for service in self.settings.catalog.services.values()]
+        return max([self.settings.server.lease, *limits])
+
+    def mend(self) -> None:
+        """Who is dead is started again; up when it returns."""
+        for process in self.processes:
+            if process.pid is None:
+                process.start()
 
     async def leave(self) -> None:
         """All together, while those they call still answer."""

@@ -52,7 +52,7 @@ def shown(console: Console) -> Iterator[Lines | Tables]:
 
 
 def tables(status: Status, scene: Scene) -> Group:
-    return Group(_services(status, scene), _people(scene), _note(scene))
+    return Group(_services(status, scene), _people(scene), *_waiting(scene), _note(scene))
 
 
 def line(status: Status, scene: Scene, seconds: float) -> str:
@@ -63,6 +63,7 @@ def line(status: Status, scene: Scene, seconds: float) -> str:
         f"{seconds:5.0f} s  {len(scene.accepted)} accepted, {waiting} waiting, {running} running, "
         f"{len(scene.over)} done; waited s (p50/p95): {waits}; {scene.broken} above a limit"
         + (f"; {scene.down} is away" if scene.down else "")
+        + (f"; waiting for {scene.waiting_for}" if scene.waiting_for else "")
     )
 
 
@@ -114,6 +115,10 @@ def _table(left: tuple[str, ...], right: tuple[str, ...]) -> Table:
     for name in right:
         table.add_column(name, justify="right")
     return table
+
+
+def _waiting(scene: Scene) -> list[Text]:
+    return [Text(f"Waiting for {scene.waiting_for}.", "bold")] if scene.waiting_for else []
 
 
 def _note(scene: Scene) -> Text:

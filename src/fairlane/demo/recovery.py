@@ -1,0 +1,67 @@
+"""After a kill: who is started again, and what the demo is waiting for meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fairlane.demo.gateway import Gateway
+from fairlane.demo.scene import Scene
+
+ROUND_SECONDS = 2.0
+"""Of the sweep that notices what has ended, and of the screen."""
+
+
+class Recovery:
+    """Processes start in a thread: the demo's services and its screen go on meanwhile."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._names: list[str] = []
+        self._starting: asyncio.Task[None] | None = None
+        self._killed_at = self._up_at = 0.0
+
+    def look(self, now: float) -> list[str]:
+        """What is new, for people."""
+        news = []
+        if self._starting is not None and self._starting.done():
+            self._starting.result()
+            news += [f"{name} was killed; it has been started again" for name in self._names]
+            self._starting, self._up_at = None, now
+        dead = [process for process in self._gateway.processes if process.pid is None]
+        if dead and self._starting is None:
+            self._names, self._killed_at = [process.name for process in dead], now
+            self._starting = asyncio.create_task(asyncio.to_thread(self._gateway.mend))
+            news += [f"{name} was killed; starting it again" for name in self._names]
+        return news
+
+    async def end(self) -> None:
+        """Whoever is being started is up when it returns."""
+        if self._starting is not None:
+            await self._starting
+
+    def waiting_for(self, status: dict[str, Any] | None, scene: Scene, now: float) -> str:
+        """Why nothing seems to happen, if that is so. `status` is None while no API answers."""
+        if self._starting is not None:
+            names = ", ".join(self._names)
+            return f"{names} to start ({now - self._killed_at:.0f} s)"
+        if status is None:
+            return "an API to answer"
+        held, longest = sum(_held(status, scene).values()), self._gateway.longest_hold
+        if not self._up_at or not held or now > self._up_at + longest + ROUND_SECONDS:
+            return ""
+        return (
+            f"{held} slots of calls that the killed process had begun: the calls may still run, so "
+            f"the slots stay taken until their leases or time limits end, at most {longest:.0f} s "
+            f"after the restart ({now - self._up_at:.0f} s ago)"
+        )
+
+
+def _held(status: dict[str, Any], scene: Scene) -> dict[str, int]:
+    """Slots that the queue keeps taken although the service runs nothing in them."""
+    services = status.get("services", {})
+    return {
+        service.name: max(0, services[service.name]["running"] - service.running)
+        for service in scene.services
+        if service.name in services
+    }

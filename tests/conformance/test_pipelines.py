@@ -425,7 +425,7 @@ async def test_a_matrix_whose_combinations_are_large_together_is_refused(tmp_pat
     """A request of 90 KB would be kept as 70 MB."""
     many = {f"axis{n}": ("x" * 10_000,) for n in range(7)}
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        with pytest.raises(InvalidInput, match="into the input"):
+        with pytest.raises(InvalidInput, match="to the input"):
             await world.submit(matrix={**many, "n": tuple(map(str, range(1000)))})
         with pytest.raises(InvalidInput, match="at most 1048576 are allowed"):
             await world.submit(input={"a": "x" * 1_048_500}, matrix={"n": ("x" * 1000,)})

@@ -46,9 +46,7 @@ def run(
     log_to()
     with in_one_line(), calling_on_signals(worker.drain):
         if database is not None and redis is not None:
-            stores = started(
-                lambda: joined(database, redis, unsafe=unsafe), wait, by_others=True
-            )
+            stores = started(lambda: joined(database, redis, unsafe=unsafe), wait, by_others=True)
             uvloop.run(worker.serve_with(stores))
         else:
             uvloop.run(worker.serve(url, key))

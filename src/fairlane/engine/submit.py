@@ -7,6 +7,7 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from fairlane.engine.lanes import Lanes
 from fairlane.engine.matrix import check_matrix
 from fairlane.engine.task_types import task_types
 from fairlane.engine.terms import LONGEST, Terms
-from fairlane.errors import FairlaneError, InvalidInput, Refused
+from fairlane.errors import FairlaneError, InvalidInput, NotReady, Refused
 from fairlane.ledger.shapes import Accepted, Common, Submission, SubmitOutcome, Unwritten
 from fairlane.model.catalog import checked_name
 from fairlane.model.entry import Entry

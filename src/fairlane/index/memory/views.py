@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from fairlane.index.index import EXACT_POSITIONS, Depth, Held, PoolUse, Standing, Stats
 from fairlane.index.memory.desk import Desk, Queue
-from fairlane.index.memory.rehearsal import is_at_limit, is_user_at_limit, place_of
 from fairlane.index.memory.line import NOBODY
+from fairlane.index.memory.rehearsal import is_at_limit, is_user_at_limit, place_of
 from fairlane.model.entry import Entry
 from fairlane.model.job import Band
 from fairlane.model.service import Service, is_rate_pool

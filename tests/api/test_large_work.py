@@ -152,7 +152,8 @@ def instructions(work: Callable[[], object]) -> int:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        for name, value in (("f_trace_opcodes", True), ("f_trace_lines", False)):
+            setattr(frame, name, value)
         count += event == "opcode"
         return trace
 

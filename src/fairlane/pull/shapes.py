@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from fairlane.ids import trace_id
 from fairlane.model.job import Json
 from fairlane.model.lease import Lease
 
@@ -78,7 +79,7 @@ def task_of(lease: Lease) -> Task:
         lease.input,
         lease.context,
         lease.deadline - lease.started_at,
-        lease.trace,
+        trace_id(lease.job, lease.trace),
         lease.attempt,
         lease.model,
         lease.token,

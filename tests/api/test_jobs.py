@@ -501,3 +501,21 @@ async def test_a_job_tells_its_first_start_its_last_error_and_how_long_it_took(
         assert seen["assigned_worker_id"] == lease.worker
         assert seen["last_error"] is None
         assert seen["trace_id"] == job.replace("-", "")
+
+
+async def test_a_job_that_cannot_be_resumed_says_why_and_what_can_be_done(
+    world: World, served: Gateway
+) -> None:
+    async with served.client() as client:
+        job = await submitted(served, service="work", user_id="ada")
+        await world.engine.fail(await world.claim_one(), Fault.INVALID_INPUT, "no")
+        refused = await client.post(f"/api/v1/jobs/{job}/resume")
+        assert refused.status_code == 409
+        assert f"/api/v1/jobs/{job}/replay" in refused.json()["detail"]
+
+
+async def test_an_unknown_task_type_names_the_table_that_lets_it_in(served: Gateway) -> None:
+    async with served.client() as client:
+        refused = await client.post("/api/v1/tasks", json={"task_type": "nope", "parameters": {}})
+        assert refused.status_code == 422
+        assert "[tasks]" in refused.json()["detail"]

@@ -226,7 +226,9 @@ class Line(BaseModel):
     retry: int = Field(description="Waiting for a time of their own: retries and delayed starts.")
     running: int
     limit: int
-    health: Literal["open", "closed", "paused"]
+    health: Literal["healthy", "failing", "paused"] = Field(
+        description="failing: it does not answer, its circuit breaker is open, and it is probed."
+    )
     oldest_age_seconds: float | None
 
 

@@ -107,7 +107,7 @@ def _region(
     lanes = [(Lane.parse(name), waiting) for name, waiting in stats.lanes.items()]
     names = {service.name for service in here}
     ages = [lines[name]["oldest_age_seconds"] for name in names]
-    closed = any(_health(f"{name}@{region}", stats) == "closed" for name in names)
+    failing = any(_health(f"{name}@{region}", stats) == "failing" for name in names)
     return {
         "waiting": sum(
             waiting
@@ -117,14 +117,14 @@ def _region(
         "retry": sum(lines[name]["retry"] for name in names),
         "running": sum(use.of_region(name, region) for name in names),
         "limit": sum(service.regions[region].limit for service in here),
-        "health": "closed" if closed else "open",
+        "health": "failing" if failing else "healthy",
         "oldest_age_seconds": max((age for age in ages if age is not None), default=None),
     }
 
 
 def _health(name: str, stats: Stats) -> str:
     gate = stats.gates.get(name)
-    return "closed" if gate is not None and gate.closed else "open"
+    return "failing" if gate is not None and gate.closed else "healthy"
 
 
 # --- this process --------------------------------------------------------------------------------

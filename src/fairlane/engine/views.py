@@ -203,11 +203,8 @@ async def first_starts(core: Core, jobs: Sequence[Job]) -> dict[str, int]:
     """When those of these jobs first started that have started more than once."""
     several = [job.id for job in jobs if job.fence > 1]
     found = await asyncio.gather(*(core.ledger.attempts(job) for job in several))
-    return {
-        job: min(each.started_at for each in tried)
-        for job, tried in zip(several, found, strict=True)
-        if tried
-    }
+    starts = ([each.started_at for each in tried] for tried in found)
+    return {job: min(its) for job, its in zip(several, starts, strict=True) if its}
 
 
 async def attempts(core: Core, job_id: str, tenant: str | None = None) -> list[Attempt]:

@@ -51,9 +51,10 @@ class UnknownName(BadRequest):
 
     code = "unknown_name"
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
-        super().__init__(f'unknown {kind} "{name}"; known: {", ".join(self.known) or "none"}')
+        message = f'unknown {kind} "{name}"; known: {", ".join(self.known) or "none"}'
+        super().__init__(f"{message}; {hint}" if hint else message)
 
 
 class InvalidInput(BadRequest):
@@ -110,7 +111,15 @@ class WrongState(Conflict):
     code = "wrong_state"
 
     def __init__(self, job_id: str, state: str, move: str) -> None:
-        super().__init__(f"job {job_id} is {state}: {move} is not possible", state=state)
+        message = f"job {job_id} is {state}: {move} is not possible"
+        if move == "resume" and state in ("failed", "dead"):
+            message += (
+                "; what failed would fail again with the attempts that are left; an administrator "
+                f"can try it again with all attempts: POST /api/v1/jobs/{job_id}/replay"
+            )
+        elif move == "resume":
+            message += "; only a job that failed can be resumed"
+        super().__init__(message, state=state)
 
 
 class NotFound(FairlaneError):

@@ -54,6 +54,12 @@ def token() -> str:
     return os.urandom(16).hex()
 
 
+def trace_id(job: str, trace: str | None) -> str:
+    """The W3C trace id of a job: its caller's, or the digits of its own id, which no other trace
+    has."""
+    return trace or job.replace("-", "")
+
+
 def floor(at: int) -> str:
     """The smallest id that could have been made at `at` or later."""
     text = f"{at // 1000:012x}"

@@ -115,7 +115,7 @@ async def test_the_queue_shows_every_service_and_region(world: World, served: Ga
             "retry": 0,
             "running": 1,
             "limit": 2,
-            "health": "open",
+            "health": "healthy",
             "oldest_age_seconds": 0.0,
         }
         assert status["providers"]["modal"] == {"running": 1, "limit": 10}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairlane.api.times import iso
 from fairlane.clock import seconds
 from fairlane.demo.subscriptions import Subscriptions
 from fairlane.model.attempt import Fault
@@ -470,3 +471,51 @@ async def buried(world: World, served: Gateway) -> str:
     job = await submitted(served, service="scarce")
     await world.engine.fail(await world.claim_one(), Fault.TRANSIENT)
     return job
+
+
+async def test_a_job_tells_its_first_start_its_last_error_and_how_long_it_took(
+    world: World, served: Gateway
+) -> None:
+    async with served.client() as client:
+        job = await submitted(served, feature_name="both", user_id="ada")
+        path = f"/api/v1/jobs/{job}"
+        lease = await world.claim_one()
+        first = lease.started_at
+        await world.pass_time(2)
+        await world.engine.fail(lease, Fault.TRANSIENT, "the lens was foggy")
+        seen = (await client.get(path)).json()
+        assert seen["error"] is None
+        assert (seen["last_error"]["code"], seen["last_error"]["attempt"]) == ("transient", 1)
+        assert seen["last_error"]["message"] == "the lens was foggy"
+        await world.pass_time(5)
+        for _ in range(2):
+            lease = await world.claim_one()
+            await world.pass_time(3)
+            await world.engine.complete(lease, {"out": 1})
+        seen = (await client.get(path)).json()
+        assert seen["started_at"] == iso(first)
+        assert (await client.get("/api/v1/jobs")).json()["jobs"][0]["started_at"] == iso(first)
+        assert seen["last_progress_at"] == seen["finished_at"]
+        assert seen["execution_time_ms"] == 8000
+        assert seen["context"]["step_0_first"]["metrics"]["execution_time_ms"] == 3000
+        assert seen["assigned_worker_id"] == lease.worker
+        assert seen["last_error"] is None
+        assert seen["trace_id"] == job.replace("-", "")
+
+
+async def test_a_job_that_cannot_be_resumed_says_why_and_what_can_be_done(
+    world: World, served: Gateway
+) -> None:
+    async with served.client() as client:
+        job = await submitted(served, service="work", user_id="ada")
+        await world.engine.fail(await world.claim_one(), Fault.INVALID_INPUT, "no")
+        refused = await client.post(f"/api/v1/jobs/{job}/resume")
+        assert refused.status_code == 409
+        assert f"/api/v1/jobs/{job}/replay" in refused.json()["detail"]
+
+
+async def test_an_unknown_task_type_names_the_table_that_lets_it_in(served: Gateway) -> None:
+    async with served.client() as client:
+        refused = await client.post("/api/v1/tasks", json={"task_type": "nope", "parameters": {}})
+        assert refused.status_code == 422
+        assert "[tasks]" in refused.json()["detail"]

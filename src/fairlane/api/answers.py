@@ -48,6 +48,15 @@ class Error(BaseModel):
     resumable: bool
 
 
+class LastError(BaseModel):
+    """Why the last attempt failed, while the job is tried again."""
+
+    code: str | None
+    message: str | None
+    attempt: int
+    at: str
+
+
 class Progress(BaseModel):
     percent: float
     text: str
@@ -64,14 +73,17 @@ class Job(BaseModel):
     current_step_index: int
     total_steps: int
     queued_at: str
-    started_at: str | None
+    started_at: str | None = Field(description="When it first started.")
     finished_at: str | None
     promoted_at: str | None
-    last_progress_at: str | None
+    last_progress_at: str | None = Field(
+        description="When it last started, ended or reported progress."
+    )
+    assigned_worker_id: str | None = Field(description="Who runs it, or ran it last.")
     waited_seconds: float
     progress: Progress | None
     error: Error | None
-    trace_id: str | None
+    trace_id: str
     tags: list[str]
     callback_url: str | None
 
@@ -79,6 +91,8 @@ class Job(BaseModel):
 class JobView(Job):
     input_data: Any
     context: dict[str, Any] = Field(description="What finished steps have made.")
+    execution_time_ms: int | None = Field(description="What its attempts took together.")
+    last_error: LastError | None
     position: int | None
     eta: Eta | None
     reason: str | None = Field(description="Why it waits.")
@@ -212,7 +226,9 @@ class Line(BaseModel):
     retry: int = Field(description="Waiting for a time of their own: retries and delayed starts.")
     running: int
     limit: int
-    health: Literal["open", "closed", "paused"]
+    health: Literal["healthy", "failing", "paused"] = Field(
+        description="failing: it does not answer, its circuit breaker is open, and it is probed."
+    )
     oldest_age_seconds: float | None
 
 

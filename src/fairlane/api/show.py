@@ -9,11 +9,13 @@ from starlette.responses import Response
 
 from fairlane.api.times import iso, iso_or_none, seconds
 from fairlane.engine.views import Placement, Reason, View
+from fairlane.ids import trace_id
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Error, Job, Json, Progress
 from fairlane.model.key import Key
 from fairlane.model.service import Service
+from fairlane.model.state import State
 from fairlane.model.worker import worker_of
 from fairlane.policy.eta import Eta
 
@@ -24,7 +26,13 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
     return Response(orjson.dumps(value), status, headers, "application/json")
 
 
-def job(found: Job, effective: str | None = None, waited: int | None = None) -> Shown:
+def job(
+    found: Job,
+    effective: str | None = None,
+    waited: int | None = None,
+    started_at: int | None = None,
+) -> Shown:
+    """`started_at`: when it first started, if it did so more than once."""
     return {
         "job_id": found.id,
         "feature_name": found.name,
@@ -36,14 +44,15 @@ def job(found: Job, effective: str | None = None, waited: int | None = None) -> 
         "current_step_index": found.step,
         "total_steps": len(found.plan),
         "queued_at": iso(found.created_at),
-        "started_at": iso_or_none(found.started_at),
+        "started_at": iso_or_none(started_at or found.started_at),
         "finished_at": iso_or_none(found.finished_at),
         "promoted_at": iso_or_none(found.promoted_at),
-        "last_progress_at": iso_or_none(found.progress.at if found.progress else None),
+        "last_progress_at": iso_or_none(_last_progress(found)),
+        "assigned_worker_id": worker(found),
         "waited_seconds": seconds(found.waited if waited is None else waited),
         "progress": progress(found.progress),
         "error": error(found.error),
-        "trace_id": found.trace,
+        "trace_id": trace_id(found.id, found.trace),
         "tags": list(found.tags),
         "callback_url": found.callback,
     }
@@ -51,13 +60,43 @@ def job(found: Job, effective: str | None = None, waited: int | None = None) -> 
 
 def view(seen: View) -> Shown:
     return {
-        **job(seen.job, seen.effective_tier, seen.waited),
+        **job(seen.job, seen.effective_tier, seen.waited, seen.started_at),
+        "execution_time_ms": milliseconds(seen.execution_time),
+        "last_error": last_error(seen.last_error),
         "input_data": seen.input,
         "context": seen.context,
         "position": seen.position,
         "eta": eta(seen.eta),
         "reason": " · ".join(reason.text for reason in seen.reasons) or None,
     }
+
+
+def worker(found: Job) -> str | None:
+    """Who runs it, or ran it last."""
+    if found.worker is None or found.state is State.QUEUED:
+        return None
+    return worker_of(found.worker)
+
+
+def last_error(value: Attempt | None) -> Shown | None:
+    if value is None:
+        return None
+    return {
+        "code": value.fault,
+        "message": value.message,
+        "attempt": value.number,
+        "at": iso(value.ended_at),
+    }
+
+
+def milliseconds(duration: int | None) -> int | None:
+    return None if duration is None else duration // 1000
+
+
+def _last_progress(found: Job) -> int | None:
+    reported = found.progress.at if found.progress else None
+    times = (found.started_at, found.finished_at, reported)
+    return max((at for at in times if at is not None), default=None) if found.started_at else None
 
 
 def accepted(job_id: str, placement: Placement) -> Shown:

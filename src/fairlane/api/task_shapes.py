@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fairlane.api.answers import ID, Eta, Progress
+from fairlane.api.answers import ID, Eta, LastError, Progress
 from fairlane.api.requests import (
     BACKOFF,
     IDEMPOTENCY_KEY,
@@ -118,14 +118,16 @@ class TaskView(BaseModel):
     created_at: str
     started_at: str | None
     completed_at: str | None
-    assigned_worker_id: str | None
+    execution_time_ms: int | None = Field(description="What its attempts took together.")
+    assigned_worker_id: str | None = Field(description="Who runs it, or ran it last.")
     queue_position: int | None
     reason: str | None = Field(description="Why it waits.")
     unrunnable: bool = Field(description="Nobody alive offers what it requires.")
     progress: Progress | None
     result: Any
     error: TaskError | None
-    trace_id: str | None
+    last_error: LastError | None
+    trace_id: str
 
 
 class TaskMoved(BaseModel):

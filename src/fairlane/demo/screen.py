@@ -90,7 +90,7 @@ def _services(status: Status, scene: Scene) -> Table:
         table.add_row(
             service.name,
             f"{bar} {seen['running']}/{service.limit}",
-            "open" if seen["health"] == "open" else f"{seen['health']}, probing",
+            "failing, probing" if seen["health"] == "failing" else seen["health"],
             f"{service.most}/{service.limit}",
             str(service.refused),
             str(seen["waiting"] + seen["retry"]),

@@ -16,7 +16,7 @@ import orjson
 from fairlane.clock import Clock
 from fairlane.dispatch.answers import Bad, Good, Meaning, retry_after, understand
 from fairlane.errors import SetupError
-from fairlane.ids import token
+from fairlane.ids import token, trace_id
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint, wrong_header
 from fairlane.model.lease import Lease
@@ -123,7 +123,7 @@ def body_of(lease: Lease) -> dict[str, Any]:
 
 def headers_of(lease: Lease) -> Mapping[str, str]:
     found = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-    trace = lease.trace or ""
+    trace = trace_id(lease.job, lease.trace)
     if TRACEPARENT.fullmatch(trace):
         found["traceparent"] = trace
     elif TRACE_ID.fullmatch(trace):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -12,12 +13,12 @@ from fairlane.engine.offers import uncovered
 from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
 from fairlane.ledger.shapes import Accepted, Filter
-from fairlane.model.attempt import Attempt
+from fairlane.model.attempt import Attempt, Outcome
 from fairlane.model.event import Event
 from fairlane.model.job import Band, Job, Json, NewJob
 from fairlane.model.service import Executor
 from fairlane.model.state import State
-from fairlane.model.step import Lane, attempts_name
+from fairlane.model.step import Lane, attempts_name, context_name
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.aging import next_promotion
 from fairlane.policy.eta import Eta, rounded
@@ -36,7 +37,8 @@ class Reason(NamedTuple):
 
 class View(NamedTuple):
     """A job as its owner sees it. Position, ETA, reasons and what a paid skip would save only while
-    it is queued."""
+    it is queued. `started_at` is its first start, `execution_time` what its attempts took together,
+    `last_error` the attempt that failed last, while the job lives."""
 
     job: Job
     input: Json
@@ -48,6 +50,9 @@ class View(NamedTuple):
     reasons: tuple[Reason, ...]
     next_promotion_at: int | None
     saved_by_skip: Eta | None = None
+    started_at: int | None = None
+    execution_time: int | None = None
+    last_error: Attempt | None = None
 
 
 class Placement(NamedTuple):
@@ -88,6 +93,7 @@ async def get(core: Core, job_id: str, tenant: str | None = None) -> Job:
 async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
     job = await get(core, job_id, tenant)
     sent, context = await core.ledger.payload(job_id)
+    tried = await core.ledger.attempts(job_id) if job.fence else []
     now = core.now()
     standing = None
     if job.state is State.QUEUED:
@@ -101,7 +107,7 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
     return View(
         job=job,
         input=sent,
-        context={**_tries(job), **context},
+        context=_with_times({**_tries(job), **context}, job, tried),
         waited=job.waited_until(now),
         position=rounded(standing.position) if standing and standing.position else None,
         effective_tier=names[standing.level] if standing else job.level,
@@ -109,7 +115,33 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> View:
         reasons=reasons if runnable else (_unrunnable_reason(job.lane), *reasons),
         next_promotion_at=_next_promotion_at(core, job, standing, now) if standing else None,
         saved_by_skip=saves,
+        started_at=min((each.started_at for each in tried), default=job.started_at),
+        execution_time=_execution_time(job, tried, now),
+        last_error=_last_error(job, tried),
     )
+
+
+def _execution_time(job: Job, tried: Sequence[Attempt], now: int) -> int | None:
+    if not job.fence:
+        return None
+    running = now - job.started_at if job.token and job.started_at is not None else 0
+    return sum(each.ended_at - each.started_at for each in tried) + max(0, running)
+
+
+def _last_error(job: Job, tried: Sequence[Attempt]) -> Attempt | None:
+    failed = [each for each in tried if each.fault is not None]
+    return max(failed, key=lambda each: each.fence) if failed and job.live else None
+
+
+def _with_times(context: dict[str, Json], job: Job, tried: Sequence[Attempt]) -> dict[str, Json]:
+    """How long each finished step took, unless its service has said so itself."""
+    for each in tried:
+        found = context.get(context_name(each.step, job.plan[each.step].service))
+        if each.outcome is Outcome.COMPLETED and isinstance(found, dict):
+            metrics = found.get("metrics")
+            if isinstance(metrics, dict):
+                metrics.setdefault("execution_time_ms", (each.ended_at - each.started_at) // 1000)
+    return context
 
 
 def _tries(job: Job) -> dict[str, Json]:
@@ -166,6 +198,14 @@ async def list_jobs(core: Core, wanted: Filter, cursor: str | None, limit: int) 
     found = await core.ledger.list_jobs(wanted, cursor, limit + 1)
     more = len(found) > limit
     return Page(found[:limit], found[limit - 1].id if more else None)
+
+
+async def first_starts(core: Core, jobs: Sequence[Job]) -> dict[str, int]:
+    """When those of these jobs first started that have started more than once."""
+    several = [job.id for job in jobs if job.fence > 1]
+    found = await asyncio.gather(*(core.ledger.attempts(job) for job in several))
+    starts = ([each.started_at for each in tried] for tried in found)
+    return {job: min(its) for job, its in zip(several, starts, strict=True) if its}
 
 
 async def attempts(core: Core, job_id: str, tenant: str | None = None) -> list[Attempt]:

@@ -81,7 +81,9 @@ class Catalog:
         if pipeline is not None:
             return tuple(self.service(each) for each in pipeline)
         if name not in self.services and self.task_defaults is None:
-            raise UnknownName("pipeline or service", name, [*self.pipelines, *self.services])
+            known = [*self.pipelines, *self.services]
+            hint = "a [tasks] table in fairlane.toml lets any task type in"
+            raise UnknownName("pipeline or service", name, known, hint)
         return (self.service(name),)
 
     def pools(self, service_name: str, region: str | None) -> tuple[Pool, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from fairlane.ids import trace_id
 from fairlane.model.job import Json
 from fairlane.model.lease import Lease
 from fairlane.model.step import RetryTerms
@@ -84,7 +85,7 @@ def task_of(lease: Lease) -> Task:
         lease.input,
         lease.context,
         lease.deadline - lease.started_at,
-        lease.trace,
+        trace_id(lease.job, lease.trace),
         lease.attempt,
         lease.model,
         lease.token,

@@ -17,7 +17,7 @@ from fairlane.api.requests import IDEMPOTENCY_KEY, Name, Text, User
 from fairlane.api.routing import Routes
 from fairlane.api.signed import cursor, read_cursor
 from fairlane.api.times import iso_or_none
-from fairlane.engine.views import Reason, View
+from fairlane.engine.views import Reason, View, first_starts
 from fairlane.ledger.shapes import Filter
 from fairlane.model.job import Band
 from fairlane.model.state import State
@@ -74,9 +74,13 @@ async def page(call: Call, wanted: Filter, given: str | None, limit: int) -> dic
     listing = orjson.dumps(list(wanted)).decode()
     after = read_cursor(call.door.signer, listing, given)
     found = await call.engine.list_jobs(wanted, after, limit)
+    first = await first_starts(call.engine.core, found.jobs)
     now = call.engine.core.now()
     return {
-        "jobs": [show.job(each, waited=each.waited_until(now)) for each in found.jobs],
+        "jobs": [
+            show.job(each, waited=each.waited_until(now), started_at=first.get(each.id))
+            for each in found.jobs
+        ],
         "next": cursor(call.door.signer, listing, found.next),
     }
 

@@ -154,13 +154,13 @@ def _region(
     """What may run there waits there, also if it may run elsewhere."""
     here = [service for service in catalog.services.values() if region in service.regions]
     line = lines.regions.get(region, NOTHING)
-    closed = any(_health(f"{each.name}@{region}", stats) == "closed" for each in here)
+    failing = any(_health(f"{each.name}@{region}", stats) == "failing" for each in here)
     return {
         "waiting": line.waiting,
         "retry": line.delayed,
         "running": sum(use.of_region(each.name, region) for each in here),
         "limit": sum(service.regions[region].limit for service in here),
-        "health": "closed" if closed else "open",
+        "health": "failing" if failing else "healthy",
         "oldest_age_seconds": _age(line, now),
     }
 
@@ -171,7 +171,7 @@ def _age(line: Waits, now: int) -> float | None:
 
 def _health(name: str, stats: Stats) -> str:
     gate = stats.gates.get(name)
-    return "closed" if gate is not None and gate.closed else "open"
+    return "failing" if gate is not None and gate.closed else "healthy"
 
 
 # --- this process --------------------------------------------------------------------------------

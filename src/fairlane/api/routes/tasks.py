@@ -20,10 +20,11 @@ from fairlane.api.times import iso, iso_or_none, seconds
 from fairlane.api.words import task_word
 from fairlane.engine.views import View
 from fairlane.errors import Expired
+from fairlane.ids import trace_id
 from fairlane.ledger.shapes import Replayed
 from fairlane.model.state import Code, State
 from fairlane.model.step import Lane, service_of
-from fairlane.model.worker import WorkerState, worker_of
+from fairlane.model.worker import WorkerState
 
 routes = Routes("tasks")
 
@@ -108,9 +109,10 @@ def _task(seen: View, *, unrunnable: bool) -> dict[str, Any]:
         "retry_count": max(0, job.attempt - (job.state is not State.QUEUED)),
         "max_retries": step.max_attempts - 1,
         "created_at": iso(job.created_at),
-        "started_at": iso_or_none(job.started_at),
+        "started_at": iso_or_none(seen.started_at),
         "completed_at": iso_or_none(job.finished_at),
-        "assigned_worker_id": worker_of(job.worker) if job.worker and job.token else None,
+        "execution_time_ms": show.milliseconds(seen.execution_time),
+        "assigned_worker_id": show.worker(job),
         "queue_position": seen.position,
         "reason": " · ".join(reason.text for reason in seen.reasons) or None,
         "unrunnable": unrunnable,
@@ -123,7 +125,8 @@ def _task(seen: View, *, unrunnable: bool) -> dict[str, Any]:
             "retriable": error.code is Code.MAX_ATTEMPTS or error.resumable,
             "code": error.code,
         },
-        "trace_id": job.trace,
+        "last_error": show.last_error(seen.last_error),
+        "trace_id": trace_id(job.id, job.trace),
     }
 
 

@@ -45,7 +45,8 @@ class SimulatedService:
     """Above its limit (0 = none) it answers 503, and remembers how far above: `most` is the highest
     number of calls it ever had at once. What it has begun it finishes, also when the caller hangs
     up; a call whose caller has hung up before is not begun, and does not count: a service that
-    stood still finds such calls in its sockets when it goes on. `work` answers a call and takes as long as it takes; `heard` is told of each."""
+    stood still finds such calls in its sockets when it goes on. `work` answers a call and takes as
+    long as it takes; `heard` is told of each."""
 
     name: str
     limit: int = 0
@@ -164,8 +165,8 @@ class SimulatedService:
 
 
 async def _is_wanted(request: web.Request) -> bool:
-    """Whether its caller still waits. What has come meanwhile is heard first: that a caller has hung
-    up, or that a call of before is over."""
+    """Whether its caller still waits. What has come meanwhile is heard first: that a caller has
+    hung up, or that a call of before is over."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
     return request.transport is not None and not request.transport.is_closing()

@@ -136,8 +136,8 @@ def execute_url(url: str) -> str:
 
 
 def checked(service: str, endpoint: Endpoint, regions: Iterable[str] = ()) -> Endpoint:
-    """The endpoint, after a check that its headers can be sent and that it has an address in each of
-    these regions. The address without a region may be empty if every region has its own."""
+    """Checks that its headers can be sent and that it has an address in each of these regions. The
+    address without a region may be empty if every region has its own."""
     for url in [endpoint.url_in(region) for region in regions] or [endpoint.url]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -151,12 +151,14 @@ async def test_the_environment_brings_the_first_key(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {SECRET}"}
         async with httpx2.AsyncClient(base_url=running.url) as client:
             assert (await client.get("/admin/keys")).status_code == 401
-            answer = await client.get("/admin/keys?x=canary", headers=headers)
+            wrong_query = await client.get("/admin/keys?x=canary", headers=headers)
+            assert wrong_query.status_code == 422
+            answer = await client.get("/admin/keys", headers=headers)
             assert [each["id"] for each in answer.json()["keys"]] == ["admin"]
         running.process.send_signal(signal.SIGTERM)
         _, wrong = await running.process.communicate()
         lines = [json.loads(line) for line in wrong.decode().splitlines()]
-        assert [line["status"] for line in lines if line["message"] == "request"] == [401, 200]
+        assert [line["status"] for line in lines if line["message"] == "request"] == [401, 422, 200]
         assert lines[1]["key"] == "admin"
         assert "canary" not in wrong.decode()
 

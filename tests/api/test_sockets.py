@@ -11,6 +11,7 @@ from websockets.asyncio.client import connect
 
 from fairlane.api import sockets, write_watch
 from fairlane.api.sockets import MAX_FRAMES_PER_MINUTE, TOO_MANY_FRAMES, Inbox, Socket
+from fairlane.model.worker import Worker
 from tests.api.raw import exchange
 from tests.api.server import Gateway
 from tests.world import World
@@ -27,6 +28,7 @@ async def listening(
     world: World, served: Gateway
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, Socket]]:
     """A listener that has been told all there is, as bytes, and the other end of it."""
+    await world.engine.register(Worker("w"))
     job = await world.submit("work")
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(

@@ -91,7 +91,7 @@ async def test_a_task_goes_through_a_worker_and_its_result_can_be_read(served: G
         assert answer.json()["results"][0]["status"] == "completed"
         seen = (await worker.client.get(f"/api/v1/tasks/{task_id}")).json()
         assert (seen["status"], seen["result"], seen["retry_count"]) == ("completed", {"m": 2}, 0)
-        assert seen["assigned_worker_id"] is None
+        assert seen["assigned_worker_id"] == worker.id
 
 
 async def test_an_idle_worker_is_woken_by_a_new_task(served: Gateway) -> None:

@@ -216,12 +216,14 @@ async def test_what_others_start_corrects_what_is_told_here(tmp_path: Path) -> N
     async with worlds(tmp_path / "ledger.db", limited, limited) as (door, works):
         await works.submit()
         for _ in range(FEWEST):
+            await works.engine.register(Worker("w"))
             lease = await works.claim_one()
             job = await door.submit()
             assert (await door.engine.view(job)).eta is not None
             for world in (door, works):
                 world.clock.advance(30 * SECOND)
             await works.engine.complete(lease)
+        await works.engine.register(Worker("w"))
         await works.claim_one()
         for _ in range(5):
             await door.engine.sweep()

@@ -71,7 +71,11 @@ async def test_the_attempt_that_completes_a_job_is_told_like_any_other(
             job, 2, 0, 2, "last", "EU", began, began + 5 * SECOND, Outcome.COMPLETED, None, None
         )
         assert (await world.engine.view(job)).context == {
-            "step_0_work": {"status": "SUCCESS", "data": "x" * length, "metrics": {"tokens": 3}},
+            "step_0_work": {
+                "status": "SUCCESS",
+                "data": "x" * length,
+                "metrics": {"tokens": 3, "execution_time_ms": 5_000},
+            },
             "step_0_work__attempts": 2,
         }
 

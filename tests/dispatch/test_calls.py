@@ -41,7 +41,7 @@ async def test_a_pipeline_runs_through_its_services_and_each_sees_what_came_befo
         assert view.context["step_3_model_3d_gen"] == {
             "status": "SUCCESS",
             "data": {"made_by": "model_3d_gen", "for": job.id},
-            "metrics": {"service": "model_3d_gen"},
+            "metrics": {"service": "model_3d_gen", "execution_time_ms": 0},
         }
         assert view.context["step_3_model_3d_gen__attempts"] == 1
         assert [len(each.calls) for each in at.services.values()] == [1, 1, 1, 1]

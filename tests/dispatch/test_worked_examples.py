@@ -132,7 +132,7 @@ async def test_the_slot_of_a_crashed_dispatcher_comes_back_when_its_call_must_be
             assert (await world.job(job)).state is State.QUEUED
             await world.pass_time(30)
             view = await world.engine.view(job)
-            assert "image_gen 1/1 busy" in [reason.text for reason in view.reasons]
+            assert "held" in [reason.code for reason in view.reasons]
             assert not service.calls
             await world.pass_time(15)
             assert (await world.engine.wait(job)).state is State.COMPLETED

@@ -104,7 +104,11 @@ async def test_an_address_that_leads_nowhere_is_explained_without_its_password(
     command: tuple[str, ...], url: str
 ) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    told = {"DATABASE_URL": url, "REDIS_URL": f"redis://default:{REDIS}@127.0.0.1:1"}
+    told = {
+        "DATABASE_URL": url,
+        "REDIS_URL": f"redis://default:{REDIS}@127.0.0.1:1",
+        "FAIRLANE_SERVER__WAIT_FOR_STORES": "0",
+    }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "fairlane", *command, env=kept | told, stdout=PIPE, stderr=STDOUT
     )

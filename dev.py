@@ -33,6 +33,7 @@ LINT = (
     ("mypy",),
     ("lint-imports",),
     ("vulture",),
+    ("python", "-m", "tests.repo.long_files"),
 )
 TEST = ("python", "-m", "tests")
 

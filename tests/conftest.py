@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlane.servers import Databases, Keys, Postgres, Redis
+from fairlane.servers import Databases, Postgres, Redis, RedisKeyspace
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,10 +36,10 @@ def postgres_server() -> Iterator[Databases]:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[Keys]:
+def redis_server() -> Iterator[RedisKeyspace]:
     """Redis without persistence; the one at FAIRLANE_TEST_REDIS_URL, if that is set."""
     if url := os.environ.get("FAIRLANE_TEST_REDIS_URL"):
-        yield Keys(url)
+        yield RedisKeyspace(url)
         return
     with Redis() as server:
         yield server

@@ -8,7 +8,7 @@ import orjson
 
 from fairlane.clock import seconds
 from fairlane.ids import token
-from fairlane.ledger.shapes import Common, Confirmation, Request, Settlement, Submission
+from fairlane.ledger.messages import Common, Confirmation, Request, Settlement, Submission
 from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact, place
 from fairlane.model.job import Error, Job, Json, fair_user

@@ -15,9 +15,9 @@ import pytest
 from fairlane.clock import ManualClock
 from fairlane.compose import cluster, embedded, shared
 from fairlane.engine import Engine
-from fairlane.ledger.postgres.quick import QUICK
+from fairlane.ledger.postgres.fast_path import QUICK
 from fairlane.model.catalog import Catalog
-from fairlane.servers import Databases, Keys
+from fairlane.servers import Databases, RedisKeyspace
 
 MOST_DATABASES = 8
 
@@ -100,7 +100,7 @@ async def _emptied(url: str) -> None:
 class PostgresAndRedis(PostgresAndMemory):
     """A database and a prefix a path."""
 
-    def __init__(self, server: Databases, keys: Keys) -> None:
+    def __init__(self, server: Databases, keys: RedisKeyspace) -> None:
         super().__init__(server)
         self._keys = keys
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fairlane.clock import ManualClock, seconds
 from fairlane.engine import Engine
 from fairlane.engine.submit import Caller
-from fairlane.ledger.shapes import Accepted
+from fairlane.ledger.messages import SubmissionAccepted
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Job, NewJob
 from fairlane.model.lease import Lease
@@ -77,8 +77,8 @@ class World:
 
     async def submit_all(self, jobs: Sequence[NewJob]) -> list[str]:
         outcomes = await self.engine.submit_many(jobs)
-        assert all(isinstance(outcome, Accepted) for outcome in outcomes), outcomes
-        return [outcome.job for outcome in outcomes if isinstance(outcome, Accepted)]
+        assert all(isinstance(outcome, SubmissionAccepted) for outcome in outcomes), outcomes
+        return [outcome.job for outcome in outcomes if isinstance(outcome, SubmissionAccepted)]
 
     async def claim(self, n: int = 1, worker: Worker | None = None) -> list[Lease]:
         return await self.engine.claim(worker or Worker("w"), n)

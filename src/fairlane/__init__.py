@@ -1,4 +1,4 @@
-"""Fairlane decides who gets the scarce AI capacity next, and loses nothing on the way."""
+"""Fairlane: a priority job queue and gateway for scarce AI capacity. These are its public names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlane.engine import Engine
 from fairlane.engine.settle import Done, Failed, GivenBack
 from fairlane.engine.submit import Caller
 from fairlane.errors import FairlaneError, JobCancelled, JobDead, JobFailed
-from fairlane.ledger.shapes import Filter
+from fairlane.ledger.messages import Filter
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
@@ -21,8 +21,8 @@ from fairlane.model.worker import Worker as WorkerSpec
 
 if TYPE_CHECKING:
     from fairlane.client import ApiError, AsyncClient, Client
-    from fairlane.client.shapes import JobRequest
     from fairlane.client.slot import slot
+    from fairlane.client.types import JobRequest
     from fairlane.worker import Context, TaskFailed, Worker
 
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ LATER = {
     "AsyncClient": "fairlane.client",
     "Client": "fairlane.client",
     "Context": "fairlane.worker",
-    "JobRequest": "fairlane.client.shapes",
+    "JobRequest": "fairlane.client.types",
     "TaskFailed": "fairlane.worker",
     "Worker": "fairlane.worker",
     "slot": "fairlane.client.slot",

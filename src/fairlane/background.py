@@ -1,4 +1,4 @@
-"""Work that goes on beside everything else."""
+"""Background tasks of the event loop, and how they end."""
 
 from __future__ import annotations
 

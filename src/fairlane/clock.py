@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable
 from typing import Protocol
 
-SECOND = 1_000_000
+from fairlane.units import SECOND
 
 
 def seconds(value: float) -> int:

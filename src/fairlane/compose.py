@@ -1,4 +1,5 @@
-"""From settings to a wired engine: the only place that names a ledger or an index."""
+"""The composition root: turns settings into a wired engine. Only this module names a concrete
+ledger or index."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from fairlane.config.settings import Settings
 from fairlane.engine.engine import Engine
 from fairlane.errors import NotSetUp
 from fairlane.index.memory import MemoryIndex
-from fairlane.ledger.keybook import KeyBook
-from fairlane.ledger.past import Past
+from fairlane.ledger.api_keys import ApiKeys
+from fairlane.ledger.reader import LedgerReader
 from fairlane.ledger.sqlite import SqliteLedger
-from fairlane.ledger.sqlite.beside import ReadBeside
-from fairlane.ledger.sqlite.keys import BesideOwner
+from fairlane.ledger.sqlite.api_keys import BesideOwner
+from fairlane.ledger.sqlite.read_only import SqliteReadOnly
 from fairlane.model.catalog import Catalog
 from fairlane.model.catalog_text import catalog_of
 
@@ -65,7 +66,7 @@ async def migrated(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def keys_of(settings: Settings) -> AsyncIterator[KeyBook]:
+async def keys_of(settings: Settings) -> AsyncIterator[ApiKeys]:
     """The keys of a ledger, also while another process serves it."""
     if settings.server.database_url is None:
         beside = BesideOwner(settings.server.ledger)
@@ -85,16 +86,16 @@ async def keys_of(settings: Settings) -> AsyncIterator[KeyBook]:
 
 
 @asynccontextmanager
-async def past_of(settings: Settings) -> AsyncIterator[Past]:
+async def past_of(settings: Settings) -> AsyncIterator[LedgerReader]:
     """The jobs of a ledger, to be read, also while another process serves it."""
     if settings.server.database_url is None:
-        file = ReadBeside(settings.server.ledger)
+        file = SqliteReadOnly(settings.server.ledger)
         try:
             yield file
         finally:
             file.close()
         return
-    from fairlane.ledger.postgres.beside import ReadBeside as ReadBesideOthers
+    from fairlane.ledger.postgres.read_only import PostgresReadOnly as ReadBesideOthers
 
     database = await ReadBesideOthers.open(settings.server.database_url)
     try:

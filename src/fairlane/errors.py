@@ -1,4 +1,4 @@
-"""Every error a caller can meet, and what to do about it.
+"""The error hierarchy: every error a caller can meet, and what to do about it.
 
 FairlaneError
 ├── BadRequest            change the request

@@ -1,4 +1,4 @@
-"""Names nobody has used before: job ids that sort by time, and lease tokens nobody can guess."""
+"""Unique identifiers: job ids that sort by time (UUIDv7), and random lease tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ready-made settings: the tiers, services and pipelines people start from."""
+"""Presets: ready-made tiers, services and pipelines to start from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.service import Executor, Fairness, Provider, Region, RetryPlace, Service
 from fairlane.model.tier import Tier, Tiers
 
-ATTEMPTS = 3
+DEFAULT_ATTEMPTS = 3
 
 
 def tasks() -> Catalog:
@@ -78,7 +78,7 @@ def regions() -> Catalog:
         executor=Executor.HTTP,
         provider="modal",
         regions={name: Region(name, limit=4) for name in ("US", "EU", "ASIA")},
-        max_attempts=ATTEMPTS,
+        max_attempts=DEFAULT_ATTEMPTS,
         backoff=(60, 120, 180),
         retry_place=RetryPlace.FRONT,
         failover=True,
@@ -96,5 +96,5 @@ PRESETS = {
 
 def _called(name: str, *, limit: int, timeout: float) -> Service:
     return Service(
-        name, executor=Executor.HTTP, limit=limit, timeout=timeout, max_attempts=ATTEMPTS
+        name, executor=Executor.HTTP, limit=limit, timeout=timeout, max_attempts=DEFAULT_ATTEMPTS
     )

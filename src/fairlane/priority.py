@@ -1,4 +1,5 @@
-"""The Priority Service: who has which tier, asked over HTTP and remembered for when it is away."""
+"""The Priority Service: asks an external HTTP service for a user's tier, with a cache, a circuit
+breaker, and the last known tier for outages."""
 
 from __future__ import annotations
 
@@ -12,23 +13,24 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from fairlane.clock import SECOND, seconds
+from fairlane.clock import seconds
 from fairlane.engine import Engine
 from fairlane.errors import SetupError
+from fairlane.units import SECOND
 
 log = logging.getLogger("fairlane")
 
-AT_ONCE = 32
-LARGEST_ANSWER = 1 << 16
-MOST_CACHED = 100_000
-ENOUGH_FAILURES = 3
-REST = 5 * SECOND
+MAX_CONCURRENT_REQUESTS = 32
+MAX_ANSWER_BYTES = 1 << 16
+MAX_CACHED_USERS = 100_000
+OPEN_AFTER_FAILURES = 3
+OPEN_MICROSECONDS = 5 * SECOND
 """How long nobody is asked after so many failures in a row: each would cost its caller a second."""
 
 COMPLAIN_EVERY = 60 * SECOND
 
 
-class Answer(NamedTuple):
+class PriorityAnswer(NamedTuple):
     """`said`: it named this tier. Else it is what holds without a word from it, for a while."""
 
     tier: str
@@ -36,11 +38,11 @@ class Answer(NamedTuple):
     said: bool
 
 
-class Unreachable(Exception):
+class PriorityServiceUnreachable(Exception):
     """It did not say. Kept inside: callers get the last known tier."""
 
 
-class Unheard(Exception):
+class UnknownUser(Exception):
     """It says that it knows no such user, which names no tier. Kept inside, too."""
 
 
@@ -67,9 +69,9 @@ class PriorityService:
         self._fallback = fallback or tiers.default
         tiers.rank(self._fallback)
         self._headers, self._timeout, self._fresh = dict(headers or {}), timeout, seconds(fresh)
-        self._answers: dict[tuple[str, str], Answer] = {}
+        self._answers: dict[tuple[str, str], PriorityAnswer] = {}
         self._asking: dict[tuple[str, str], asyncio.Task[str]] = {}
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._room = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
         self._failures, self._ask_again_at = 0, 0
         self._away_since: int | None = None
         self._complain_at = 0
@@ -114,22 +116,22 @@ class PriorityService:
     async def _learn(self, tenant: str, user: str) -> str:
         try:
             tier = await self._ask(user)
-        except Unheard:
+        except UnknownUser:
             tier = await self._last_known(tenant, user)
             self._keep(tenant, user, tier, said=False)
             return tier
-        except Unreachable:
+        except PriorityServiceUnreachable:
             return await self._last_known(tenant, user)
         known = self._keep(tenant, user, tier, said=True)
         if known is None or known.tier != tier or not known.said:
             await self._remember(tenant, user, tier)
         return tier
 
-    def _keep(self, tenant: str, user: str, tier: str, *, said: bool) -> Answer | None:
+    def _keep(self, tenant: str, user: str, tier: str, *, said: bool) -> PriorityAnswer | None:
         """In memory; what was there before."""
         known = self._answers.pop((tenant, user), None)
-        self._answers[tenant, user] = Answer(tier, self._engine.core.now(), said)
-        if len(self._answers) > MOST_CACHED:
+        self._answers[tenant, user] = PriorityAnswer(tier, self._engine.core.now(), said)
+        if len(self._answers) > MAX_CACHED_USERS:
             del self._answers[next(iter(self._answers))]
         return known
 
@@ -137,19 +139,19 @@ class PriorityService:
         """The tier it names."""
         now = self._engine.core.now()
         if now < self._ask_again_at:
-            raise Unreachable("it has not answered lately")
+            raise PriorityServiceUnreachable("it has not answered lately")
         if user in (".", ".."):
-            raise Unreachable("no address can name this user")
+            raise PriorityServiceUnreachable("no address can name this user")
         try:
             async with self._room:
                 status, body = await self._get(user)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._failed(now)
             self._is_away(now, type(error).__name__)
-            raise Unreachable(type(error).__name__) from error
+            raise PriorityServiceUnreachable(type(error).__name__) from error
         if status == 404:
             self._answered(now)
-            raise Unheard
+            raise UnknownUser
         tier = _tier_in(body) if status == 200 else None
         if tier is None or tier not in self._engine.core.catalog.tiers.names:
             self._failed(now)
@@ -157,7 +159,7 @@ class PriorityService:
                 self._names_no_tier(now)
             else:
                 self._is_away(now, f"status {status}")
-            raise Unreachable(f"it answered {status} without a known tier")
+            raise PriorityServiceUnreachable(f"it answered {status} without a known tier")
         self._answered(now)
         return tier
 
@@ -168,14 +170,14 @@ class PriorityService:
             body = bytearray()
             async for piece in response.content.iter_any():
                 body += piece
-                if len(body) > LARGEST_ANSWER:
+                if len(body) > MAX_ANSWER_BYTES:
                     return response.status, b""
             return response.status, bytes(body)
 
     def _failed(self, now: int) -> None:
         self._failures += 1
-        if self._failures >= ENOUGH_FAILURES:
-            self._ask_again_at = now + REST
+        if self._failures >= OPEN_AFTER_FAILURES:
+            self._ask_again_at = now + OPEN_MICROSECONDS
 
     def _answered(self, now: int) -> None:
         self._failures = 0

@@ -1,4 +1,4 @@
-"""How a process that only runs a queue sets up its interpreter."""
+"""Garbage collector settings for a process that only runs a queue."""
 
 from __future__ import annotations
 

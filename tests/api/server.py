@@ -14,11 +14,11 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from fairlane.api.app import App, create_app
-from fairlane.api.connection import Connection
-from fairlane.api.credentials import new_key
+from fairlane.api.auth.api_keys import new_key
+from fairlane.api.http.websocket_protocol import WebSocketProtocol
+from fairlane.api.overload.shedding_protocol import SheddingProtocol
 from fairlane.api.server import listening
-from fairlane.api.sockets import Socket
-from fairlane.config.settings import Server, Settings
+from fairlane.config.settings import ServerSettings, Settings
 from fairlane.engine import Engine
 from fairlane.model.key import Key, Role
 
@@ -53,15 +53,15 @@ class Gateway:
 
     @property
     def engine(self) -> Engine:
-        return self.app.door.engine
+        return self.app.app_context.engine
 
     @property
-    def connections(self) -> list[Connection]:
-        return [each for each in self._state.connections if isinstance(each, Connection)]
+    def connections(self) -> list[SheddingProtocol]:
+        return [each for each in self._state.connections if isinstance(each, SheddingProtocol)]
 
     @property
-    def sockets(self) -> list[Socket]:
-        return [each for each in self._state.connections if isinstance(each, Socket)]
+    def sockets(self) -> list[WebSocketProtocol]:
+        return [each for each in self._state.connections if isinstance(each, WebSocketProtocol)]
 
     async def key(self, role: Role = Role.CLIENT, tenant: str = TENANT, **more: Any) -> str:
         """A new key; what its holder sends."""
@@ -69,7 +69,7 @@ class Gateway:
         made = Key("", tenant, role, "", created_at=now)
         key, credential = new_key(replace(made, **more))
         await self.engine.core.ledger.keys.add(key, "test")
-        self.app.door.keyring.forget(key.id)
+        self.app.app_context.key_cache.forget(key.id)
         return credential
 
     def client(self, key: str | None = None, **more: Any) -> httpx2.AsyncClient:
@@ -81,10 +81,12 @@ class Gateway:
 
 @asynccontextmanager
 async def gateway(
-    engine: Engine, server: Server | None = None, **more: Any
+    engine: Engine, server: ServerSettings | None = None, **more: Any
 ) -> AsyncIterator[Gateway]:
     """Serves the engine, which has been started, until the block ends."""
-    settings = Settings(engine.core.file, replace(server or Server(), port=free_port()), **more)
+    settings = Settings(
+        engine.core.file, replace(server or ServerSettings(), port=free_port()), **more
+    )
     app = await create_app(engine, settings)
     serving = Beside(listening(app, settings.server))
     task = asyncio.create_task(serving.serve())
@@ -92,7 +94,7 @@ async def gateway(
     try:
         yield Gateway(app, settings.server.port, serving.server_state)
     finally:
-        app.door.drain()
+        app.app_context.drain()
         serving.stopped.set()
         await task
 

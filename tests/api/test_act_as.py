@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from fairlane.api.identity import ALLOWED
+from fairlane.api.auth.roles import ALLOWED
 from fairlane.api.routing import GuardedRoute
 from fairlane.model.attempt import Fault
 from fairlane.model.key import Role

@@ -159,7 +159,7 @@ async def test_the_examples_of_the_description_work(world: World, served: Gatewa
     """What somebody copies from the description is accepted as it stands."""
     async with served.client(await served.key(Role.ADMIN)) as client:
         schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
-        (job,) = schemas["JobRequest"]["examples"]
+        (job,) = schemas["JobRequestBody"]["examples"]
         accepted = await client.post("/api/v1/jobs", json={**job, "feature_name": "both"})
         assert accepted.status_code == 202
         for path, method, model in (

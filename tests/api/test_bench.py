@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from fairlane.bench import http_client, overload
-from fairlane.bench.http_client import Served
+from fairlane.bench.http_client import BenchServer
 from fairlane.model.state import State
 from fairlane.presets import tasks
 from tests.api.server import gateway
@@ -19,7 +19,7 @@ async def test_every_way_of_measuring_gets_its_jobs_accepted(tmp_path: Path) -> 
         assert speed.p50 <= speed.p99
         await http_client.batch_submits(served.port, 20, 10)
         await http_client.paced_submits(served.port, 1000, 0.02)
-        memory = await http_client.idle_sockets(Served(served.port, os.getpid()), 5, seconds=0)
+        memory = await http_client.idle_sockets(BenchServer(served.port, os.getpid()), 5, seconds=0)
         assert memory.before > 0
         assert await world.engine.count(State.QUEUED) == 65
 

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from fairlane.api.identity import DEVELOPER
+from fairlane.api.auth.roles import DEVELOPER
 from fairlane.api.routes.events import listen
 from fairlane.clock import seconds
 from fairlane.model.attempt import Fault
@@ -168,7 +168,7 @@ async def test_another_process_is_heard_too(
     async with connect(f"ws://127.0.0.1:{served.port}/ws/{job}") as socket:
         assert json.loads(await socket.recv())["seq"] == 1
         if world.engine.core.ledger.shared:
-            monkeypatch.setattr(world.engine.core.watchers, "tell", lambda _: None)
+            monkeypatch.setattr(world.engine.core.subscriptions, "tell", lambda _: None)
         await world.engine.cancel(job)
         monkeypatch.undo()
         await world.engine.sweep()
@@ -231,8 +231,8 @@ async def test_a_socket_closes_when_its_key_no_longer_holds(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S10: 4401 within a minute."""
-    monkeypatch.setattr("fairlane.api.feed.CHECKED_EVERY", 0.05)
-    monkeypatch.setattr("fairlane.api.keyring.HOLDS_FOR", 0)
+    monkeypatch.setattr("fairlane.api.event_stream.SAFETY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr("fairlane.api.auth.key_cache.KEY_CACHE_SECONDS", 0)
     key, admin = await served.key(), await served.key(Role.ADMIN)
     async with served.client(key) as client:
         job = (await client.post("/api/v1/jobs", json={"service": "work"})).json()["job_id"]
@@ -248,8 +248,8 @@ async def test_a_busy_socket_closes_too_when_its_key_no_longer_holds(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever hears something every second would never be asked otherwise."""
-    monkeypatch.setattr("fairlane.api.feed.CHECKED_EVERY", 0.05)
-    monkeypatch.setattr("fairlane.api.keyring.HOLDS_FOR", 0)
+    monkeypatch.setattr("fairlane.api.event_stream.SAFETY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr("fairlane.api.auth.key_cache.KEY_CACHE_SECONDS", 0)
     key, admin = await served.key(), await served.key(Role.ADMIN)
     async with served.client(key) as client:
         job = (await client.post("/api/v1/jobs", json={"service": "work"})).json()["job_id"]
@@ -288,7 +288,7 @@ async def test_a_listener_that_reads_nothing_is_sent_away(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S10: 1013. Here what the server below would do is said by hand: it takes no more."""
-    monkeypatch.setattr("fairlane.api.routes.events.SLOWEST", 0.01)
+    monkeypatch.setattr("fairlane.api.routes.events.SEND_TIMEOUT_SECONDS", 0.01)
     sent: list[Any] = []
     left = asyncio.Event()
 
@@ -310,7 +310,7 @@ async def test_a_listener_that_reads_nothing_is_sent_away(
         "headers": [],
         "query_string": b"",
         "path_params": {"job_id": await world.submit()},
-        "door": served.app.door,
+        "app_context": served.app.app_context,
         "identity": DEVELOPER,
     }
     await listen(WebSocket(scope, receive, send))
@@ -324,7 +324,7 @@ async def test_listeners_are_told_to_come_back_when_it_leaves(world: World) -> N
         socket = await connect(f"ws://127.0.0.1:{served.port}/ws/{job}")
         await socket.recv()
         async with served.client() as client:
-            served.app.door.drain()
+            served.app.app_context.drain()
             leaving = await client.get("/readyz")
             assert (leaving.status_code, leaving.headers["retry-after"]) == (503, "1")
             assert (await client.get("/livez")).status_code == 200

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from fairlane.api import write_watch
-from fairlane.api.http_protocol import MAX_HEADERS, MAX_PIPELINED_REQUESTS
-from fairlane.config.settings import Server
+from fairlane.api.http import write_timeout
+from fairlane.api.http.protocol import MAX_HEADERS, MAX_PIPELINED_REQUESTS
+from fairlane.config.settings import ServerSettings
 from tests.api.raw import answer, exchange
 from tests.api.server import Gateway, gateway
 from tests.world import World
@@ -224,7 +224,7 @@ async def test_a_body_in_small_chunks_is_read(served: Gateway) -> None:
 # --- time ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("rest", [CHUNKED + b"\r\n0\r\nX: ", b"Content-Length: 9\r\n\r\n{"])
 async def test_a_body_that_no_route_wants_is_not_waited_for(world: World, rest: bytes) -> None:
-    async with gateway(world.engine, Server(body_timeout=0.05)) as served:
+    async with gateway(world.engine, ServerSettings(body_timeout=0.05)) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(LIVE + rest)
         async with asyncio.timeout(10):
@@ -233,7 +233,7 @@ async def test_a_body_that_no_route_wants_is_not_waited_for(world: World, rest: 
 
 
 async def test_a_connection_goes_on_after_a_body_that_no_route_wants(world: World) -> None:
-    async with gateway(world.engine, Server(body_timeout=0.2)) as served:
+    async with gateway(world.engine, ServerSettings(body_timeout=0.2)) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(LIVE + b"Content-Length: 5\r\n\r\n")
         assert (await answer(reader)).status == 200
@@ -280,7 +280,7 @@ async def test_a_stream_ends_with_its_connection_whatever_waits_behind_it(
 async def test_a_caller_that_reads_nothing_is_cut_off(
     served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_watch, "STALLED_WRITE_SECONDS", 0.05)
+    monkeypatch.setattr(write_timeout, "STALLED_WRITE_SECONDS", 0.05)
     with socket.socket() as caller:
         caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         caller.setblocking(False)

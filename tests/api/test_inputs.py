@@ -15,8 +15,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from fairlane.api.routing import GuardedRoute
-from fairlane.api.times import iso, microseconds
-from fairlane.dispatch.answers import Bad, understand
+from fairlane.api.schemas.timestamps import iso, microseconds
+from fairlane.dispatch.service_responses import Bad, understand
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog
 from fairlane.model.endpoint import Endpoint

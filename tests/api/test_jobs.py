@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlane.api.times import iso
+from fairlane.api.schemas.timestamps import iso
 from fairlane.clock import seconds
-from fairlane.demo.subscriptions import Subscriptions
+from fairlane.demo.priority_service import Subscriptions
 from fairlane.model.attempt import Fault
 from fairlane.model.key import Role
 from fairlane.model.worker import Worker

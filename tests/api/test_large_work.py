@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from fairlane.api.invalid import MAX_SUGGESTIONS
-from fairlane.api.requests import JobRequest
+from fairlane.api.http.validation_errors import MAX_SUGGESTIONS
 from fairlane.api.routes.status import shown
 from fairlane.api.routes.submit import MAX_EXPLAINED
-from fairlane.engine.matrix import check_matrix
-from fairlane.engine.offers import uncovered
+from fairlane.api.schemas.requests import JobRequestBody
+from fairlane.engine.fanout_limits import check_matrix
+from fairlane.engine.worker_coverage import uncovered
 from fairlane.errors import InvalidInput
 from fairlane.index.index import Depth, Stats
-from fairlane.index.memory.views import FLOWS_AT_ONCE
+from fairlane.index.memory.queries import FLOWS_AT_ONCE
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.service import Service
@@ -136,7 +136,7 @@ async def test_what_was_meant_is_not_looked_for_in_a_thousand_wrong_jobs(
     world: World, served: Gateway
 ) -> None:
     """A look for similar names takes long: 20,000 of them held up the loop for six seconds."""
-    wrong = {"service": "work", **{f"{name}x": 0 for name in list(JobRequest.model_fields)[1:]}}
+    wrong = {"service": "work", **{f"{name}x": 0 for name in list(JobRequestBody.model_fields)[1:]}}
     async with served.client() as client:
         answer = await client.post("/api/v1/jobs:batch", json={"jobs": [wrong] * 1000})
         results = [each["error"]["errors"] for each in answer.json()["results"]]
@@ -174,7 +174,7 @@ def test_the_status_of_twice_as_many_task_types_is_twice_the_work() -> None:
         stats = Stats(
             depths=[Depth(name, 1, 1, 1, 0) for name in names],
             pools=[],
-            gates={},
+            breakers={},
             held=0,
             idle=0,
             lanes=lanes,

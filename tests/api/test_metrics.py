@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from fairlane.engine.maintenance import reconcile
 from fairlane.engine.settle import Done
-from fairlane.engine.sweep import reconcile
-from fairlane.telemetry.declared import METRICS
-from fairlane.telemetry.metrics import MOST_SERIES, Metric, Registry
+from fairlane.telemetry.definitions import METRICS
+from fairlane.telemetry.registry import MAX_SERIES, Metric, Registry
 from tests.api.server import Gateway
 from tests.world import World
 
@@ -124,6 +124,6 @@ async def test_histograms_add_up_and_labels_are_bounded() -> None:
     text = numbers.text({})
     assert 'h_seconds_bucket{who="a\\"\\\\\\n",le="0.5"} 2' in text
     assert 'le="+Inf"} 4' in text
-    for n in range(MOST_SERIES + 50):
+    for n in range(MAX_SERIES + 50):
         numbers.add("c", str(n))
     assert 'c{who="other"} 50' in numbers.text({})

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from fairlane import WorkerSpec
 from fairlane.cli import app
 from fairlane.cli.tables import clean
-from fairlane.config.read import without_settings
+from fairlane.config.load import without_settings
 from fairlane.model.key import Role
 from tests.api.server import Gateway, free_port
 from tests.world import World

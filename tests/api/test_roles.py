@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from fairlane.api.app import App
-from fairlane.api.identity import ALLOWED, OPEN, Access
+from fairlane.api.auth.roles import ALLOWED, OPEN, Access
 from fairlane.api.routing import GuardedRoute, GuardedSocket, unguarded
 from fairlane.model.key import Role
 from tests.api.server import Gateway

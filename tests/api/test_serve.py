@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlane.cli import app
-from fairlane.config.read import without_settings
+from fairlane.config.load import without_settings
 from fairlane.ledger.sqlite.connect import Ownership
 from fairlane.servers import Databases
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from fairlane.engine.moves import StrictServices
+from fairlane.engine.job_actions import StrictServices
 from fairlane.model.catalog import Catalog
 from fairlane.model.key import Role
 from fairlane.model.service import Executor, Overrun, Service

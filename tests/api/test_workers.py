@@ -109,8 +109,8 @@ async def test_the_same_poll_again_gets_the_same_leases(world: World, served: Ga
         for _ in range(3):
             await submit(worker.client, parameters={"big": "x" * 10_000})
         first = (await worker.poll(2, poll_id="p-1", again=False))["tasks"]
-        served.app.door.desk.__init__(served.engine)  # type: ignore[misc] # as another process
-        served.app.door.desk.start()
+        served.app.app_context.worker_service.__init__(served.engine)  # type: ignore[misc] # as another process
+        served.app.app_context.worker_service.start()
         again = (await worker.poll(2, poll_id="p-1"))["tasks"]
         assert len(again) == 2
         assert sorted(again, key=str) == sorted(first, key=str)
@@ -165,7 +165,7 @@ async def test_a_result_sent_again_is_answered_as_before(world: World, served: G
                 other = "failed" if status == "completed" else "completed"
                 answer = await worker.result(task, other)
                 assert (answer.status_code, answer.json()["code"]) == (409, "stale_lease")
-            served.app.door.desk.__init__(served.engine)  # type: ignore[misc] # as another process
+            served.app.app_context.worker_service.__init__(served.engine)  # type: ignore[misc] # as another process
         assert len(await world.engine.attempts(ended["completed"]["task_id"])) == 1
 
 
@@ -254,7 +254,7 @@ async def test_a_cancel_ends_an_open_poll_of_a_worker_without_room(served: Gatew
         task_id = await submit(worker.client)
         task = await worker.take()
         waiting = asyncio.create_task(worker.poll(0, wait=20, leases=[named(task)]))
-        await comes_true(lambda: bool(served.engine.core.watchers.jobs()))
+        await comes_true(lambda: bool(served.engine.core.subscriptions.jobs()))
         await worker.client.delete(f"/api/v1/tasks/{task_id}")
         heard = await waiting
         assert (heard["tasks"], heard["cancel"], heard["lost"]) == ([], [task_id], [])
@@ -429,7 +429,7 @@ async def test_a_leaving_process_answers_open_polls_and_takes_no_new_ones(served
         task = await worker.take()
         waiting = asyncio.create_task(worker.poll(1, wait=20))
         await until_idle(served, 1)
-        served.app.door.desk.dismiss()
+        served.app.app_context.worker_service.dismiss()
         assert (await waiting)["tasks"] == []
         answer = await worker.post("poll", available_capacity=1)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.simulate.page import page
+from fairlane.simulate.html_report import page
 from tests.api.server import gateway
 from tests.browser.chromium import Tab
 from tests.simulate.small import asking, job, plain, settings

@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 from fairlane.clock import ManualClock
 from fairlane.compose import cluster
 from fairlane.engine import Engine
-from fairlane.ledger.shapes import Filter
+from fairlane.ledger.messages import Filter
 from fairlane.model.attempt import Attempt, Outcome
 from fairlane.model.catalog import Catalog
 from fairlane.model.catalog_text import catalog_text

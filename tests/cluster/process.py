@@ -28,10 +28,10 @@ from fairlane.engine.rebuild import publish_left_behind
 from fairlane.engine.settle import Done
 from fairlane.errors import FairlaneError, StaleLease
 from fairlane.index.redis import RedisIndex
+from fairlane.ledger.messages import Settled
 from fairlane.ledger.postgres import PostgresLedger
 from fairlane.ledger.postgres import writer as writing
-from fairlane.ledger.postgres.transaction import Transaction
-from fairlane.ledger.shapes import Settled
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog_text import catalog_of
 from fairlane.model.job import NewJob
@@ -241,10 +241,10 @@ def watched_opening(index: Any, points: Points) -> Any:
     return watched
 
 
-def watched_transaction(points: Points) -> type[Transaction]:
+def watched_transaction(points: Points) -> type[PostgresTransaction]:
     """A transaction with a point in its middle: after its first statement."""
 
-    class WatchedTransaction(Transaction):
+    class WatchedTransaction(PostgresTransaction):
         def __init__(self, connection: Any) -> None:
             super().__init__(connection)
             execute = self.execute
@@ -268,12 +268,12 @@ def main(arguments: Sequence[str]) -> None:
     _tie_to_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(arguments[0])
-        door.listen()
+    with socket.socket(socket.AF_UNIX) as app_context:
+        app_context.bind(arguments[0])
+        app_context.listen()
         print("ready", flush=True)
         while True:
-            connection, _ = door.accept()
+            connection, _ = app_context.accept()
             if os.fork() == 0:
                 break
             connection.close()

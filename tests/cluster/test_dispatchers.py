@@ -15,12 +15,12 @@ from fairlane.demo.services import SimulatedService
 from fairlane.dispatch import Dispatcher
 from fairlane.engine import Engine
 from fairlane.errors import WrongState
-from fairlane.ledger.shapes import Filter
+from fairlane.ledger.messages import Filter
 from fairlane.model.attempt import Outcome
 from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import NewJob
 from fairlane.model.state import State
-from fairlane.servers import Databases, Keys, Redis
+from fairlane.servers import Databases, Redis, RedisKeyspace
 from tests.dispatch.process import LIMITS, DispatcherProcess, dispatching, settings
 from tests.dispatch.scene import Held, called
 from tests.proxy import Proxy
@@ -95,7 +95,7 @@ async def test_no_service_ever_has_more_calls_than_its_limit_though_dispatchers_
 
 
 async def test_a_call_goes_on_while_the_ledger_is_away_and_its_result_is_kept(
-    postgres_server: Databases, redis_server: Keys, caplog: pytest.LogCaptureFixture
+    postgres_server: Databases, redis_server: RedisKeyspace, caplog: pytest.LogCaptureFixture
 ) -> None:
     """I33: unreachable is not lost. Nothing is cut, and what was made is written when it can be."""
     held = Held()

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 
-from fairlane.engine.rebuild import PAGE, keep_up
+from fairlane.engine.rebuild import REBUILD_PAGE, keep_up
 from fairlane.engine.settle import Done
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
@@ -178,7 +178,7 @@ async def rebuilder_dies(fleet: Fleet, point: str) -> None:
     await world.healthy()
 
 
-MANY = 2 * PAGE + 500
+MANY = 2 * REBUILD_PAGE + 500
 BETWEEN = ["after index.load", "in index.open"]
 
 

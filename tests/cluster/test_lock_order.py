@@ -13,8 +13,8 @@ import asyncpg
 import pytest
 
 from fairlane.ledger.ledger import Ledger
-from fairlane.ledger.postgres.money import CREDITS_LOCK
-from fairlane.ledger.shapes import Unconfirmed
+from fairlane.ledger.messages import Unconfirmed
+from fairlane.ledger.postgres.credits import CREDITS_LOCK
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Provider, Service, user_pool
 from fairlane.model.state import Move, State

@@ -15,7 +15,7 @@ import pytest
 from fairlane.clock import seconds
 from fairlane.errors import FairlaneError
 from fairlane.ids import token
-from fairlane.ledger.shapes import PoolLimit, Settlement, Submission
+from fairlane.ledger.messages import PoolLimit, Settlement, Submission
 from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Service

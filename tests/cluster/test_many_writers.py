@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from fairlane.errors import FairlaneError, Refused, StaleLease, WrongState
+from fairlane.ledger.messages import Replayed, Request, Settled, SubmissionAccepted, Unconfirmed
 from fairlane.ledger.postgres.admin import CHANGES_LOCK
-from fairlane.ledger.shapes import Accepted, Replayed, Request, Settled, Unconfirmed
 from fairlane.model.catalog import Limits
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease, Slot
@@ -53,7 +53,7 @@ async def test_one_key_in_two_processes_is_one_job(tmp_path: Path) -> None:
             job = NewJob("work", idempotency_key=f"key {n}")
             outcomes = await asyncio.gather(*(world.engine.submit(job) for world in worlds))
             assert len({outcome.job for outcome in outcomes}) == 1
-            assert {type(outcome) for outcome in outcomes} == {Accepted, Replayed}
+            assert {type(outcome) for outcome in outcomes} == {SubmissionAccepted, Replayed}
         assert await worlds[0].engine.count(State.QUEUED) == 30
 
 
@@ -70,7 +70,7 @@ async def test_the_last_places_of_a_quota_go_to_one_of_two_processes(tmp_path: P
                 )
             )
             outcomes = [outcome for (outcome,) in found]
-            assert sum(isinstance(outcome, Accepted) for outcome in outcomes) == 5
+            assert sum(isinstance(outcome, SubmissionAccepted) for outcome in outcomes) == 5
             assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 5
 
 
@@ -83,7 +83,7 @@ async def test_a_submit_that_runs_beside_itself_is_accepted_by_both(tmp_path: Pa
         await until_waiting(other, 2)
         await other.execute("SELECT pg_advisory_unlock_all()")
         for written in await asyncio.gather(*submits):
-            assert written.outcomes == [Accepted(item.id, item.common.tier)]
+            assert written.outcomes == [SubmissionAccepted(item.id, item.common.tier)]
         assert await worlds[0].engine.count(State.QUEUED) == 1
 
 
@@ -104,7 +104,7 @@ async def test_a_fan_out_that_is_submitted_beside_itself_is_accepted_by_both(
             ]
             await until_waiting(watcher, 2)
         for written in await asyncio.gather(*submits):
-            assert written.outcomes == [Accepted(item.id, item.common.tier)]
+            assert written.outcomes == [SubmissionAccepted(item.id, item.common.tier)]
         assert await worlds[0].engine.count(State.QUEUED) == 1
 
 
@@ -119,7 +119,9 @@ async def test_the_last_places_of_the_queue_are_counted_exactly(tmp_path: Path) 
                 for n in range(10)
             )
         )
-        accepted = sum(isinstance(each, Accepted) for outcomes in found for each in outcomes)
+        accepted = sum(
+            isinstance(each, SubmissionAccepted) for outcomes in found for each in outcomes
+        )
         assert accepted == 25
         assert await worlds[0].engine.count(State.QUEUED) == 25
 
@@ -135,7 +137,7 @@ async def test_the_last_place_of_the_queue_waits_for_a_submit_under_way(tmp_path
             await until_waiting(looking, 1)  # it has counted
             late = asyncio.create_task(world.engine.submit_many([NewJob("work")]))
             await until_waiting(looking, 2, unless=late)
-        assert isinstance(await slow, Accepted)
+        assert isinstance(await slow, SubmissionAccepted)
         assert isinstance((await late)[0], Refused)
 
 
@@ -370,4 +372,4 @@ async def test_a_value_that_cannot_be_sent_harms_only_its_own_call(tmp_path: Pat
             *(world.engine.submit(request) for request in requests), return_exceptions=True
         )
         assert isinstance(outcomes.pop(5), FairlaneError)
-        assert all(isinstance(outcome, Accepted) for outcome in outcomes), outcomes
+        assert all(isinstance(outcome, SubmissionAccepted) for outcome in outcomes), outcomes

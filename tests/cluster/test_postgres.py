@@ -14,10 +14,10 @@ from fairlane.engine import Engine
 from fairlane.errors import LedgerInUse, LedgerTooNew, LedgerUnusable, SetupError
 from fairlane.ledger.postgres import PostgresLedger
 from fairlane.ledger.postgres.connect import connect
-from fairlane.ledger.postgres.presence import PRESENT
-from fairlane.ledger.postgres.quick import SETTLE
+from fairlane.ledger.postgres.fast_path import SETTLE
+from fairlane.ledger.postgres.process_lock import PROCESS_LOCK
 from fairlane.ledger.postgres.settle import settle
-from fairlane.ledger.postgres.writer import Writer
+from fairlane.ledger.postgres.writer import PostgresWriter
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
@@ -190,7 +190,7 @@ async def test_a_process_that_must_be_alone_still_is_when_its_server_was_restart
         durable_server.restart(mode="immediate")
         connection = await asyncpg.connect(url)
         async with asyncio.timeout(LONG_ENOUGH):
-            while not await connection.fetch(HOLDERS, PRESENT):
+            while not await connection.fetch(HOLDERS, PROCESS_LOCK):
                 pass
         await connection.close()
         with pytest.raises(LedgerInUse, match="alone"):
@@ -213,8 +213,8 @@ async def test_whoever_finds_another_in_its_place_does_nothing_until_it_has_gone
     url = await postgres_server.new_database()
     async with await shared(catalog(), url, sweeping=False, unsafe=True) as engine:
         killer, other = await asyncpg.connect(url), await asyncpg.connect(url)
-        (holder,) = await killer.fetch(HOLDERS, PRESENT)
-        coming = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", PRESENT))
+        (holder,) = await killer.fetch(HOLDERS, PROCESS_LOCK)
+        coming = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", PROCESS_LOCK))
         await killer.execute("SELECT pg_terminate_backend($1)", holder["pid"])
         await coming
         async with asyncio.timeout(LONG_ENOUGH):
@@ -248,7 +248,9 @@ async def tries_of_a_settle_without_an_answer(url: str, lease: Lease) -> int:
         async with holder.transaction():
             await holder.execute("SELECT 1 FROM fairlane.jobs FOR UPDATE")
             with pytest.raises(TimeoutError):
-                await Writer(pool, longest=0.3).write(settle, [completion(lease, lease.started_at)])
+                await PostgresWriter(pool, longest=0.3).write(
+                    settle, [completion(lease, lease.started_at)]
+                )
     finally:
         await holder.close()
         await pool.close()

@@ -19,10 +19,10 @@ from fairlane.compose import shared
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done
 from fairlane.errors import WrongState
+from fairlane.ledger.messages import Filter
 from fairlane.ledger.postgres import PostgresLedger, reads
 from fairlane.ledger.postgres.connect import SETTINGS, plain
 from fairlane.ledger.postgres.ledger import CONNECTIONS
-from fairlane.ledger.shapes import Filter
 from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob
 from fairlane.model.service import Service

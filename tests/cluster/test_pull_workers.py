@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.clock import SECOND
 from fairlane.engine import Engine
 from fairlane.model.attempt import Outcome
 from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
-from fairlane.pull.desk import FRESH
 from fairlane.servers import Postgres, Redis
+from fairlane.units import SECOND
+from fairlane.worker_protocol.service import FRESH_MICROSECONDS
 from tests.cluster.fleet import comes_true
 from tests.cluster.pulled import are_idle, scene
 from tests.worker.scene import WAYS, Way
@@ -164,7 +164,7 @@ async def test_what_a_stopped_worker_swallows_goes_on_elsewhere_and_costs_no_att
         since = at.engine.core.now()
 
         async def has_waited() -> bool:
-            return at.engine.core.now() - since > FRESH
+            return at.engine.core.now() - since > FRESH_MICROSECONDS
 
         await comes_true(has_waited)
         jobs = [await at.submit("sleep", seconds=0) for _ in range(2)]
@@ -183,11 +183,11 @@ async def test_what_a_stopped_worker_swallows_goes_on_elsewhere_and_costs_no_att
 async def started_again(engine: Engine, job: str) -> int:
     """When it began to run under another lease than the one that was lost; by the ledger, which is
     looked at once a second."""
-    with engine.core.watchers.watching(job) as bell:
+    with engine.core.subscriptions.watching(job) as wakeup:
         while True:
             found = await engine.get(job)
             if not found.live or (found.fence > 1 and found.state is State.RUNNING):
                 assert found.started_at
                 return found.started_at
-            await bell.wait()
-            bell.clear()
+            await wakeup.wait()
+            wakeup.clear()

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 import asyncpg
 import pytest
 
-from fairlane.ledger.postgres.quick import CONFIRM, SETTLE, SUBMIT
+from fairlane.ledger.postgres.fast_path import CONFIRM, SETTLE, SUBMIT
 from fairlane.model.service import Service
 from fairlane.servers import Redis
 from tests.cluster.conftest import NewFleet

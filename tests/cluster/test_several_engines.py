@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fairlane import compose
-from fairlane.clock import SECOND
 from fairlane.errors import LedgerInUse, SetupError
 from fairlane.model.catalog import Catalog
 from fairlane.model.event import Event, EventType
@@ -18,8 +17,9 @@ from fairlane.model.job import NewJob
 from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
-from fairlane.policy.eta import FEWEST
-from fairlane.servers import Databases, Keys
+from fairlane.policy.eta import MIN_RATIOS
+from fairlane.servers import Databases, RedisKeyspace
+from fairlane.units import SECOND
 from tests import stores
 from tests.world import World, catalog
 
@@ -27,7 +27,7 @@ LIMITED = catalog(Service("work", limit=2))
 
 
 @pytest.fixture(autouse=True)
-def _on_a_cluster(postgres_server: Databases, redis_server: Keys) -> Iterator[None]:
+def _on_a_cluster(postgres_server: Databases, redis_server: RedisKeyspace) -> Iterator[None]:
     before, stores.present = stores.present, stores.PostgresAndRedis(postgres_server, redis_server)
     yield
     stores.present = before
@@ -66,7 +66,7 @@ async def test_a_rebuild_by_one_is_followed_by_the_others(tmp_path: Path) -> Non
 
 
 async def test_many_that_find_the_index_gone_rebuild_it_once(
-    tmp_path: Path, redis_server: Keys
+    tmp_path: Path, redis_server: RedisKeyspace
 ) -> None:
     """I36: one begins a life, all others join it."""
     async with worlds(tmp_path / "ledger.db", *[LIMITED] * 4) as every:
@@ -194,7 +194,7 @@ async def test_a_tier_that_one_sets_is_known_to_the_others(tmp_path: Path) -> No
 
 
 async def test_a_process_with_an_index_of_its_own_is_alone_with_its_database(
-    postgres_server: Databases, redis_server: Keys
+    postgres_server: Databases, redis_server: RedisKeyspace
 ) -> None:
     """The second one is told why, whichever of them has Redis."""
     database = await postgres_server.new_database()
@@ -213,21 +213,21 @@ async def test_a_process_with_an_index_of_its_own_is_alone_with_its_database(
 async def test_what_others_start_corrects_what_is_told_here(tmp_path: Path) -> None:
     """A process that only takes jobs in still tells when they will start."""
     limited = catalog(Service("work", limit=1, fairness=Fairness.NONE))
-    async with worlds(tmp_path / "ledger.db", limited, limited) as (door, works):
+    async with worlds(tmp_path / "ledger.db", limited, limited) as (app_context, works):
         await works.submit()
-        for _ in range(FEWEST):
+        for _ in range(MIN_RATIOS):
             await works.engine.register(Worker("w"))
             lease = await works.claim_one()
-            job = await door.submit()
-            assert (await door.engine.view(job)).eta is not None
-            for world in (door, works):
+            job = await app_context.submit()
+            assert (await app_context.engine.view(job)).eta is not None
+            for world in (app_context, works):
                 world.clock.advance(30 * SECOND)
             await works.engine.complete(lease)
         await works.engine.register(Worker("w"))
         await works.claim_one()
         for _ in range(5):
-            await door.engine.sweep()
-        told = (await door.engine.view(await door.submit())).eta
+            await app_context.engine.sweep()
+        told = (await app_context.engine.view(await app_context.submit())).eta
         assert told is not None
         assert round(told.p50 / SECOND) == 30
 

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlane.api.problems import problem_of
+from fairlane.api.http.problem_details import problem_of
 from fairlane.compose import cluster, shared
 from fairlane.engine import Engine
 from fairlane.errors import NotReady, is_store_error

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fairlane.ledger.shapes import Filter
+from fairlane.ledger.messages import Filter
 from fairlane.model.event import Event, EventType
 from fairlane.model.job import Job
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
+from fairlane.units import SECOND
 from tests.world import World
 
-SECOND = 1_000_000
 MINUTE = 60 * SECOND
 ENDINGS = {EventType.JOB_COMPLETE, EventType.JOB_FAILED, EventType.JOB_CANCELLED}
 

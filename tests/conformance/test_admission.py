@@ -15,7 +15,7 @@ from fairlane.clock import seconds
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.engine.submit import Caller
 from fairlane.errors import Expired, FairlaneError, InvalidInput, KeyReused, Refused, WrongState
-from fairlane.ledger.shapes import Accepted, Filter, Replayed, SubmitOutcome
+from fairlane.ledger.messages import Filter, Replayed, SubmissionAccepted, SubmitOutcome
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
@@ -44,7 +44,7 @@ async def test_a_hundred_submits_with_one_key_are_one_job(tmp_path: Path) -> Non
         job = NewJob("work", {"n": 1}, idempotency_key="k")
         answers = await asyncio.gather(*(world.engine.submit(job) for _ in range(100)))
         assert len({answer.job for answer in answers}) == 1
-        assert Counter(map(type, answers)) == {Accepted: 1, Replayed: 99}
+        assert Counter(map(type, answers)) == {SubmissionAccepted: 1, Replayed: 99}
         assert len((await world.engine.list_jobs()).jobs) == 1
         assert len(await world.claim(100)) == 1
 
@@ -54,7 +54,7 @@ async def test_one_key_many_times_in_one_batch_is_one_job(tmp_path: Path) -> Non
     async with World(catalog(), tmp_path / "ledger.db") as world:
         answers = await world.engine.submit_many([NewJob("work", idempotency_key="k")] * 10)
         assert len({answer.job for answer in answers if not isinstance(answer, Exception)}) == 1
-        assert Counter(map(type, answers)) == {Accepted: 1, Replayed: 9}
+        assert Counter(map(type, answers)) == {SubmissionAccepted: 1, Replayed: 9}
         assert len(await world.claim(100)) == 1
 
 
@@ -68,7 +68,7 @@ async def test_two_requests_that_race_for_one_key_are_told_apart(tmp_path: Path)
         won, _ = await world.engine.core.ledger.payload(job.id)
         for request, answer in zip(jobs, answers, strict=True):
             if request.input == won:
-                assert isinstance(answer, Accepted | Replayed)
+                assert isinstance(answer, SubmissionAccepted | Replayed)
                 assert answer.job == job.id
             else:
                 assert isinstance(answer, KeyReused)
@@ -429,8 +429,8 @@ async def test_a_request_that_is_no_request_does_not_harm_its_batch(tmp_path: Pa
         odd = NewJob("work", tags=["a", "list"])  # type: ignore[arg-type]
         first, second, third = await world.engine.submit_many([NewJob("work"), odd, NewJob("work")])
         assert isinstance(second, InvalidInput)
-        assert isinstance(first, Accepted)
-        assert isinstance(third, Accepted)
+        assert isinstance(first, SubmissionAccepted)
+        assert isinstance(third, SubmissionAccepted)
 
 
 # --- I13: the whole queue -------------------------------------------------------------------------

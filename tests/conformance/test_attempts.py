@@ -9,14 +9,15 @@ import pytest
 
 from fairlane.engine.settle import Failed
 from fairlane.errors import StaleLease
-from fairlane.ledger.shapes import Settled
+from fairlane.ledger.messages import Settled
 from fairlane.model.attempt import Attempt, Fault, Outcome
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Fairness, Region, Service
 from fairlane.model.state import Code, State
 from fairlane.model.worker import Worker
-from tests.conformance.acts import SECOND, claim_until_found
+from fairlane.units import SECOND
+from tests.conformance.acts import claim_until_found
 from tests.world import World, catalog
 
 
@@ -356,7 +357,7 @@ async def close_the_service(world: World, extra: int = 3) -> tuple[list[str], li
 
 
 async def closed(world: World) -> bool:
-    return bool((await world.engine.overview()).stats.gates)
+    return bool((await world.engine.overview()).stats.breakers)
 
 
 async def test_three_jobs_that_find_nobody_close_the_service_at_no_cost(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from fairlane.errors import (
     InvalidInput,
     WrongState,
 )
-from fairlane.ledger.shapes import Filter, Skipped
+from fairlane.ledger.messages import Filter, Skipped
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Limits
 from fairlane.model.event import EventType

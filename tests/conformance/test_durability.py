@@ -17,17 +17,17 @@ import pytest
 from fairlane.clock import seconds
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.errors import StaleLease
-from fairlane.ledger.shapes import (
-    Accepted,
+from fairlane.ledger.messages import (
     Filter,
     Reopened,
     Replayed,
     Settled,
     Skipped,
     Stale,
+    SubmissionAccepted,
     Unconfirmed,
     Unwritten,
-    Written,
+    WrittenOrNot,
 )
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.event import EventType
@@ -510,7 +510,7 @@ in_every_way = pytest.mark.parametrize(
 )
 
 
-def only(written: Written[T]) -> T:
+def only(written: WrittenOrNot[T]) -> T:
     (outcome,) = written.outcomes
     return outcome
 
@@ -526,10 +526,10 @@ async def test_a_submit_run_again_is_one_job_that_counts_once(
         item = submission(world, user="ada", quota=quota, idempotency=key)
         first, second = await twice(world, lambda: world.engine.core.ledger.submit([item]))
         answers = only(first), only(second)
-        assert all(isinstance(answer, Accepted | Replayed) for answer in answers), answers
+        assert all(isinstance(answer, SubmissionAccepted | Replayed) for answer in answers), answers
         assert [job.id for job in (await world.engine.list_jobs()).jobs] == [item.id]
         other = submission(world, user="ada", quota=quota)
-        assert only(await world.engine.core.ledger.submit([other])) == Accepted(
+        assert only(await world.engine.core.ledger.submit([other])) == SubmissionAccepted(
             other.id, other.common.tier
         )
         await world.restart()
@@ -542,7 +542,7 @@ async def test_a_fan_out_run_again_has_its_cells_once(tmp_path: Path, twice: Twi
     async with World(catalog(), tmp_path / "ledger.db") as world:
         item = with_cells(submission(world), world, 3)
         first, second = await twice(world, lambda: world.engine.core.ledger.submit([item]))
-        assert only(first) == only(second) == Accepted(item.id, item.common.tier)
+        assert only(first) == only(second) == SubmissionAccepted(item.id, item.common.tier)
         cells = (await world.engine.list_jobs(Filter(parent=item.id))).jobs
         assert sorted(cell.id for cell in cells) == sorted(cell.id for cell in item.cells)
         await world.restart()
@@ -738,7 +738,7 @@ async def kinds(world: World, job: str) -> list[EventType]:
     return [event.type for event in await world.engine.core.ledger.events(job, 0)]
 
 
-def answer_of(written: Written[Settled | Stale | Unwritten]) -> tuple[State, int]:
+def answer_of(written: WrittenOrNot[Settled | Stale | Unwritten]) -> tuple[State, int]:
     outcome = only(written)
     assert isinstance(outcome, Settled), outcome
     return outcome.state, outcome.rev

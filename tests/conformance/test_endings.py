@@ -12,14 +12,15 @@ import pytest
 
 from fairlane.engine.settle import Done, Failed, GivenBack
 from fairlane.errors import Conflict, StaleLease, WrongState
-from fairlane.ledger.shapes import Settled, Stale
+from fairlane.ledger.messages import Settled, Stale
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Fairness, Service
 from fairlane.model.state import ENDED, Code, State
 from fairlane.model.worker import Worker
-from tests.conformance.acts import SECOND, endings, run_all, states
+from fairlane.units import SECOND
+from tests.conformance.acts import endings, run_all, states
 from tests.world import World, catalog
 
 ONE_TRY = Service("work", fairness=Fairness.NONE, max_attempts=1)

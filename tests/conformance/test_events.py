@@ -13,26 +13,19 @@ import pytest
 
 from fairlane.clock import ManualClock
 from fairlane.engine.core import publish
+from fairlane.engine.maintenance import reconcile
 from fairlane.engine.rebuild import publish_left_behind
-from fairlane.engine.sweep import reconcile
 from fairlane.errors import FairlaneError
 from fairlane.index.index import Index
-from fairlane.ledger.shapes import Filter, Request
+from fairlane.ledger.messages import Filter, Request
 from fairlane.model.attempt import Fault
 from fairlane.model.event import Event, EventType
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Fairness, RetryPlace, Service
 from fairlane.model.state import Move, State
-from tests.conformance.acts import (
-    ENDINGS,
-    SECOND,
-    cells_of,
-    claim_until_found,
-    history,
-    run_all,
-    types,
-)
+from fairlane.units import SECOND
+from tests.conformance.acts import ENDINGS, cells_of, claim_until_found, history, run_all, types
 from tests.world import World, catalog
 
 T = EventType

@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.clock import seconds
 from fairlane.errors import Refused
-from fairlane.ledger.shapes import Accepted, SubmitOutcome
+from fairlane.ledger.messages import SubmissionAccepted, SubmitOutcome
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
 from fairlane.model.service import Service
@@ -117,7 +117,7 @@ async def test_in_one_process_it_is_never_passed(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         asked[0].cancel()
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        accepted = [each for each in answers[1:] if isinstance(each[0], Accepted)]  # type: ignore[index]
+        accepted = [each for each in answers[1:] if isinstance(each[0], SubmissionAccepted)]  # type: ignore[index]
         assert len(accepted) == 4
         assert await world.live() == 5
         await world.drain()

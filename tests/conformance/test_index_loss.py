@@ -8,21 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.engine.maintenance import reconcile
 from fairlane.engine.rebuild import held
-from fairlane.engine.sweep import reconcile
 from fairlane.errors import NotReady
 from fairlane.index.index import Freed
-from fairlane.ledger.shapes import Confirmation, Unconfirmed
+from fairlane.ledger.messages import Confirmation, Unconfirmed
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry
 from fairlane.model.job import Band, NewJob
 from fairlane.model.lease import Lease, Slot
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Fairness, Overrun, RetryPlace, Service, Shares
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
-from tests.conformance.acts import SECOND, run_all, slots_match, states
+from fairlane.units import SECOND
+from tests.conformance.acts import run_all, slots_match, states
 from tests.ledger_items import confirmation
 from tests.world import World, catalog
 
@@ -300,7 +301,7 @@ async def test_a_sick_service_is_probed_after_a_rebuild_that_came_between(tmp_pa
             if leases := await world.claim():
                 await world.engine.complete(leases[0])
                 break
-        assert not (await world.engine.overview()).stats.gates
+        assert not (await world.engine.overview()).stats.breakers
 
 
 # --- I27 -----------------------------------------------------------------------------------

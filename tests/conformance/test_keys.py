@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.engine.submit import Caller
 from fairlane.errors import Expired, NotFound
-from fairlane.ledger.sqlite.keys import BesideOwner
+from fairlane.ledger.sqlite.api_keys import BesideOwner
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Limits
 from fairlane.model.key import Key, Role

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from fairlane.clock import seconds
+from fairlane.engine.maintenance import reconcile
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
-from fairlane.engine.sweep import reconcile
 from fairlane.errors import StaleLease, WrongState
 from fairlane.index.index import Freed
-from fairlane.ledger.shapes import Confirmation, Unconfirmed
+from fairlane.ledger.messages import Confirmation, Unconfirmed
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob

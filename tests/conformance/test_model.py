@@ -41,15 +41,15 @@ from fairlane.errors import (
     StaleLease,
     WrongState,
 )
-from fairlane.ledger.shapes import Accepted, Filter, Replayed, Settled, Stale
+from fairlane.ledger.messages import Filter, Replayed, Settled, Stale, SubmissionAccepted
 from fairlane.ledger.sqlite import SqliteLedger
-from fairlane.ledger.sqlite.tally import Tally
+from fairlane.ledger.sqlite.counters import QuotaCounters
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry
 from fairlane.model.event import EventType
 from fairlane.model.job import Job, NewJob
 from fairlane.model.lease import Lease
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Overrun, Provider, Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
@@ -213,7 +213,7 @@ class Queue(RuleBasedStateMachine):
 
     async def is_accepted(self, request: NewJob) -> None:
         outcome = await self.world.engine.submit(request)
-        assert isinstance(outcome, Accepted), outcome
+        assert isinstance(outcome, SubmissionAccepted), outcome
         assert outcome.job not in self.model.jobs, "an id was used twice"
         self.model.submitted(self.model_job(outcome.job, request))
         if request.idempotency_key is not None:
@@ -819,7 +819,7 @@ class Queue(RuleBasedStateMachine):
         assert (await ledger.load())[0] == queued
         if isinstance(ledger, SqliteLedger):
             with closing(sqlite3.connect(self.world.path)) as look:
-                rows = Tally(look)
+                rows = QuotaCounters(look)
             kept = ledger._writer.tally  # noqa: SLF001 - kept by nobody else
             assert (kept.queued, kept.pending) == (rows.queued, rows.pending)
 

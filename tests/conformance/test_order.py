@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 import pytest
 
-from fairlane.engine.sweep import announce_promotions
+from fairlane.engine.maintenance import announce_promotions
 from fairlane.model.attempt import Fault
 from fairlane.model.event import EventType
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Fairness, Service, Shares
 from fairlane.model.worker import Worker
-from tests.conformance.acts import SECOND, history, run_all
+from fairlane.units import SECOND
+from tests.conformance.acts import history, run_all
 from tests.world import World, catalog
 
 NAMES = ("high", "medium", "low")

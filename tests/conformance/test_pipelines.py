@@ -12,7 +12,7 @@ import pytest
 
 from fairlane.engine.core import publish
 from fairlane.errors import InvalidInput, StaleLease
-from fairlane.ledger.shapes import Filter, Settled
+from fairlane.ledger.messages import Filter, Settled
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.event import EventType

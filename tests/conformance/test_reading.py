@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.engine.maintenance import RETENTION_BATCH, retire
 from fairlane.engine.submit import Caller
-from fairlane.engine.sweep import RETIRED_AT_ONCE, retire
 from fairlane.errors import Expired, NotFound
-from fairlane.ledger.shapes import Accepted, Filter, Replayed, Request
+from fairlane.ledger.messages import Filter, Replayed, Request, SubmissionAccepted
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Limits
 from fairlane.model.job import NewJob
 from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
-from tests.conformance.acts import SECOND, cells_of, run_all
+from fairlane.units import SECOND
+from tests.conformance.acts import cells_of, run_all
 from tests.world import World, catalog
 
 HOUR = 3600
@@ -53,7 +54,7 @@ async def listed(
 async def retire_all(world: World) -> int:
     total = 0
     while gone := await retire(world.engine.core):
-        assert gone <= RETIRED_AT_ONCE
+        assert gone <= RETENTION_BATCH
         total += gone
     return total
 
@@ -278,7 +279,7 @@ async def test_a_key_outlives_its_job_for_a_day(tmp_path: Path) -> None:
             with pytest.raises(NotFound):
                 await world.job(job)
             assert isinstance(
-                await world.engine.submit(NewJob("work", idempotency_key=end)), Accepted
+                await world.engine.submit(NewJob("work", idempotency_key=end)), SubmissionAccepted
             )
 
 
@@ -294,7 +295,7 @@ async def test_a_key_whose_job_is_kept_is_answered_with_the_job(tmp_path: Path) 
         world.clock.advance(SECOND)
         await retire_all(world)
         fresh = await world.engine.submit(NewJob("work", idempotency_key="k"))
-        assert isinstance(fresh, Accepted)
+        assert isinstance(fresh, SubmissionAccepted)
         assert fresh.job != job
         assert (await world.job(job)).state is State.COMPLETED
 
@@ -308,9 +309,9 @@ async def test_much_is_removed_in_bounded_parts(tmp_path: Path) -> None:
         leases = await world.claim(1300)
         await asyncio.gather(*(world.engine.complete(lease) for lease in leases))
         world.clock.advance(8 * DAY * SECOND)
-        assert RETIRED_AT_ONCE * 5 <= 1000
-        assert await retire(core) == RETIRED_AT_ONCE
-        assert await world.engine.count(State.COMPLETED) == 1300 - RETIRED_AT_ONCE
+        assert RETENTION_BATCH * 5 <= 1000
+        assert await retire(core) == RETENTION_BATCH
+        assert await world.engine.count(State.COMPLETED) == 1300 - RETENTION_BATCH
         for _ in range(300):
             await world.engine.sweep()
         assert await world.engine.count(State.COMPLETED) == 0

@@ -11,15 +11,15 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from fairlane.clock import SECOND, SystemClock
+from fairlane.clock import SystemClock
 from fairlane.compose import embedded
 from fairlane.engine import claim as claiming
-from fairlane.engine import held
+from fairlane.engine import unconfirmed
 from fairlane.engine.settle import Done, Failed
 from fairlane.errors import InvalidInput, SetupError
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
-from fairlane.ledger.shapes import Confirmation, Settlement
+from fairlane.ledger.messages import Confirmation, Settlement
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob
@@ -28,6 +28,7 @@ from fairlane.model.service import Fairness, Overrun, Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
+from fairlane.units import SECOND
 from tests.ledger_items import completion, confirmation, request, submission
 from tests.world import World, catalog
 
@@ -266,7 +267,7 @@ async def test_what_is_confirmed_by_a_ledger_that_is_away_then_is_given_back(
 ) -> None:
     """I6, I18: as soon as it is back, not when the lease ends; nobody pays for it with an
     attempt."""
-    monkeypatch.setattr(held, "PAUSE", 0)
+    monkeypatch.setattr(unconfirmed, "PAUSE", 0)
     settings = catalog(Service("work", limit=1, max_attempts=1))
     async with World(settings, tmp_path / "ledger.db") as world:
         core, ledger = world.engine.core, world.engine.core.ledger

@@ -13,7 +13,7 @@ from fairlane.engine import Engine
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.errors import FairlaneError
 from fairlane.index.index import Index
-from fairlane.ledger.shapes import Settled
+from fairlane.ledger.messages import Settled
 from fairlane.model.lease import Lease
 from fairlane.model.step import Step
 from fairlane.model.worker import Loaded, Worker

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from fairlane.clock import ManualClock, seconds
-from fairlane.ledger.shapes import Filter
+from fairlane.ledger.messages import Filter
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlane.demo.services import Execution, SimulatedService
+from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.dispatch import Dispatcher
 from fairlane.model.catalog import Catalog
 from fairlane.model.endpoint import Endpoint
@@ -44,7 +44,7 @@ class Held:
     def __init__(self) -> None:
         self._gate = asyncio.Event()
 
-    async def __call__(self, call: Execution) -> Any:
+    async def __call__(self, call: SimulatedExecution) -> Any:
         await self._gate.wait()
         return {"done": call.job}
 
@@ -68,10 +68,10 @@ class Scene:
 
     async def until_attempts(self, job: str, n: int) -> None:
         """Returns when so many attempts have ended."""
-        with self.world.engine.core.watchers.watching(job) as bell:
+        with self.world.engine.core.subscriptions.watching(job) as wakeup:
             while len(await self.world.engine.attempts(job)) < n:
-                await bell.wait()
-                bell.clear()
+                await wakeup.wait()
+                wakeup.clear()
 
     async def until_queued(self, job: str) -> Job:
         """The job once a call of it is over and it waits again."""

@@ -11,9 +11,9 @@ import orjson
 import pytest
 from aiohttp import web
 
-from fairlane.demo.services import Execution, SimulatedService
-from fairlane.dispatch.answers import retry_after
-from fairlane.dispatch.call import checked
+from fairlane.demo.services import SimulatedExecution, SimulatedService
+from fairlane.dispatch.service_call import checked
+from fairlane.dispatch.service_responses import retry_after
 from fairlane.errors import SetupError
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint
@@ -251,7 +251,7 @@ async def test_no_connection_is_a_service_that_is_away(tmp_path: Path) -> None:
         nowhere = gone.url
     settings = catalog(called("work", limit=1, max_attempts=3))
     async with scene(tmp_path, SimulatedService("work"), settings=settings) as at:
-        at.dispatcher._desks[0].endpoint = Endpoint(nowhere)  # noqa: SLF001
+        at.dispatcher._service_lanes[0].endpoint = Endpoint(nowhere)  # noqa: SLF001
         job = await at.world.submit()
         await at.until_queued(job)
         (attempt,) = await at.world.engine.attempts(job)
@@ -306,7 +306,7 @@ async def test_a_step_that_takes_too_long_is_cut_and_gets_more_time(tmp_path: Pa
 
 @only_http
 async def test_a_streamed_answer_is_read_to_its_end(tmp_path: Path) -> None:
-    async def work(_: Execution) -> web.Response:
+    async def work(_: SimulatedExecution) -> web.Response:
         return web.Response(body=_parts())
 
     async def _parts() -> AsyncIterator[bytes]:

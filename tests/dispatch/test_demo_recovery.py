@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fairlane.demo.gateway import Gateway
-from fairlane.demo.recovery import Recovery
-from fairlane.demo.scene import Scene, scenery
-from fairlane.demo.screen import line
+from fairlane.demo.display import line
+from fairlane.demo.processes import Gateway
+from fairlane.demo.recovery import DemoRecovery
+from fairlane.demo.traffic import Scene, scenery
 
 pytestmark = pytest.mark.embedded
 
@@ -26,7 +26,7 @@ async def test_a_killed_process_is_named_until_it_is_up_and_its_calls_are_given_
     async with scenery(100) as scene:
         gateway = Gateway(tmp_path, {"FAIRLANE_SERVER__DATA": str(tmp_path)}, 0)
         (process,) = gateway.processes
-        recovery = Recovery(gateway)
+        recovery = DemoRecovery(gateway)
         try:
             await gateway.start()
             assert recovery.look(1.0) == []

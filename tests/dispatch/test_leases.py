@@ -12,7 +12,7 @@ from fairlane.demo.services import SimulatedService
 from fairlane.dispatch import Dispatcher
 from fairlane.errors import SetupError
 from fairlane.ids import token
-from fairlane.ledger.shapes import Request
+from fairlane.ledger.messages import Request
 from fairlane.model.attempt import Outcome
 from fairlane.model.catalog import Catalog
 from fairlane.model.endpoint import Endpoint

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fairlane import priority
-from fairlane.demo.subscriptions import Subscriptions
+from fairlane.demo.priority_service import Subscriptions
 from fairlane.errors import InvalidInput, SetupError, UnknownName
-from fairlane.ledger.shapes import Replayed
+from fairlane.ledger.messages import Replayed
 from fairlane.model.job import NewJob
 from fairlane.priority import PriorityService
 from tests.world import World, catalog
@@ -222,7 +222,7 @@ async def saying(*pieces: bytes) -> AsyncIterator[str]:
     ("pieces", "tier"),
     [
         ((b'{"priority":', b' "hi', b'gh"}'), "high"),
-        ((b'{"priority": "high"}', b" " * priority.LARGEST_ANSWER), "medium"),
+        ((b'{"priority": "high"}', b" " * priority.MAX_ANSWER_BYTES), "medium"),
     ],
     ids=["in pieces", "too long"],
 )
@@ -289,7 +289,7 @@ async def test_names_that_no_address_can_carry_are_not_asked_for(tmp_path: Path)
 
 @pytest.fixture
 def _small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(priority, "MOST_CACHED", 5)
+    monkeypatch.setattr(priority, "MAX_CACHED_USERS", 5)
 
 
 @pytest.mark.usefixtures("_small_cache")

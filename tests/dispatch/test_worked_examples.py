@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.demo.services import Execution, SimulatedService
-from fairlane.demo.subscriptions import Subscriptions
+from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.dispatch import Dispatcher
 from fairlane.errors import WrongState
 from fairlane.model.catalog import Catalog
@@ -209,7 +209,7 @@ async def test_a_sick_service_harms_no_job_and_is_hardly_asked(tmp_path: Path, l
         heard_at: list[int] = []
         begin = at.world.clock.now()
 
-        def remember(call: Execution) -> None:
+        def remember(call: SimulatedExecution) -> None:
             heard_at.append((at.world.clock.now() - begin) // 1000)
 
         service.heard = remember

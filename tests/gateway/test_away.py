@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fairlane.demo.services import Execution
-from fairlane.demo.subscriptions import Subscriptions
+from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.services import SimulatedExecution
 from tests.cluster.fleet import comes_true
 from tests.gateway.site import LEASE, Caller, Site
 
@@ -125,7 +125,7 @@ async def test_a_sick_service_harms_no_job_and_is_hardly_asked(site: Site) -> No
     clock = asyncio.get_running_loop()
     heard_at: list[float] = []
 
-    def hear(_: Execution) -> None:
+    def hear(_: SimulatedExecution) -> None:
         if chat.switches.status:
             heard_at.append(clock.time())
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.config.read import without_settings
+from fairlane.config.load import without_settings
 from fairlane.servers import Databases
 
 NOBODY = "redis://127.0.0.1:1"

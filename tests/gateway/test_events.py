@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fairlane.demo.services import Execution
+from fairlane.demo.services import SimulatedExecution
 from tests.gateway.site import Caller, Site
 
 LISTENERS, JOBS = 50, 32
@@ -33,21 +33,21 @@ async def test_no_listener_misses_or_repeats_an_event(site: Site) -> None:
     )
     for n, seen in enumerate(heard):
         path = f"/api/v1/jobs/{jobs[n % JOBS]}/events"
-        for door in doors:
-            assert (await door.http.get(path)).json() == seen
+        for app_context in doors:
+            assert (await app_context.http.get(path)).json() == seen
         assert [each["seq"] for each in seen] == list(range(1, len(seen) + 1))
         assert seen[-1]["type"] == "JOB_COMPLETE"
 
 
-async def fail_first(call: Execution) -> Any:
+async def fail_first(call: SimulatedExecution) -> Any:
     return web.Response(status=500) if call.attempt == 1 else {"said": "hello"}
 
 
 async def listen(doors: list[Caller], job: str, number: int) -> list[dict[str, Any]]:
     """Cut after two or three events, and on at the next door."""
     seen: list[dict[str, Any]] = []
-    for door in itertools.cycle(doors):
-        async with aclosing(door.events(job, after=len(seen))) as events:
+    for app_context in itertools.cycle(doors):
+        async with aclosing(app_context.events(job, after=len(seen))) as events:
             async for event in events:
                 seen.append(event)
                 if (len(seen) + number) % 3 == 0:

@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from fairlane.config.read import load, preset_names, without_settings
-from fairlane.demo.gateway import free_port
+from fairlane.config.load import load, preset_names, without_settings
+from fairlane.demo.processes import free_port
 from tests.gateway.site import LONG_ENOUGH, Caller
 
 

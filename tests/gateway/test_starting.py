@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.servers import Databases, Keys
+from fairlane.servers import Databases, RedisKeyspace
 from tests.gateway.site import FOREIGN, LONG_ENOUGH
 from tests.proxy import Proxy
 
@@ -77,7 +77,11 @@ async def migrated(folder: Path, variables: Mapping[str, str]) -> None:
     ],
 )
 async def test_a_process_waits_for_a_store_that_is_away_and_says_so(
-    tmp_path: Path, postgres_server: Databases, redis_server: Keys, command: str, store: str
+    tmp_path: Path,
+    postgres_server: Databases,
+    redis_server: RedisKeyspace,
+    command: str,
+    store: str,
 ) -> None:
     variables = {
         "DATABASE_URL": await postgres_server.new_database(),
@@ -115,7 +119,7 @@ async def test_a_store_that_stays_away_ends_it_in_one_line(tmp_path: Path, comma
 
 
 async def test_a_worker_and_a_dispatcher_wait_for_the_first_serve(
-    tmp_path: Path, postgres_server: Databases, redis_server: Keys
+    tmp_path: Path, postgres_server: Databases, redis_server: RedisKeyspace
 ) -> None:
     """Without a schema, then without settings; and they work as soon as there are some."""
     (tmp_path / "app.py").write_text(WORKER)

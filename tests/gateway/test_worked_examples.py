@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fairlane.demo.services import Execution
-from fairlane.demo.subscriptions import Subscriptions
+from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.services import SimulatedExecution
 from fairlane.presets import gateway
 from tests.dispatch.scene import Held
 from tests.gateway.site import Site
@@ -156,7 +156,7 @@ async def test_failures_that_pass_are_got_over_and_others_end_the_job(site: Site
         "hopeless": [503, 503, 503],
     }
 
-    async def work(call: Execution) -> Any:
+    async def work(call: SimulatedExecution) -> Any:
         status = answers[call.params][call.attempt - 1]
         if status == 0:
             await asyncio.Event().wait()

@@ -8,8 +8,9 @@ from redis.asyncio import Redis
 from fairlane.clock import ManualClock
 from fairlane.ids import Ids
 from fairlane.index.redis import RedisIndex
-from fairlane.model.entry import Entry
-from tests.unit.driver import SECOND, job, plain, world
+from fairlane.model.queue_entry import Entry
+from fairlane.units import SECOND
+from tests.unit.driver import job, plain, world
 
 JOBS, A_CALL = 10_000, 1_000
 USERS = 50

@@ -15,11 +15,12 @@ from fairlane.index.index import EXACT_POSITIONS, Freed, Index, Proposal
 from fairlane.index.memory import MemoryIndex
 from fairlane.index.redis import RedisIndex
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry
 from fairlane.model.job import Band
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Fairness, Shares
 from fairlane.model.worker import Worker
-from tests.unit.driver import COLD, LOW, MEDIUM, SECOND, TIERS, Driver, at_once, job, plain
+from fairlane.units import SECOND
+from tests.unit.driver import COLD, LOW, MEDIUM, TIERS, Driver, at_once, job, plain
 
 CAPS = {"capped": 1, "busy": 2}
 Act = tuple[str, int, str, int, int]

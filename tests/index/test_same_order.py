@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from fairlane.index.index import Call, Freed, Held
+from fairlane.index.index import Freed, HeldEntry, ServiceCallRef
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry, Start
 from fairlane.model.job import Band
 from fairlane.model.lease import Slot
+from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.service import Affinity, Fairness, Provider, Service
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker
+from fairlane.units import SECOND
 from tests.index.pair import Pair
-from tests.unit.driver import COLD, HIGH, LOW, SECOND, WORKER, job, plain, world
+from tests.unit.driver import COLD, HIGH, LOW, WORKER, job, plain, world
 from tests.unit.fuzz import Fuzz, Models
 
 THOROUGH = os.environ.get("FAIRLANE_THOROUGH") == "1"
@@ -155,7 +156,7 @@ class Life:
         for each in self.dice.sample(held, min(len(held), self.dice.choice([1, 2, 4]))):
             await self.end_one(each)
 
-    async def end_one(self, each: Held) -> None:
+    async def end_one(self, each: HeldEntry) -> None:
         fate = self.dice.random()
         if fate < 0.15:
             await self.pair.do("drop", [each.token], self.now)
@@ -184,10 +185,12 @@ class Life:
         self.fuzz.driver.pass_time(self.dice.choice([0.1, 1, 10, 30]))
 
     # --- services ----------------------------------------------------------------------------
-    def call(self) -> Call:
+    def call(self) -> ServiceCallRef:
         held = [*self.pair.memory.held]
         region = self.dice.choice([None, "eu", "us"])
-        return Call(self.dice.choice(SERVICES), region, self.dice.choice([*held, "nobody"]))
+        return ServiceCallRef(
+            self.dice.choice(SERVICES), region, self.dice.choice([*held, "nobody"])
+        )
 
     async def fail_service(self) -> None:
         job = f"j{self.dice.randrange(4)}"
@@ -195,12 +198,12 @@ class Life:
         await self.pair.do("unavailable", self.call(), job, self.now, wait)
 
     async def answer(self) -> None:
-        gates = (await self.pair.memory.stats()).gates
-        probes = [(key, gate.probe) for key, gate in gates.items() if gate.probe]
+        breakers = (await self.pair.memory.stats()).breakers
+        probes = [(key, gate.probe) for key, gate in breakers.items() if gate.probe]
         if probes and self.dice.random() < 0.7:
             key, token = self.dice.choice(probes)
             service, _, region = key.partition("@")
-            await self.pair.do("answered", [Call(service, region or None, token)])
+            await self.pair.do("answered", [ServiceCallRef(service, region or None, token)])
         await self.pair.do("answered", [self.call()])
 
     async def learn(self) -> None:
@@ -240,7 +243,7 @@ class Life:
     async def rebuild(self) -> None:
         dice, pair, memory = self.dice, self.pair, self.pair.memory
         waiting = [*memory.waiting.values()]
-        held = [Held(each.token, each.entry, (), each.at) for each in memory.held.values()]
+        held = [HeldEntry(each.token, each.entry, (), each.at) for each in memory.held.values()]
         rows = [
             (Slot(pool.name, n, self.now + 9 * SECOND if pool.window else 0), token)
             for pool in memory.pools

@@ -13,15 +13,16 @@ from redis.exceptions import NoPermissionError
 
 from fairlane.clock import SystemClock
 from fairlane.errors import NotReady, SetupError, UnknownName
-from fairlane.index.index import Freed, Held
+from fairlane.index.index import Freed, HeldEntry
 from fairlane.index.redis import RedisIndex
 from fairlane.model.catalog import Catalog
 from fairlane.model.lease import Slot
 from fairlane.model.service import Fairness, Service
 from fairlane.model.worker import Loaded, Worker
+from fairlane.units import SECOND
 from tests.index.server import running_server
 from tests.index.test_same_order import Life
-from tests.unit.driver import COLD, LOW, SECOND, TIERS, WORKER, job, plain
+from tests.unit.driver import COLD, LOW, TIERS, WORKER, job, plain
 
 CLOCK = SystemClock()
 NOW = 1_000 * SECOND
@@ -214,7 +215,7 @@ async def test_pages_of_another_rebuild_are_ignored(here: RedisIndex, there: Red
     """I26: whoever stood still in the middle of a rebuild does not spoil the next one."""
     await here.begin("f")
     await there.begin("g")
-    await here.load("f", [job("old")], [Held("t", job("older"), (), 0)])
+    await here.load("f", [job("old")], [HeldEntry("t", job("older"), (), 0)])
     await here.load_slots("f", [(Slot("svc:s", 1), "t")])
     assert await there.open("g", NOW)
     stats = await there.stats()

@@ -1,8 +1,8 @@
 """What was moved and renamed between two versions of the source: a rename map.
 
     # a comment
-    src/fairlane/pull/desk.py → src/fairlane/pull/service.py
-    src/fairlane/pull/ → src/fairlane/workers/
+    src/fairlane/worker_protocol/service.py → src/fairlane/worker_protocol/service.py
+    src/fairlane/worker_protocol/ → src/fairlane/workers/
     s/\\bPullDesk\\b/PullService/
     src/fairlane/index/: s/\\bdesk\\b/service_queue/
 

@@ -7,22 +7,22 @@ import tomllib
 import pytest
 from pydantic import BaseModel
 
-from fairlane.config import tables
-from fairlane.config.tables import File
+from fairlane.config import file_schema
+from fairlane.config.file_schema import File
 from tests.repo.readme import blocks
 from tests.repo.tables import DOCS, section, table
 
 PAGE = DOCS / "reference" / "configuration.md"
 SECTIONS: dict[str, type[BaseModel]] = {
-    "server": tables.ServerTable,
-    "tiers": tables.TiersTable,
-    "tiers.NAME": tables.TierTable,
-    "services.NAME": tables.ServiceTable,
-    "services.NAME.regions.NAME": tables.RegionTable,
-    "providers.NAME": tables.ProviderTable,
-    "limits": tables.LimitsTable,
-    "priority": tables.PriorityTable,
-    "callbacks": tables.CallbacksTable,
+    "server": file_schema.ServerTable,
+    "tiers": file_schema.TiersTable,
+    "tiers.NAME": file_schema.TierTable,
+    "services.NAME": file_schema.ServiceTable,
+    "services.NAME.regions.NAME": file_schema.RegionTable,
+    "providers.NAME": file_schema.ProviderTable,
+    "limits": file_schema.LimitsTable,
+    "priority": file_schema.PriorityTable,
+    "callbacks": file_schema.CallbacksTable,
 }
 
 

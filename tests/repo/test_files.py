@@ -1,18 +1,11 @@
-"""Files stay small, and their names say what is in them."""
+"""The names of files say what is in them."""
 
 from pathlib import Path
 
 from tests.repo.checkout import ROOT, SOURCE, kept_files
 
-LONGEST = 400
 READ_BY_PEOPLE = {".py", ".lua", ".sql"}
 NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
-
-
-def test_no_source_file_is_longer_than_a_reader_can_hold() -> None:
-    lengths = {shown(path): len(path.read_text("utf-8").splitlines()) for path in source_files()}
-    too_long = {name: length for name, length in lengths.items() if length > LONGEST}
-    assert not too_long, f"split these by concept, {LONGEST} lines at most: {too_long}"
 
 
 def test_no_file_or_folder_has_a_name_that_says_nothing() -> None:

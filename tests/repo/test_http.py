@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.api.identity import OPEN
+from fairlane.api.auth.roles import OPEN
 from fairlane.api.routes import GROUPS
 from tests.repo.tables import DOCS, table
 

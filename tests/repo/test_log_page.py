@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 
-from fairlane.engine import journal
+from fairlane.engine import job_log
 from tests.repo.tables import DOCS, table
 
 PAGE = DOCS / "reference" / "logs.md"
@@ -22,13 +22,13 @@ def test_every_line_about_jobs_and_services_is_documented() -> None:
 def test_the_levels_of_endings_are_those_that_are_documented() -> None:
     documented = {row["message"]: row["level"] for row in table(PAGE, "Logs")}
     levels = {10: "debug", 20: "info", 30: "warning"}
-    for level, text in journal.ENDINGS.values():
+    for level, text in job_log.ENDINGS.values():
         assert documented[text] == levels[level]
 
 
 def _texts() -> set[str]:
     """The messages in the source: constants that are not field names, docstrings or loggers."""
-    tree = ast.parse(inspect.getsource(journal))
+    tree = ast.parse(inspect.getsource(job_log))
     texts = {
         node.value
         for node in ast.walk(tree)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fairlane.api import app
-from fairlane.api.requests import BatchOutside, Sent
+from fairlane.api.schemas.requests import BatchOutside, RequestModel
 from fairlane.compose import embedded
 from fairlane.config.settings import Settings
 from fairlane.presets import tasks
@@ -20,7 +20,7 @@ from tests.repo.tables import DOCS, table
 PAGE = DOCS / "reference" / "requests.md"
 
 
-def requests(kind: type[Sent] = Sent) -> Iterator[type[Sent]]:
+def requests(kind: type[RequestModel] = RequestModel) -> Iterator[type[RequestModel]]:
     for each in kind.__subclasses__():
         if each is not BatchOutside:  # a batch before its jobs are looked at
             yield each
@@ -28,7 +28,7 @@ def requests(kind: type[Sent] = Sent) -> Iterator[type[Sent]]:
 
 
 @pytest.mark.parametrize("kind", list(requests()), ids=lambda kind: kind.__name__)
-def test_every_field_of_a_request_is_documented_with_its_default(kind: type[Sent]) -> None:
+def test_every_field_of_a_request_is_documented_with_its_default(kind: type[RequestModel]) -> None:
     rows = table(PAGE, kind.__name__)
     assert {row["field"]: row["default"] for row in rows} == {
         name: default(field) for name, field in kind.model_fields.items()

@@ -19,7 +19,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from fairlane.servers import Databases, Keys, Postgres, Redis, Sentinel
+from fairlane.servers import Databases, Postgres, Redis, RedisKeyspace, Sentinel
 from fairlane.servers.process import ServerFailed
 from tests.proxy import Proxy
 from tests.repo.checkout import ROOT
@@ -89,7 +89,7 @@ async def test_a_fast_restart_goes_on_after_an_immediate_one(durable: Postgres) 
 # ── Redis ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_redis_evicts_nothing(redis_server: Keys) -> None:
+def test_redis_evicts_nothing(redis_server: RedisKeyspace) -> None:
     with client(redis_server.url) as keys:
         assert keys.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
 
@@ -155,7 +155,7 @@ async def test_a_commit_whose_reply_is_lost_is_still_a_commit(postgres_server: D
         assert await value(proxy.url, "SELECT count(*) FROM t") == 1
 
 
-async def test_every_reply_is_lost_until_the_proxy_goes_on(redis_server: Keys) -> None:
+async def test_every_reply_is_lost_until_the_proxy_goes_on(redis_server: RedisKeyspace) -> None:
     async with Proxy(redis_server.url) as proxy, session(proxy) as old:
         assert await old.answers()
         proxy.drop_replies()
@@ -168,7 +168,7 @@ async def test_every_reply_is_lost_until_the_proxy_goes_on(redis_server: Keys) -
             assert await new.answers()
 
 
-async def test_a_cut_connection_breaks_and_the_next_one_works(redis_server: Keys) -> None:
+async def test_a_cut_connection_breaks_and_the_next_one_works(redis_server: RedisKeyspace) -> None:
     async with Proxy(redis_server.url) as proxy, session(proxy) as old:
         assert await old.answers()
         proxy.cut()
@@ -177,7 +177,9 @@ async def test_a_cut_connection_breaks_and_the_next_one_works(redis_server: Keys
             assert await new.answers()
 
 
-async def test_a_silent_proxy_swallows_both_ways_and_breaks_nothing(redis_server: Keys) -> None:
+async def test_a_silent_proxy_swallows_both_ways_and_breaks_nothing(
+    redis_server: RedisKeyspace,
+) -> None:
     async with Proxy(redis_server.url) as proxy, session(proxy) as old:
         assert await old.answers()
         proxy.silence()
@@ -194,7 +196,7 @@ async def test_a_silent_proxy_swallows_both_ways_and_breaks_nothing(redis_server
             assert not await also_waiting
 
 
-async def test_a_proxy_that_refuses_breaks_new_connections_too(redis_server: Keys) -> None:
+async def test_a_proxy_that_refuses_breaks_new_connections_too(redis_server: RedisKeyspace) -> None:
     async with Proxy(redis_server.url) as proxy:
         proxy.refuse()
         async with session(proxy) as refused:

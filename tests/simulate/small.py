@@ -5,9 +5,10 @@ from __future__ import annotations
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Affinity, Fairness, Service
 from fairlane.model.tier import Tier, Tiers
-from fairlane.simulate.question import Question
 from fairlane.simulate.run import Run
-from fairlane.simulate.workload import SECOND, Arrival, workload
+from fairlane.simulate.scenario import Scenario
+from fairlane.simulate.workload import Arrival, workload
+from fairlane.units import SECOND
 
 PAID, FREE = 0, 1
 TIERS = Tiers([Tier("paid", {"paid": 30}), Tier("free", {"paid": 60})], default="free")
@@ -48,8 +49,8 @@ def plain(limit: int = 1) -> Service:
     return draw(limit, fairness=Fairness.NONE, affinity=Affinity.NONE)
 
 
-def asking(catalog: Catalog, *arrivals: Arrival, workers: int = 0) -> Question:
-    return Question("asked", catalog, workload("by hand", arrivals), workers)
+def asking(catalog: Catalog, *arrivals: Arrival, workers: int = 0) -> Scenario:
+    return Scenario("asked", catalog, workload("by hand", arrivals), workers)
 
 
 def starts(run: Run) -> list[float]:

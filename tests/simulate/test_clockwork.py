@@ -9,13 +9,13 @@ import pytest
 from fairlane.model.catalog import Limits
 from fairlane.model.service import Affinity, Provider, Region, Service
 from fairlane.model.tier import Tier, Tiers
-from fairlane.simulate.generate import Kind, generate
-from fairlane.simulate.league import ORDERS
-from fairlane.simulate.order import Nothing, Step
-from fairlane.simulate.ours import Ours
+from fairlane.simulate.comparison import ORDERS
+from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.generate import WorkloadKind, generate
+from fairlane.simulate.order import Nothing, SimulatedStep
 from fairlane.simulate.places import places
-from fairlane.simulate.question import Question
-from fairlane.simulate.workload import SECOND
+from fairlane.simulate.scenario import Scenario
+from fairlane.units import SECOND
 from tests.simulate.small import FREE, PAID, TIERS, asking, draw, job, plain, settings, starts
 
 
@@ -51,10 +51,10 @@ def test_an_idle_place_looks_again_only_while_something_waits_that_it_may_take()
     drawing, other = places(catalog, ["draw", "other"])
     ours = Ours(catalog)
     for n in range(2):
-        asked = Step(n, job(0, user=f"u{n}"), [("draw", "draw||", 0)])
+        asked = SimulatedStep(n, job(0, user=f"u{n}"), [("draw", "draw||", 0)])
         asked.service, asked.lane = "draw", "draw||"
         ours.put(asked, 0)
-    assert isinstance(ours.claim(drawing, 0), Step)
+    assert isinstance(ours.claim(drawing, 0), SimulatedStep)
     assert ours.claim(other, 0) == Nothing(None)
     assert ours.claim(drawing, 0) == Nothing(5 * SECOND)
 
@@ -163,17 +163,21 @@ def test_a_cap_on_running_jobs_of_a_user_holds() -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_same_workload_gives_the_same_answer(order: str) -> None:
-    given = generate(Kind(jobs=300, users=20, models=3, names=("draw",)), len(TIERS), seed=7)
-    asked = Question("again", settings(draw(3)), given)
+    given = generate(
+        WorkloadKind(jobs=300, users=20, models=3, names=("draw",)), len(TIERS), seed=7
+    )
+    asked = Scenario("again", settings(draw(3)), given)
     assert asked.run(order).served == asked.run(order).served
-    assert generate(Kind(jobs=50), 3, seed=1) == generate(Kind(jobs=50), 3, seed=1)
-    assert generate(Kind(jobs=50), 3, seed=1) != generate(Kind(jobs=50), 3, seed=2)
+    assert generate(WorkloadKind(jobs=50), 3, seed=1) == generate(WorkloadKind(jobs=50), 3, seed=1)
+    assert generate(WorkloadKind(jobs=50), 3, seed=1) != generate(WorkloadKind(jobs=50), 3, seed=2)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_order_serves_everybody_and_never_more_than_fit(order: str) -> None:
-    given = generate(Kind(jobs=400, users=20, models=4, names=("draw",)), len(TIERS), seed=3)
-    asked = Question("all", settings(draw(3)), given)
+    given = generate(
+        WorkloadKind(jobs=400, users=20, models=4, names=("draw",)), len(TIERS), seed=3
+    )
+    asked = Scenario("all", settings(draw(3)), given)
     run = asked.run(order)
     assert sorted(each.job for each in run.served) == list(range(400))
     events = sorted(

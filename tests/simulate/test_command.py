@@ -16,7 +16,7 @@ from fairlane import NewJob, WorkerSpec
 from fairlane.cli import app
 from fairlane.clock import ManualClock
 from fairlane.compose import embedded, past_of, shared
-from fairlane.config.read import load
+from fairlane.config.load import load
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
 from fairlane.model.job import Json

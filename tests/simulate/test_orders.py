@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.simulate.ablation import RULES, WithoutHold
-from fairlane.simulate.bound import violations
-from fairlane.simulate.crossed import crossed
-from fairlane.simulate.figures import FEW, figures
-from fairlane.simulate.ours import Ours
-from fairlane.simulate.question import Question
+from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.figures import SHORT_RUN_JOBS, figures
+from fairlane.simulate.promotion_bound import violations
+from fairlane.simulate.scenario import Scenario
+from fairlane.simulate.two_pools import crossed
 from fairlane.simulate.workload import Arrival
 from tests.simulate.small import FREE, PAID, asking, draw, job, plain, starts
 from tests.simulate.small import settings as catalog_of
 
 
-def crowd() -> Question:
+def crowd() -> Scenario:
     """One slot, busy until 10. Three of user a, then one of b, then a paid one."""
     return asking(
         catalog_of(plain()),
@@ -114,5 +114,5 @@ def test_the_hold_bounds_the_wait_for_two_pools() -> None:
 
 
 def test_every_figure_can_be_taken_without_traces() -> None:
-    names = [each.name for each in figures(None, 1, FEW)]
+    names = [each.name for each in figures(None, 1, SHORT_RUN_JOBS)]
     assert len(names) == len(set(names)) > 10

@@ -10,7 +10,8 @@ import pytest
 from fairlane.errors import InvalidInput
 from fairlane.model.service import Service
 from fairlane.simulate.trace import read
-from fairlane.simulate.workload import SECOND, Workload, faster, flattened, folded, workload
+from fairlane.simulate.workload import Workload, faster, flattened, folded, workload
+from fairlane.units import SECOND
 from tests.simulate.small import draw, job, settings
 
 CSV = """t,user,tier,service,model,svc_s

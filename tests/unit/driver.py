@@ -10,8 +10,8 @@ from fairlane.clock import ManualClock, seconds
 from fairlane.index.index import Freed, Picks, Proposal
 from fairlane.index.memory import MemoryIndex
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry
 from fairlane.model.job import Band
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Affinity, Provider, Service
 from fairlane.model.step import Lane
 from fairlane.model.tier import Tier, Tiers
@@ -19,7 +19,6 @@ from fairlane.model.worker import Loaded, Worker
 
 T = TypeVar("T")
 
-SECOND = 1_000_000
 TIERS = Tiers(
     [
         Tier("high"),

@@ -7,12 +7,13 @@ from itertools import count
 
 from fairlane.index.index import Proposal
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry
 from fairlane.model.job import Band
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Affinity, Fairness, Provider, Region, Service, Shares
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
-from tests.unit.driver import SECOND, TIERS, Driver, job
+from fairlane.units import SECOND
+from tests.unit.driver import TIERS, Driver, job
 
 PATIENT = Tiers([Tier("high"), Tier("medium", {"high": 9000}), Tier("low", {"high": 9000})])
 """Tiers in which fairness decides, not age."""

@@ -11,9 +11,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry
 from fairlane.model.job import Band
 from fairlane.model.lease import Slot
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Affinity, Fairness, Service
 from fairlane.model.step import Lane
 from fairlane.model.worker import Loaded, Worker

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fairlane.cli import app
 from fairlane.cli.serve import welcome
 from fairlane.compose import embedded
-from fairlane.config.read import load, without_settings
+from fairlane.config.load import load, without_settings
 from fairlane.ledger.sqlite.connect import Ownership
 from fairlane.presets import tasks
 

@@ -8,8 +8,8 @@ import pytest
 
 from fairlane import presets
 from fairlane.config.explain import explain
-from fairlane.config.problems import BadSettings
-from fairlane.config.read import load, preset_names
+from fairlane.config.load import load, preset_names
+from fairlane.config.setting_errors import BadSettings
 from fairlane.config.settings import Settings
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Executor

@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.engine.forecast import (
-    MOST_PREDICTIONS,
-    USUAL,
+    MAX_PREDICTIONS,
+    USUAL_WEIGHT,
     Forecasts,
-    Serving,
+    ServiceRate,
     Waiting,
     is_busy,
 )
 from fairlane.index.index import Standing
-from fairlane.policy.estimate import FIRST_COST
-from fairlane.policy.eta import FEWEST, Eta
+from fairlane.policy.estimate import FIRST_COST_MICROSECONDS
+from fairlane.policy.eta import MIN_RATIOS, Eta
 
 JOB = Waiting("j", "s", "low", "m", 0)
-BUSY = Serving(slots=2, cost=10, free=False)
+BUSY = ServiceRate(slots=2, cost=10, free=False)
 
 
 def standing(position: int, *reasons: str, behind_own: int = 0) -> Standing:
@@ -30,7 +30,7 @@ def taught(forecasts: Forecasts, job: Waiting, where: Standing, wait: int) -> No
     for slot in range(BUSY.slots):
         forecasts.eta(job, where, BUSY, 0)
         forecasts.started(f"in slot {slot}", "s", job.model, 0)
-    for number in range(FEWEST):
+    for number in range(MIN_RATIOS):
         forecasts.eta(job._replace(id=f"{number}"), where, BUSY, 0)
         forecasts.started(f"{number}", "s", job.model, wait)
 
@@ -58,7 +58,7 @@ def test_more_ahead_or_fewer_slots_never_start_a_job_sooner(
     position: int, slots: int, cost: int
 ) -> None:
     def told(position: int, slots: int) -> int:
-        return Forecasts().eta(JOB, standing(position), Serving(slots, cost, free=False), 0).p50
+        return Forecasts().eta(JOB, standing(position), ServiceRate(slots, cost, free=False), 0).p50
 
     assert told(position + 1, slots) >= told(position, slots) >= told(position, slots + 1)
 
@@ -81,7 +81,7 @@ def test_who_has_own_work_first_is_overtaken_more_often() -> None:
 
 def test_what_is_in_memory_comes_sooner_than_what_is_not() -> None:
     forecasts = Forecasts()
-    for number in range(FEWEST):
+    for number in range(MIN_RATIOS):
         cold = JOB._replace(id=f"cold {number}", model=f"m{number}")
         forecasts.eta(cold, standing(1), BUSY, 0)
         forecasts.started(cold.id, "s", cold.model, 50)
@@ -92,7 +92,7 @@ def test_what_is_in_memory_comes_sooner_than_what_is_not() -> None:
 
 def test_what_was_said_first_counts() -> None:
     forecasts = Forecasts()
-    for number in range(FEWEST):
+    for number in range(MIN_RATIOS):
         job = JOB._replace(id=f"{number}")
         forecasts.eta(job, standing(2), BUSY, 0)
         forecasts.eta(job, standing(1), BUSY, 9)
@@ -102,25 +102,25 @@ def test_what_was_said_first_counts() -> None:
 
 def test_one_long_job_hardly_changes_what_the_next_are_told() -> None:
     forecasts = Forecasts()
-    for number in range(USUAL):
+    for number in range(USUAL_WEIGHT):
         forecasts.eta(JOB._replace(id=f"{number}"), standing(1), BUSY, 0)
-    slower = BUSY._replace(cost=10 + 100 * USUAL)
+    slower = BUSY._replace(cost=10 + 100 * USUAL_WEIGHT)
     assert forecasts.eta(JOB._replace(id="k"), standing(1), slower, 0).p50 == 5
     assert forecasts.eta(JOB._replace(id="l"), standing(1), slower, 0).p50 == 55
 
 
 def test_the_first_guess_is_forgotten_when_a_job_has_ended() -> None:
     forecasts = Forecasts()
-    forecasts.eta(JOB, standing(1), BUSY._replace(cost=FIRST_COST), 0)
+    forecasts.eta(JOB, standing(1), BUSY._replace(cost=FIRST_COST_MICROSECONDS), 0)
     assert forecasts.eta(JOB, standing(1), BUSY, 0).p50 == 5
 
 
 def test_only_so_many_are_remembered_and_those_that_will_not_start_make_room() -> None:
     forecasts = Forecasts()
     assert not forecasts
-    for number in range(MOST_PREDICTIONS + 1):
+    for number in range(MAX_PREDICTIONS + 1):
         forecasts.eta(JOB._replace(id=f"{number}"), standing(1), BUSY, 0)
-    assert forecasts.started(f"{MOST_PREDICTIONS}", "s", "m", 1) is None
+    assert forecasts.started(f"{MAX_PREDICTIONS}", "s", "m", 1) is None
     forecasts.forget("0")
     forecasts.eta(JOB, standing(1), BUSY, 0)
     assert forecasts.started("j", "s", "m", 6) == 1

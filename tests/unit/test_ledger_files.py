@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fairlane.cli import app
 from fairlane.compose import embedded
-from fairlane.config.read import without_settings
+from fairlane.config.load import without_settings
 from fairlane.errors import LedgerInUse, LedgerUnusable
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.job import NewJob

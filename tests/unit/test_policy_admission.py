@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.model.tier import Tier
-from fairlane.policy.admission import HOUR, Quota, Usage, admit, admit_duration, room
+from fairlane.policy.admission import HOUR_MICROSECONDS, Quota, Usage, admit, admit_duration, room
 
 few = st.integers(0, 20)
 quotas = st.builds(Quota, few, few, few)
 usages = st.builds(Usage, few, few, st.integers(0, 10**9), few)
-NOW = 5 * HOUR
+NOW = 5 * HOUR_MICROSECONDS
 
 
 @given(st.integers(1, 10**6), st.integers(1, 9))
@@ -55,7 +55,7 @@ def test_a_refusal_names_a_limit_that_holds_and_what_is_left_of_it(
 def test_the_hourly_limit_says_when_the_oldest_submit_falls_out_of_it() -> None:
     refused = admit(Quota(per_hour=2), Usage(last_hour=2, oldest_at=NOW))
     assert refused is not None
-    assert refused.frees_at == NOW + HOUR
+    assert refused.frees_at == NOW + HOUR_MICROSECONDS
 
 
 @given(quotas, st.integers(1, 40))

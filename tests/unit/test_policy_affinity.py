@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fairlane.model.service import Affinity
 from fairlane.model.worker import Loaded
 from fairlane.policy.affinity import Pick, most_wanted, residency, stays
+from fairlane.units import SECOND
 
-SECOND = 1_000_000
 PATIENCE = 1000 * SECOND
 CHEAP = Pick(1, PATIENCE, 0, 4 * SECOND, SECOND, single_slot=False)
 """Loads in 4 s, so R = 46 s."""

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.policy.estimate import FIRST_COST, FIRST_LOAD, Average
-from fairlane.policy.eta import FEWEST, REMEMBERED, Calibration, Eta, rounded
-from fairlane.policy.skip import BEYOND, price
+from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, FIRST_LOAD_MICROSECONDS, Average
+from fairlane.policy.eta import MAX_RATIOS, MIN_RATIOS, Calibration, Eta, rounded
+from fairlane.policy.skip import MAX_PRICE_CREDITS, price
 
 amounts = st.integers(0, 10**10)
 
 
 # --- averages ------------------------------------------------------------------------------------
 def test_the_first_guesses_are_one_second_and_three_and_a_half() -> None:
-    assert (FIRST_COST, FIRST_LOAD) == (1_000_000, 3_500_000)
-    assert Average(FIRST_COST).get("s", "m") == FIRST_COST
+    assert (FIRST_COST_MICROSECONDS, FIRST_LOAD_MICROSECONDS) == (1_000_000, 3_500_000)
+    assert Average(FIRST_COST_MICROSECONDS).get("s", "m") == FIRST_COST_MICROSECONDS
 
 
 def test_a_model_nobody_has_seen_takes_as_long_as_its_service() -> None:
@@ -53,7 +53,7 @@ def test_only_the_keys_used_last_are_remembered(models: list[int], most: int) ->
 
 
 # --- when a job will start -----------------------------------------------------------------------
-@given(amounts, st.lists(st.tuples(st.integers(1, 10**9), amounts), max_size=FEWEST - 1))
+@given(amounts, st.lists(st.tuples(st.integers(1, 10**9), amounts), max_size=MIN_RATIOS - 1))
 def test_until_enough_is_known_the_formula_stands(
     predicted: int, past: list[tuple[int, int]]
 ) -> None:
@@ -65,7 +65,7 @@ def test_until_enough_is_known_the_formula_stands(
 
 @given(
     amounts,
-    st.lists(st.tuples(st.integers(0, 10**9), amounts), min_size=FEWEST, max_size=60),
+    st.lists(st.tuples(st.integers(0, 10**9), amounts), min_size=MIN_RATIOS, max_size=60),
 )
 def test_the_likely_start_is_never_after_the_late_one(
     predicted: int, past: list[tuple[int, int]]
@@ -82,21 +82,21 @@ def test_a_steady_error_is_corrected_and_the_past_is_forgotten(factor: float) ->
     calibration = Calibration()
     for _ in range(50):
         calibration.learn(1000, 77_000)
-    for _ in range(REMEMBERED):
+    for _ in range(MAX_RATIOS):
         calibration.learn(1000, int(1000 * factor))
     assert calibration.eta(10_000) == Eta(int(10_000 * factor), int(10_000 * factor))
 
 
 def test_what_was_told_to_start_at_once_teaches_nothing() -> None:
     calibration = Calibration()
-    for _ in range(FEWEST):
+    for _ in range(MIN_RATIOS):
         calibration.learn(0, 500)
     assert calibration.is_new()
 
 
 def test_a_start_before_the_clock_of_whoever_told_it_is_no_wait() -> None:
     calibration = Calibration()
-    for _ in range(FEWEST):
+    for _ in range(MIN_RATIOS):
         calibration.learn(1000, -5)
     assert calibration.eta(1000) == Eta(0, 0)
 
@@ -123,8 +123,13 @@ def test_a_skip_costs_by_duration(duration: float, cost: int) -> None:
 
 @given(st.floats(0, 10**6), st.floats(0, 10**6))
 def test_a_longer_job_never_skips_cheaper(duration: float, more: float) -> None:
-    assert price(duration) <= price(duration + more) <= BEYOND
+    assert price(duration) <= price(duration + more) <= MAX_PRICE_CREDITS
 
 
 def test_prices_can_be_set() -> None:
-    assert [price(each, ((5, 2), (50, 4))) for each in (5, 6, 50, 51)] == [2, 4, 4, BEYOND]
+    assert [price(each, ((5, 2), (50, 4))) for each in (5, 6, 50, 51)] == [
+        2,
+        4,
+        4,
+        MAX_PRICE_CREDITS,
+    ]

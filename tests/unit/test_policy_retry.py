@@ -8,9 +8,19 @@ from hypothesis import strategies as st
 
 from fairlane.model.attempt import Fault
 from fairlane.model.state import Code
-from fairlane.policy.retry import CAP, LONGEST, Bury, Fail, Retry, Tried, delay, grown, judge
+from fairlane.policy.retry import (
+    MAX_BACKOFF_MICROSECONDS,
+    MAX_TIMEOUT_MICROSECONDS,
+    Bury,
+    Fail,
+    Retry,
+    Tried,
+    delay,
+    grown,
+    judge,
+)
+from fairlane.units import SECOND
 
-SECOND = 1_000_000
 PERMANENT = {
     Fault.INVALID_INPUT: Code.INVALID_INPUT,
     Fault.SERVICE_ERROR: Code.SERVICE_ERROR,
@@ -21,7 +31,7 @@ RETRIED = [fault for fault in Fault if fault not in PERMANENT]
 
 attempts = st.integers(1, 100)
 jitters = st.integers(0, 999)
-timeouts = st.integers(1, 2 * LONGEST)
+timeouts = st.integers(1, 2 * MAX_TIMEOUT_MICROSECONDS)
 
 
 def tried(fault: Fault, attempt: int = 1, *, free: bool = False) -> Tried:
@@ -34,7 +44,7 @@ def test_back_off_is_a_power_of_two_capped_at_a_minute_and_up_to_a_fifth_shorter
 ) -> None:
     full = min(60, 2**attempt) * SECOND
     assert full * 0.8 <= delay(attempt, jitter) <= full
-    assert delay(attempt, 0) == full <= CAP
+    assert delay(attempt, 0) == full <= MAX_BACKOFF_MICROSECONDS
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=5), attempts, jitters)
@@ -94,6 +104,6 @@ def test_a_time_limit_grows_by_half_up_to_four_times_and_an_hour(first: int, tim
         longer = grown(limit, first)
         assert limit <= longer <= limit * 3 // 2
         limit = longer
-    assert limit <= max(first, min(4 * first, LONGEST))
+    assert limit <= max(first, min(4 * first, MAX_TIMEOUT_MICROSECONDS))
     if times > 20 and first > 1:
-        assert limit == max(first, min(4 * first, LONGEST))
+        assert limit == max(first, min(4 * first, MAX_TIMEOUT_MICROSECONDS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.driver import SECOND
+from fairlane.units import SECOND
 from tests.unit.fuzz import Fuzz, Models
 from tests.unit.reference import Reference
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.model.entry import Entry
 from fairlane.model.job import Band
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Affinity, Fairness, Service
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded
-from tests.unit.driver import HIGH, LOW, MEDIUM, SECOND, at_once, job, plain, world
+from fairlane.units import SECOND
+from tests.unit.driver import HIGH, LOW, MEDIUM, at_once, job, plain, world
 
 R = 3.5 * 92 / 8
 

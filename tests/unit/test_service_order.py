@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.index.index import Proposal
-from fairlane.model.entry import Entry
 from fairlane.model.job import Band
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Fairness, Service, Shares
 from fairlane.model.worker import Loaded, Worker
-from tests.unit.driver import HIGH, LOW, SECOND, TIERS, fifo, job, plain, simulate, world
+from fairlane.units import SECOND
+from tests.unit.driver import HIGH, LOW, TIERS, fifo, job, plain, simulate, world
 from tests.unit.fuzz import Fuzz
 
 NO_CAPS = Shares(1000, 1000, 1000)

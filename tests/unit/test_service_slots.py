@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlane.index.index import Call
+from fairlane.index.index import ServiceCallRef
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Affinity, Fairness, Provider, Region, Service
 from fairlane.model.worker import Worker
-from tests.unit.driver import LOW, SECOND, TIERS, Driver, at_once, job, plain, world
+from fairlane.units import SECOND
+from tests.unit.driver import LOW, TIERS, Driver, at_once, job, plain, world
 
 ONE = [Provider("p", limit=1)]
 TWO = [Provider("p", limit=2)]
@@ -209,14 +210,14 @@ def test_a_closed_gate_lets_exactly_one_probe_through() -> None:
     line = world(plain(limit=50))
     line.put(*[job(f"j{n}", at=n) for n in range(20)])
     for each in line.claim(3):
-        call = Call("s", None, each.token)
+        call = ServiceCallRef("s", None, each.token)
         at_once(line.index.unavailable(call, each.entry.id, line.now, 0))
         line.finish(each)
     assert line.names(5) == []
     line.pass_time(1)
     (probe,) = line.claim(5)
     assert line.names(5) == []
-    at_once(line.index.unavailable(Call("s", None, probe.token), "x", line.now, 0))
+    at_once(line.index.unavailable(ServiceCallRef("s", None, probe.token), "x", line.now, 0))
     line.pass_time(1)
     assert line.names(5) == []
     line.pass_time(1)
@@ -225,7 +226,7 @@ def test_a_closed_gate_lets_exactly_one_probe_through() -> None:
     (probe,) = line.claim(5)
     line.drop(probe)
     (probe,) = line.claim(5)
-    at_once(line.index.answered([Call("s", None, probe.token)]))
+    at_once(line.index.answered([ServiceCallRef("s", None, probe.token)]))
     assert len(line.names(5)) == 5
 
 
@@ -234,7 +235,11 @@ def test_a_sick_region_is_closed_alone() -> None:
     line.put(*[job(f"j{n}", at=n) for n in range(20)])
     europe, america = Worker("e", region="eu"), Worker("u", region="us")
     for each in line.claim(3, europe):
-        at_once(line.index.unavailable(Call("s", "eu", each.token), each.entry.id, line.now, 0))
+        at_once(
+            line.index.unavailable(
+                ServiceCallRef("s", "eu", each.token), each.entry.id, line.now, 0
+            )
+        )
     assert line.names(5, europe) == []
     assert len(line.names(5, america)) == 5
     line.pass_time(1)

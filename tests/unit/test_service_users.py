@@ -17,7 +17,8 @@ from fairlane.model.job import Band
 from fairlane.model.service import Fairness, Service, Shares
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
-from tests.unit.driver import HIGH, LOW, MEDIUM, SECOND, at_once, job, plain, world
+from fairlane.units import SECOND
+from tests.unit.driver import HIGH, LOW, MEDIUM, at_once, job, plain, world
 
 FLAT = Tiers([Tier("only")])
 seeds = st.integers(0, 2**32)

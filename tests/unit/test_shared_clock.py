@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlane.clock import SECOND
-from fairlane.ledger.postgres.clock import PERIOD, SharedClock
+from fairlane.ledger.postgres.shared_clock import SYNC_PERIOD_MICROSECONDS, SharedClock
+from fairlane.units import SECOND
 
 HOUR = 3_600 * SECOND
 START = 1_700_000_000 * SECOND
@@ -116,7 +116,7 @@ async def test_who_starts_while_the_databases_clock_is_wrong_judges_nobody_yet()
     database.ahead = HOUR
     newcomer = await database.process().start()
     assert not newcomer.clock.steady()
-    await pass_time(database, 2 * PERIOD, here, newcomer)
+    await pass_time(database, 2 * SYNC_PERIOD_MICROSECONDS, here, newcomer)
     assert abs(newcomer.error()) < SECOND
     assert abs(here.error()) < SECOND
 

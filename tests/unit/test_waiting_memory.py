@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.model.entry import Entry
 from fairlane.model.job import NewJob
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Service
 from tests import stores
 from tests.unit.driver import job, plain, world

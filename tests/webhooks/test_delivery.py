@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.api.credentials import new_key
+from fairlane.api.auth.api_keys import new_key
 from fairlane.engine.submit import Caller
 from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob
 from fairlane.model.key import Key, Role
 from fairlane.model.service import Fairness, Service
-from fairlane.webhooks import Egress, WebhookSender, secret_of
+from fairlane.units import SECOND
+from fairlane.webhooks import SsrfGuard, WebhookSender, secret_of
 from fairlane.webhooks.sender import SCHEDULE
 from fairlane.webhooks.signature import signed
 from tests.webhooks.receiver import Receiver
 from tests.world import World, catalog
-
-SECOND = 1_000_000
 
 
 class Scene:
@@ -46,11 +45,11 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(path: Path, egress: Egress | None = None) -> AsyncIterator[Scene]:
+async def scene(path: Path, egress: SsrfGuard | None = None) -> AsyncIterator[Scene]:
     """Webhooks are sent when the test says so."""
     settings = catalog(Service("work", fairness=Fairness.NONE, max_attempts=1))
     async with Receiver().serving() as receiver, World(settings, path / "db") as world:
-        egress = egress or Egress(development=True)
+        egress = egress or SsrfGuard(development=True)
         yield Scene(world, receiver, WebhookSender(world.engine, egress, seed=1))
 
 
@@ -127,7 +126,7 @@ async def test_what_is_owed_survives_a_crash_and_so_does_what_was_being_sent(
         now = at.world.clock.now()
         (held,) = await at.world.engine.core.ledger.webhooks.due(now, now + 60 * SECOND, 10)
         await at.world.restart()
-        at.sender = WebhookSender(at.world.engine, Egress(development=True), seed=1)
+        at.sender = WebhookSender(at.world.engine, SsrfGuard(development=True), seed=1)
         assert await at.send() == 0
         await at.world.pass_time(60)
         assert await at.send() == 1
@@ -227,9 +226,9 @@ async def test_nobody_connects_to_an_address_that_is_not_public(tmp_path: Path) 
     async def rebinding(host: str, port: int) -> Sequence[str]:
         return answers.pop(0)
 
-    async with scene(tmp_path, Egress(resolve=rebinding)) as at:
+    async with scene(tmp_path, SsrfGuard(resolve=rebinding)) as at:
         url = "https://rebind.example.com/hook"
-        egress = Egress(resolve=rebinding)
+        egress = SsrfGuard(resolve=rebinding)
         assert await egress.addresses(egress.check(url))
         await at.end(await at.world.submit(callback=url))
         await at.end(await at.world.submit(callback=at.receiver.url))
@@ -264,7 +263,7 @@ async def test_two_senders_do_not_send_the_same_at_once(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         for _ in range(20):
             await at.end(await at.world.submit(callback=at.receiver.url))
-        other = WebhookSender(at.world.engine, Egress(development=True), seed=2)
+        other = WebhookSender(at.world.engine, SsrfGuard(development=True), seed=2)
         begun = await asyncio.gather(at.sender.send_due(), other.send_due())
         await at.sender.idle()
         await other.idle()

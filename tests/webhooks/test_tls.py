@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.webhooks import Egress, WebhookSender
+from fairlane.webhooks import SsrfGuard, WebhookSender
 from tests.webhooks.receiver import Receiver
 from tests.webhooks.test_delivery import Scene, scene
 
@@ -51,7 +51,7 @@ class Tls:
 
     async def told(self, host: str) -> str | None:
         """What became of one delivery to this name."""
-        egress = Egress(
+        egress = SsrfGuard(
             frozenset({self.receiver.port}), private=frozenset({host}), resolve=self.resolve
         )
         self.at.sender = WebhookSender(self.at.world.engine, egress, seed=1)

@@ -52,10 +52,10 @@ class Scene:
 
     async def until(self, job: str, condition: Callable[[Job], bool]) -> Job:
         """The job as soon as it is like that."""
-        with self.engine.core.watchers.watching(job) as bell:
+        with self.engine.core.subscriptions.watching(job) as wakeup:
             while not condition(found := await self.world.job(job)):
-                await bell.wait()
-                bell.clear()
+                await wakeup.wait()
+                wakeup.clear()
             return found
 
 

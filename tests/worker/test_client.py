@@ -19,7 +19,7 @@ from fairlane import (
     TaskFailed,
     Worker,
 )
-from fairlane.client.shapes import Submitted
+from fairlane.client.types import Submitted
 from fairlane.errors import InvalidInput
 from fairlane.model.key import Role
 from tests.proxy import Proxy

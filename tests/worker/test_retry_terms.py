@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from fairlane import Worker
-from fairlane.clock import SECOND
 from fairlane.errors import InvalidInput
 from fairlane.model.job import Job
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.step import RetryTerms, Step
 from fairlane.model.worker import WorkerState
-from fairlane.pull import Desk
-from fairlane.pull.shapes import Offer
+from fairlane.units import SECOND
+from fairlane.worker_protocol import WorkerService
+from fairlane.worker_protocol.messages import Offer
 from tests.worker.scene import WAYS, Scene, Way, scene
 from tests.world import World, catalog
 
@@ -85,17 +85,17 @@ async def test_the_caller_goes_before_the_worker_and_the_worker_before_the_setti
 async def test_the_terms_of_a_job_are_frozen_when_it_is_submitted(tmp_path: Path) -> None:
     """I20: neither a worker that registers later nor one that is gone changes them."""
     async with World(CONFIGURED, tmp_path / "ledger.db") as world:
-        desk, terms = Desk(world.engine), RetryTerms(2, (SECOND,), 5 * SECOND)
+        worker_service, terms = WorkerService(world.engine), RetryTerms(2, (SECOND,), 5 * SECOND)
         early = await world.submit("draw")
-        await desk.register(Offer(tasks={"draw": RetryTerms(9)}), "k")
-        worker = await desk.register(Offer(tasks={"draw": terms}), "k")
+        await worker_service.register(Offer(tasks={"draw": RetryTerms(9)}), "k")
+        worker = await worker_service.register(Offer(tasks={"draw": terms}), "k")
         job = await world.submit("draw")
         assert (await world.job(early)).current.max_attempts == 4
         assert (await world.job(job)).current[3:] == (5 * SECOND, 3, 0, (SECOND,), True)
-        await desk.heartbeat(worker, WorkerState.DEAD, ())
+        await worker_service.heartbeat(worker, WorkerState.DEAD, ())
         later = await world.submit("draw")
         assert (await world.job(later)).current.max_attempts == 3, "for a day the last one counts"
-        await desk.register(Offer(tasks={"draw": RetryTerms(0)}), "k")
+        await worker_service.register(Offer(tasks={"draw": RetryTerms(0)}), "k")
         assert (await world.job(job)).current.max_attempts == 3
         assert (await world.job(await world.submit("draw"))).current.max_attempts == 1
 

@@ -11,7 +11,7 @@ import pytest
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
-from fairlane.worker.moment import Moment
+from fairlane.worker.elapsed import Moment
 from tests.cluster.fleet import comes_true
 from tests.worker.process import working
 from tests.worker.scene import Scene, scene

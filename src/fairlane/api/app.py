@@ -1,4 +1,4 @@
-"""The application: routes, what they share, and the guard before them."""
+"""The HTTP application: its routes, its OpenAPI description, its middleware."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from fairlane.api import answers, pages, show
-from fairlane.api.door import Door, open_door
-from fairlane.api.guard import Guard
-from fairlane.api.invalid import invalid
-from fairlane.api.problems import problem_of, respond
-from fairlane.api.requests import BatchRequest, JobRequest
+from fairlane.api import docs_page
+from fairlane.api.context import AppContext, open_context
+from fairlane.api.http.problem_details import problem_of, respond
+from fairlane.api.http.validation_errors import invalid
+from fairlane.api.middleware import GuardMiddleware
 from fairlane.api.routes import GROUPS
 from fairlane.api.routes.status import livez, ready
 from fairlane.api.routing import Routes, install, unguarded
-from fairlane.api.task_shapes import TaskRequest
-from fairlane.api.worker_shapes import ResultRequest
+from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas.requests import BatchRequest, JobRequestBody
+from fairlane.api.schemas.tasks import TaskRequest
+from fairlane.api.schemas.workers import ResultRequest
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError
@@ -38,11 +39,13 @@ REFERENCE = "#/components/schemas/{model}"
 class App:
     """An ASGI application over an engine that has been started."""
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
-        self.api = _api(door)
-        hot = install(self.api, [*GROUPS, _pages(self.api, door.settings.catalog.tiers.names)])
-        self._guard = Guard(self.api, door, hot)
+    def __init__(self, app_context: AppContext) -> None:
+        self.app_context = app_context
+        self.api = _api(app_context)
+        hot = install(
+            self.api, [*GROUPS, _pages(self.api, app_context.settings.catalog.tiers.names)]
+        )
+        self._guard = GuardMiddleware(self.api, app_context, hot)
         self.threshold = self._guard.threshold
         forgotten = unguarded(self.api)
         if forgotten:
@@ -53,17 +56,17 @@ class App:
 
 
 async def create_app(engine: Engine, settings: Settings) -> App:
-    return App(await open_door(engine, settings))
+    return App(await open_context(engine, settings))
 
 
-def _api(door: Door) -> FastAPI:
+def _api(app_context: AppContext) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await door.open()
+        await app_context.open()
         try:
             yield
         finally:
-            await door.close()
+            await app_context.close()
 
     api = FastAPI(
         title=TITLE,
@@ -77,7 +80,7 @@ def _api(door: Door) -> FastAPI:
     )
 
     async def readyz() -> Response:
-        return await ready(door)
+        return await ready(app_context)
 
     for path, answer in (("/livez", livez), ("/readyz", readyz)):
         api.router.add_api_route(path, answer, methods=["GET", "HEAD"], include_in_schema=False)
@@ -90,9 +93,9 @@ async def _answer(request: Request, error: Exception) -> Response:
     """As the guard answers what goes wrong before and beside the routes."""
     if isinstance(error, RequestValidationError):
         error = invalid(error.errors())
-    door: Door = request.scope["door"]
-    problem = problem_of(error, door.engine.core.now())
-    door.meter.refused(problem.status_code, problem.code)
+    app_context: AppContext = request.scope["app_context"]
+    problem = problem_of(error, app_context.engine.core.now())
+    app_context.instrumentation.refused(problem.status_code, problem.code)
     return respond(problem, request.scope["path"], request.scope["request_id"])
 
 
@@ -103,12 +106,12 @@ def _pages(api: FastAPI, tiers: Sequence[str]) -> Routes:
     @routes.add("GET", "/openapi.json", "any", gives=dict[str, Any])
     async def openapi() -> Response:
         """This description."""
-        return show.answer(description(api, tiers))
+        return serializers.answer(description(api, tiers))
 
     @routes.add("GET", "/docs", "any", also={200: {"content": {"text/html": {}}}})
     async def docs() -> Response:
         """This description, for people."""
-        return HTMLResponse(pages.docs(description(api, tiers)), headers=pages.HEADERS)
+        return HTMLResponse(docs_page.docs(description(api, tiers)), headers=docs_page.HEADERS)
 
     return routes
 
@@ -120,9 +123,15 @@ def description(api: FastAPI, tiers: Sequence[str]) -> dict[str, Any]:
             title=api.title, version=api.version, summary=api.summary, routes=api.routes
         )
         schemas = found.setdefault("components", {}).setdefault("schemas", {})
-        for model in (JobRequest, BatchRequest, TaskRequest, ResultRequest, answers.Problem):
+        for model in (
+            JobRequestBody,
+            BatchRequest,
+            TaskRequest,
+            ResultRequest,
+            responses.ProblemResponse,
+        ):
             schemas.update(_schemas(model))
-        for model_name in ("JobRequest", "TaskRequest", "UserRequest"):
+        for model_name in ("JobRequestBody", "TaskRequest", "UserRequest"):
             _name_tiers(schemas[model_name]["properties"], tiers)
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)

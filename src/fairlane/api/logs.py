@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import orjson
 
-from fairlane.api.times import iso
+from fairlane.api.schemas.timestamps import iso
 from fairlane.config.settings import LogFormat, LogLevel
 
 KEPT = ("request_id", "method", "path", "status", "milliseconds", "key")

@@ -19,10 +19,10 @@ from starlette.routing import Match, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from fairlane.api.body import CheckedRequest
-from fairlane.api.identity import ALLOWED, OPEN, Access, permit
-from fairlane.api.own import check_path
-from fairlane.api.problems import MEDIA_TYPE, Problem
+from fairlane.api.auth.ownership import check_path
+from fairlane.api.auth.roles import ALLOWED, OPEN, Access, permit
+from fairlane.api.http.body import CheckedRequest
+from fairlane.api.http.problem_details import MEDIA_TYPE, ProblemDetails
 
 PROBLEMS = {
     400: "The request cannot be read.",
@@ -183,7 +183,7 @@ def check_names(scope: Scope, known: frozenset[str]) -> None:
     hold."""
     for name, value in scope.get("path_params", {}).items():
         if "\0" in str(value):
-            raise Problem(422, "invalid_input", f"{name}: text without U+0000 is needed")
+            raise ProblemDetails(422, "invalid_input", f"{name}: text without U+0000 is needed")
     if not scope["query_string"]:
         return
     for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
@@ -191,11 +191,11 @@ def check_names(scope: Scope, known: frozenset[str]) -> None:
             raise _unknown(name, known)
 
 
-def _unknown(name: str, known: frozenset[str]) -> Problem:
+def _unknown(name: str, known: frozenset[str]) -> ProblemDetails:
     close = difflib.get_close_matches(name, known, n=1)
     meant = f'did you mean "{close[0]}"? ' if close else ""
     names = f"known here: {', '.join(sorted(known))}" if known else "this route takes none"
-    return Problem(
+    return ProblemDetails(
         422,
         "invalid_input",
         f'unknown query parameter "{name[:100]}"; {meant}{names}',
@@ -229,7 +229,7 @@ class GuardedRoute(APIRoute):
         if self.access is not None:
             permit(scope, self.access)
         elif self.path not in OPEN:
-            raise Problem(403, "forbidden", "nobody may do that")
+            raise ProblemDetails(403, "forbidden", "nobody may do that")
         check_names(scope, self.query_names)
         await check_path(scope)
         await super().handle(scope, receive, send)
@@ -248,20 +248,20 @@ class GuardedSocket(WebSocketRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.access is None:
-            raise Problem(403, "forbidden", "nobody may do that")
+            raise ProblemDetails(403, "forbidden", "nobody may do that")
         permit(scope, self.access)
         check_names(scope, SOCKET_QUERY)
         await self.endpoint(WebSocket(scope, receive, send))  # with nothing around it for hours
 
 
-def _not_here(scope: Scope) -> Problem:
+def _not_here(scope: Scope) -> ProblemDetails:
     """All methods of the path, not only those of the first route that has it."""
     allowed: set[str] = set()
     path = in_parts(scope)
     for route in scope["app"].routes:
         if isinstance(route, GuardedRoute) and route.path_regex.match(path):
             allowed |= route.methods or set()
-    return Problem(
+    return ProblemDetails(
         405,
         "method_not_allowed",
         f"possible here: {', '.join(sorted(allowed))}",

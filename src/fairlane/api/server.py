@@ -1,4 +1,4 @@
-"""Serving the application: sockets, signals, and leaving without dropping anybody."""
+"""The HTTP server: sockets, signals and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from types import FrameType
 import uvicorn
 
 from fairlane.api.app import App
-from fairlane.api.connection import Connection
-from fairlane.api.sockets import Socket
+from fairlane.api.http.websocket_protocol import WebSocketProtocol
+from fairlane.api.overload.shedding_protocol import SheddingProtocol
 from fairlane.background import end
-from fairlane.config.settings import Server
+from fairlane.config.settings import ServerSettings
 from fairlane.errors import SetupError
 
-LONGEST_MESSAGE = 64 << 10
-AT_ONCE = 16
+MAX_WEBSOCKET_MESSAGE_BYTES = 64 << 10
+ACCEPTS_PER_LOOP_TURN = 16
 """Connections taken in one turn of the loop, which takes one from each socket it listens to."""
 
 Drain = Callable[[float], Awaitable[None]]
 
 
-def listening(app: App, server: Server) -> uvicorn.Config:
+def listening(app: App, server: ServerSettings) -> uvicorn.Config:
     logging.getLogger("uvicorn.access").disabled = True  # the guard knows more, and tells less
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # below, it shows tickets and keys
     return uvicorn.Config(
         app,
         host=server.host,
         port=server.port,
-        http=Connection,
-        ws=Socket,
-        ws_max_size=LONGEST_MESSAGE,
+        http=SheddingProtocol,
+        ws=WebSocketProtocol,
+        ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
         ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,
@@ -48,7 +48,7 @@ def listening(app: App, server: Server) -> uvicorn.Config:
     )
 
 
-def bind(server: Server) -> socket.socket:
+def bind(server: ServerSettings) -> socket.socket:
     """The port is ours, or the reason why not."""
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
@@ -66,11 +66,11 @@ def bind(server: Server) -> socket.socket:
     return found
 
 
-class Serving(uvicorn.Server):
+class ApiServer(uvicorn.Server):
     """On SIGTERM or Ctrl-C: not ready at once, then `drain` gives running calls their time, then
     requests end. A second signal ends it now."""
 
-    def __init__(self, app: App, server: Server, drain: Drain | None = None) -> None:
+    def __init__(self, app: App, server: ServerSettings, drain: Drain | None = None) -> None:
         super().__init__(listening(app, server))
         self._app, self._grace, self._drain = app, server.grace, drain
         self._leaving: asyncio.Task[None] | None = None
@@ -78,7 +78,7 @@ class Serving(uvicorn.Server):
 
     async def run_on(self, found: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
-        await self.serve([found, *(found.dup() for _ in range(AT_ONCE - 1))])
+        await self.serve([found, *(found.dup() for _ in range(ACCEPTS_PER_LOOP_TURN - 1))])
         await end(self._leaving)
         if self.force_exit:  # uvicorn hurries past this, and its end would be told as an error
             await self.lifespan.shutdown()
@@ -89,12 +89,12 @@ class Serving(uvicorn.Server):
             self.should_exit = True
             self.force_exit = sig == signal.SIGINT
             return
-        self._app.door.draining = True
+        self._app.app_context.draining = True
         self._loop.call_soon_threadsafe(self._leave)
 
     def _leave(self) -> None:
         if self._leaving is None:
-            self._app.door.desk.dismiss()
+            self._app.app_context.worker_service.dismiss()
             self._leaving = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
@@ -102,5 +102,5 @@ class Serving(uvicorn.Server):
             if self._drain is not None:
                 await self._drain(self._grace)
         finally:
-            self._app.door.drain()
+            self._app.app_context.drain()
             self.should_exit = True

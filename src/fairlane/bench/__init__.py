@@ -1,1 +1,1 @@
-"""Measuring Fairlane: what it does a second, and how long one waits."""
+"""Benchmarks: throughput and latency of Fairlane on this machine."""

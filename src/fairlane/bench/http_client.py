@@ -20,7 +20,7 @@ import orjson
 
 from fairlane.bench.measure import NAMES, PAYLOAD, USERS
 from fairlane.bench.memory import megabytes
-from fairlane.config.read import FILE, without_settings
+from fairlane.config.load import FILE, without_settings
 
 CONNECTIONS = 50
 HOST = "127.0.0.1"
@@ -44,7 +44,7 @@ class Sockets(NamedTuple):
 
 
 # --- the server ----------------------------------------------------------------------------------
-class Served(NamedTuple):
+class BenchServer(NamedTuple):
     port: int
     pid: int
 
@@ -55,7 +55,7 @@ class Served(NamedTuple):
 @asynccontextmanager
 async def server(
     settings: str = "", environment: Mapping[str, str] | None = None
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[BenchServer]:
     """`fairlane serve` with an empty ledger, as anybody would start it; with these settings and
     variables, if there are any."""
     with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
@@ -67,7 +67,7 @@ async def server(
             stdout=PIPE,
         )  # fmt: skip
         try:
-            yield Served(await _port(process), process.pid)
+            yield BenchServer(await _port(process), process.pid)
         finally:
             process.terminate()
             await process.wait()
@@ -84,7 +84,7 @@ async def _port(process: asyncio.subprocess.Process) -> int:
 
 
 # --- a client ------------------------------------------------------------------------------------
-class Client(asyncio.Protocol):
+class BenchClient(asyncio.Protocol):
     """One connection, one request at a time, nothing parsed that is not needed."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Client(asyncio.Protocol):
         """Of the last answer."""
 
     @classmethod
-    async def connect(cls, port: int) -> Client:
+    async def connect(cls, port: int) -> BenchClient:
         loop = asyncio.get_running_loop()
         _, client = await loop.create_connection(cls, HOST, port)
         return client
@@ -154,8 +154,8 @@ def bare(method: str, path: str) -> bytes:
     return f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 
 
-async def _clients(port: int, number: int) -> list[Client]:
-    return [await Client.connect(port) for _ in range(number)]
+async def _clients(port: int, number: int) -> list[BenchClient]:
+    return [await BenchClient.connect(port) for _ in range(number)]
 
 
 # --- figures -------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ async def single_submits(port: int, jobs: int, connections: int = CONNECTIONS) -
     requests = iter([post("/api/v1/jobs", job(i)) for i in range(jobs)])
     taken: list[float] = []
 
-    async def caller(client: Client) -> None:
+    async def caller(client: BenchClient) -> None:
         for request in requests:
             begin = time.perf_counter()
             status, body = await client.send(request)
@@ -188,7 +188,7 @@ async def batch_submits(
     ]
     requests = iter(batches)
 
-    async def caller(client: Client) -> None:
+    async def caller(client: BenchClient) -> None:
         for request in requests:
             status, body = await client.send(request)
             _demand(status == 200 and body.count(b'"status":202') == n, body)
@@ -203,7 +203,7 @@ async def batch_submits(
 async def paced_submits(port: int, rate: float, seconds: float) -> Speed:
     """A job every so often, whatever became of the one before: how long each took, counted from
     when it was due."""
-    free: asyncio.Queue[Client] = asyncio.Queue()
+    free: asyncio.Queue[BenchClient] = asyncio.Queue()
     for client in await _clients(port, CONNECTIONS):
         free.put_nowait(client)
     taken: list[float] = []
@@ -229,12 +229,12 @@ async def paced_submits(port: int, rate: float, seconds: float) -> Speed:
     return _speed(jobs, took, taken)
 
 
-async def idle_sockets(served: Served, number: int, seconds: float = 3) -> Sockets:
+async def idle_sockets(served: BenchServer, number: int, seconds: float = 3) -> Sockets:
     """So many listen to a waiting job each for so long, and nothing happens."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 2 * number:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * number), hard))
-    client = await Client.connect(served.port)
+    client = await BenchClient.connect(served.port)
     status, body = await client.send(
         post("/api/v1/jobs:batch", {"jobs": [job(i) for i in range(number)]})
     )

@@ -21,8 +21,8 @@ from fairlane.engine.settle import Done
 from fairlane.index.index import Freed, Index
 from fairlane.index.memory import MemoryIndex
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry
 from fairlane.model.job import Band, NewJob
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Service
 from fairlane.model.worker import Loaded, Worker
 from fairlane.presets import tasks

@@ -18,14 +18,14 @@ import orjson
 import uvloop
 
 from fairlane.bench import http_client as client
-from fairlane.bench.generator import Outcome, Plan
-from fairlane.bench.http_client import Client, Served
+from fairlane.bench.http_client import BenchClient, BenchServer
+from fairlane.bench.load_generator import LoadOutcome, Plan
 from fairlane.bench.measure import PAYLOAD, Figure
 from fairlane.compose import cluster
-from fairlane.demo.services import Execution, SimulatedService
+from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.presets import tasks
 
-TIMES = 10
+OVERLOAD_FACTOR = 10
 CONNECTIONS, CROWD = 300, 1_000
 """Callers who ignore `Retry-After` in the overload, and in a retry storm."""
 
@@ -33,14 +33,14 @@ STORMS = 2
 """The part of the overload's time that is spent on storms, and again on what they are compared
 with: one of so many."""
 
-POLITE = 20
+POLITE_CALLERS = 20
 """Callers beside them who come back when they were told to."""
 
 HELD, CALL_SECONDS = 20, 0.5
 """Calls at once of the service that goes on working, and how long each takes."""
 
 WARMING_UP = 200
-HEARTBEAT = 1.0
+HEARTBEAT_SECONDS = 1.0
 """Seconds that a worker promises between two; it loses its lease when three of them are missing."""
 
 PROMISED, PROMISED_ON_CLUSTER = 250, 150
@@ -68,7 +68,7 @@ async def measured(usual: float, overload: float, *, on_cluster: bool = False) -
     promised = PROMISED_ON_CLUSTER if on_cluster else PROMISED
     chance = random.Random(1)
 
-    async def work(_: Execution) -> str:
+    async def work(_: SimulatedExecution) -> str:
         await asyncio.sleep(CALL_SECONDS * chance.uniform(0.5, 1.5))
         return "done"
 
@@ -97,7 +97,7 @@ async def measured(usual: float, overload: float, *, on_cluster: bool = False) -
 
 
 @asynccontextmanager
-async def _served(settings: str, *, on_cluster: bool) -> AsyncIterator[Served]:
+async def _served(settings: str, *, on_cluster: bool) -> AsyncIterator[BenchServer]:
     """A new server with an empty ledger that has taken a few submits."""
     async with AsyncExitStack() as stack:
         stores: Mapping[str, str] = {}
@@ -117,7 +117,7 @@ async def _served(settings: str, *, on_cluster: bool) -> AsyncIterator[Served]:
         yield served
 
 
-def _most_of(peak: Outcome, served: Served, seconds: float) -> Plan:
+def _most_of(peak: LoadOutcome, served: BenchServer, seconds: float) -> Plan:
     return Plan(served.port, 0.7 * peak.goodput, seconds, CONNECTIONS, ids=1_000)
 
 
@@ -126,22 +126,22 @@ class Overloaded(NamedTuple):
     shorter ones from many more connections, each beside one from as many as before; and of accepted
     jobs."""
 
-    flood: Outcome
-    beside: Beside
-    storms: list[tuple[Outcome, Outcome]]
+    flood: LoadOutcome
+    beside: SideMeasurements
+    storms: list[tuple[LoadOutcome, LoadOutcome]]
     recovered: Recovery
     memory: float
     lost: int
 
 
 async def _overloaded(
-    served: Served, peak: Outcome, steady: Outcome, usual: float, overload: float
+    served: BenchServer, peak: LoadOutcome, steady: LoadOutcome, usual: float, overload: float
 ) -> Overloaded:
-    offered, quiet = TIMES * peak.goodput, _most_of(peak, served, usual)
+    offered, quiet = OVERLOAD_FACTOR * peak.goodput, _most_of(peak, served, usual)
     calm = await generated(quiet)
     async with _beside(served, calm.jobs) as beside:
         flood = await generated(Plan(served.port, offered, overload, CONNECTIONS))
-    memory, storms = served.megabytes(), list[tuple[Outcome, Outcome]]()
+    memory, storms = served.megabytes(), list[tuple[LoadOutcome, LoadOutcome]]()
     while len(storms) * usual < overload / STORMS:
         storm = await generated(Plan(served.port, offered, usual, CROWD))
         storms.append((storm, await generated(Plan(served.port, offered, usual, CONNECTIONS))))
@@ -152,13 +152,17 @@ async def _overloaded(
     return Overloaded(flood, beside, storms, recovered, memory, lost)
 
 
-def _told(peak: Outcome, steady: Outcome, found: Overloaded, promised: float) -> list[Figure]:
+def _told(
+    peak: LoadOutcome, steady: LoadOutcome, found: Overloaded, promised: float
+) -> list[Figure]:
     flood, beside, storms = found.flood, found.beside, found.storms
     wrong = flood.wrong + beside.wrong + sum(one.wrong for one in itertools.chain(*storms))
     in_storms, in_floods = (sum(one.goodput for one in each) for each in zip(*storms, strict=True))
     return [
         _figure("peak goodput", "jobs/s", peak.goodput, f"{client.CONNECTIONS} connections"),
-        _figure("offered", "requests/s", TIMES * peak.goodput, f"{TIMES} × peak"),
+        _figure(
+            "offered", "requests/s", OVERLOAD_FACTOR * peak.goodput, f"{OVERLOAD_FACTOR} × peak"
+        ),
         _figure("sent", "requests/s", flood.sent, f"{CONNECTIONS} connections"),
         _figure("not sent", "requests/s", flood.unsent / flood.seconds, "no connection was free"),
         _figure("the sender's part of a core", "", flood.cpu, ""),
@@ -182,17 +186,17 @@ def _told(peak: Outcome, steady: Outcome, found: Overloaded, promised: float) ->
 
 
 # --- load ----------------------------------------------------------------------------------------
-async def generated(plan: Plan) -> Outcome:
+async def generated(plan: Plan) -> LoadOutcome:
     """What becomes of a load from a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "fairlane.bench.generator", stdin=PIPE, stdout=PIPE
+        sys.executable, "-m", "fairlane.bench.load_generator", stdin=PIPE, stdout=PIPE
     )
     found, _ = await process.communicate(orjson.dumps(asdict(plan)))
-    return Outcome.read(found)
+    return LoadOutcome.read(found)
 
 
 @dataclass
-class Beside:
+class SideMeasurements:
     """What is asked while others flood: milliseconds each took, and answers that are wrong."""
 
     cancels: list[float] = field(default_factory=list)
@@ -205,18 +209,18 @@ class Beside:
 
 
 @asynccontextmanager
-async def _beside(served: Served, jobs: Sequence[str]) -> AsyncIterator[Beside]:
+async def _beside(served: BenchServer, jobs: Sequence[str]) -> AsyncIterator[SideMeasurements]:
     """Ten times a second somebody cancels a job, somebody asks whether the process lives, and a
     worker says that it does; and some submit like everybody, but wait as long as they are told."""
-    found, over = Beside(), asyncio.Event()
+    found, over = SideMeasurements(), asyncio.Event()
 
-    async def ask(connection: Client, request: bytes) -> tuple[int, float]:
+    async def ask(connection: BenchClient, request: bytes) -> tuple[int, float]:
         began = time.perf_counter()
         status, _ = await connection.send(request)
         return status, (time.perf_counter() - began) * 1000
 
     async def go_on() -> None:
-        connection = await Client.connect(served.port)
+        connection = await BenchClient.connect(served.port)
         worker = await _worker(connection)
         alive = client.post(f"/internal/workers/{worker}/heartbeat", {"current_load": 1})
         for job in itertools.takewhile(lambda _: not over.is_set(), jobs):
@@ -234,8 +238,8 @@ async def _beside(served: Served, jobs: Sequence[str]) -> AsyncIterator[Beside]:
         connection.close()
 
     async def submit(number: int) -> None:
-        connection = await Client.connect(served.port)
-        await asyncio.sleep(number / POLITE)
+        connection = await BenchClient.connect(served.port)
+        await asyncio.sleep(number / POLITE_CALLERS)
         while not over.is_set():
             status, took = await ask(connection, client.post("/api/v1/jobs", client.job(number)))
             (found.accepted if status == 202 else found.refused).append(took)
@@ -245,16 +249,16 @@ async def _beside(served: Served, jobs: Sequence[str]) -> AsyncIterator[Beside]:
 
     async with asyncio.TaskGroup() as group:
         group.create_task(go_on())
-        for number in range(POLITE):
+        for number in range(POLITE_CALLERS):
             group.create_task(submit(number))
         yield found
         over.set()
 
 
-async def _worker(connection: Client) -> str:
+async def _worker(connection: BenchClient) -> str:
     """One that holds a task and does not end it."""
     await connection.send(client.post("/api/v1/jobs", client.job(0, "kept")))
-    hello = {"task_types": ["kept"], "capacity": 1, "heartbeat_seconds": HEARTBEAT}
+    hello = {"task_types": ["kept"], "capacity": 1, "heartbeat_seconds": HEARTBEAT_SECONDS}
     _, body = await connection.send(client.post("/internal/workers/register", hello))
     worker = str(orjson.loads(body)["worker_id"])
     poll = client.post(f"/internal/workers/{worker}/poll", {"available_capacity": 1})
@@ -269,7 +273,7 @@ class Recovery(NamedTuple):
     jobs: int
 
 
-async def _recovery(quiet: Plan, steady: Outcome, *, patience: float) -> Recovery:
+async def _recovery(quiet: Plan, steady: LoadOutcome, *, patience: float) -> Recovery:
     """How long until a second in which nearly all submits were as fast as before."""
     begin, jobs = time.perf_counter(), 0
     while True:
@@ -280,18 +284,20 @@ async def _recovery(quiet: Plan, steady: Outcome, *, patience: float) -> Recover
             return Recovery(passed, jobs)
 
 
-async def _premium(served: Served, service: SimulatedService, number: int, *, flood: int) -> float:
+async def _premium(
+    served: BenchServer, service: SimulatedService, number: int, *, flood: int
+) -> float:
     """From submit to the end of a call of usual length, for jobs of the best tier with so many of
     the lowest before each of them: nearly all are faster."""
     started: dict[str, asyncio.Future[float]] = {}
     loop = asyncio.get_running_loop()
 
-    def heard(call: Execution) -> None:
+    def heard(call: SimulatedExecution) -> None:
         begun = started.setdefault(call.job, loop.create_future())
         if not begun.done():
             begun.set_result(loop.time())
 
-    service.heard, connection, waits = heard, await Client.connect(served.port), []
+    service.heard, connection, waits = heard, await BenchClient.connect(served.port), []
     many = client.post("/api/v1/jobs:batch", {"jobs": [_held("free", "low")] * flood})
     if flood:
         await connection.send(many)
@@ -315,7 +321,7 @@ def _held(user: str, tier: str) -> dict[str, object]:
 
 
 async def _waiting(port: int) -> int:
-    connection = await Client.connect(port)
+    connection = await BenchClient.connect(port)
     _, body = await connection.send(client.bare("GET", "/queue/status"))
     connection.close()
     return int(orjson.loads(body)["services"]["noop"]["waiting"])

@@ -14,10 +14,10 @@ import uvloop
 from fairlane.bench.measure import PAYLOAD
 from fairlane.bench.worker import MARK
 
-BATCH = 1_000
+SUBMIT_BATCH = 1_000
 
 
-async def fill(database: str, jobs: int, n: int = BATCH) -> float:
+async def fill(database: str, jobs: int, n: int = SUBMIT_BATCH) -> float:
     """Seconds that it takes to submit them, n at a time, over one connection."""
     from pgqueuer.db import AsyncpgDriver
     from pgqueuer.queries import Queries

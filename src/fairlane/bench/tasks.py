@@ -20,7 +20,7 @@ from fairlane.bench.http_client import HOST, server
 from fairlane.bench.measure import PAYLOAD, USERS, Figure
 from fairlane.bench.task_worker import CAPACITY, HITS, NAME, RECORD, Hit, worker_of
 from fairlane.compose import cluster, embedded
-from fairlane.config.read import without_settings
+from fairlane.config.load import without_settings
 from fairlane.engine import Engine
 from fairlane.model.job import NewJob
 from fairlane.presets import tasks
@@ -32,8 +32,8 @@ FROM, TO = 0.15, 0.95
 EACH_SECOND = 50
 HIGH, LOW = 8, 10_000
 CAPACITIES = (10, 100)
-BATCH = 1_000
-LOOK = 0.002
+SUBMIT_BATCH = 1_000
+POLL_SECONDS = 0.002
 
 Submit = Callable[[Sequence[JobRequest]], Awaitable[object]]
 
@@ -110,7 +110,7 @@ class Working:
     async def noted(self, wanted: int) -> float:
         """The moment at which so many had started."""
         while self._hits.stat().st_size < wanted * RECORD.size:  # noqa: ASYNC110 - a file
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
         return time.perf_counter()
 
 
@@ -142,8 +142,8 @@ def request(number: int, priority: str, at: int = 0) -> JobRequest:
 
 
 async def fill(way: Way, jobs: int) -> None:
-    for start in range(0, jobs, BATCH):
-        await way.submit([request(i, "low") for i in range(start, min(start + BATCH, jobs))])
+    for start in range(0, jobs, SUBMIT_BATCH):
+        await way.submit([request(i, "low") for i in range(start, min(start + SUBMIT_BATCH, jobs))])
 
 
 async def drained(opened: Open, jobs: int, capacity: int) -> float:

@@ -291,7 +291,7 @@ def migrate(
     import asyncio
 
     from fairlane.cli import configure
-    from fairlane.cli.stores import in_one_line, patiently
+    from fairlane.cli.wait_for_stores import in_one_line, patiently
     from fairlane.compose import migrated
 
     flags: dict[tuple[str, ...], str | float | None] = {

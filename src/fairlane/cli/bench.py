@@ -57,7 +57,7 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
 
 
 def _http(runs: int, jobs: int, short: bool) -> Iterator[Figure]:
-    from fairlane.bench.http import figures
+    from fairlane.bench.api import figures
 
     return figures(runs, jobs, short=short)
 

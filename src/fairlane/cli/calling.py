@@ -15,11 +15,11 @@ import uvloop
 from fairlane.api.logs import log_to
 from fairlane.api.server import Drain
 from fairlane.background import end
-from fairlane.cli.stores import in_one_line, started
+from fairlane.cli.wait_for_stores import in_one_line, started
 from fairlane.compose import opened
 from fairlane.config.settings import Settings
 from fairlane.engine import Engine
-from fairlane.webhooks import Egress, WebhookSender
+from fairlane.webhooks import SsrfGuard, WebhookSender
 
 if TYPE_CHECKING:
     from fairlane.dispatch import Dispatcher
@@ -44,7 +44,7 @@ async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
                     fresh=source.cache,
                 )
             )
-        await stack.enter_async_context(WebhookSender(engine, Egress.of(settings)))
+        await stack.enter_async_context(WebhookSender(engine, SsrfGuard.of(settings)))
         if not settings.endpoints:
             yield _nothing
             return

@@ -10,8 +10,8 @@ from typing import Any
 import typer
 
 from fairlane.config.explain import explain
-from fairlane.config.problems import BadSettings, suggestion
-from fairlane.config.read import load, preset_names, preset_text
+from fairlane.config.load import load, preset_names, preset_text
+from fairlane.config.setting_errors import BadSettings, suggestion
 from fairlane.config.settings import Settings
 
 BAD_SETTINGS = 78

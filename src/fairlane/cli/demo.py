@@ -16,16 +16,16 @@ from rich.console import Console
 
 from fairlane.cli.example import curl
 from fairlane.compose import opened
-from fairlane.demo import screen
-from fairlane.demo.gateway import Gateway, free_port, scaled
-from fairlane.demo.recovery import Recovery
-from fairlane.demo.scene import Scene, playing, scenery
+from fairlane.demo import display
+from fairlane.demo.processes import Gateway, free_port, scaled
+from fairlane.demo.recovery import DemoRecovery
+from fairlane.demo.traffic import Scene, playing, scenery
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError
 from fairlane.model.state import LIVE, State
 from fairlane.servers import Postgres, Redis, ServerFailed
 
-AT_ONCE = 1_000
+JOBS_PER_LOOKUP = 1_000
 """Jobs looked up together."""
 
 
@@ -100,9 +100,9 @@ async def _show(
 ) -> None:
     """Until the time is over or somebody ends it. Who was killed meanwhile is started again."""
     loop = asyncio.get_running_loop()
-    began, status, recovery = loop.time(), screen.Status(), Recovery(gateway)
+    began, status, recovery = loop.time(), display.Status(), DemoRecovery(gateway)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as session:
-        with screen.shown(console) as shown:
+        with display.shown(console) as shown:
             while not stop.is_set():
                 answer = await _status(session, gateway.urls)
                 status, now = answer or status, loop.time()
@@ -120,12 +120,12 @@ async def _show(
     await recovery.end()
 
 
-async def _status(session: aiohttp.ClientSession, urls: Sequence[str]) -> screen.Status | None:
+async def _status(session: aiohttp.ClientSession, urls: Sequence[str]) -> display.Status | None:
     for url in urls:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async with session.get(f"{url}/queue/status") as response:
                 if response.status == 200:
-                    return screen.Status(await response.json())
+                    return display.Status(await response.json())
     return None
 
 
@@ -141,7 +141,7 @@ async def _summary(gateway: Gateway, scene: Scene) -> tuple[list[str], bool]:
     lost, going_on = accepted - states.total(), sum(states[state] for state in LIVE)
     failed = states.total() - done - going_on
     fate = f"{done} done, {going_on} waiting or running, {failed} failed, {lost} lost"
-    waits = " · ".join(f"{tier} {p50}/{p95}" for tier, p50, p95 in screen.waits_of_tiers(scene))
+    waits = " · ".join(f"{tier} {p50}/{p95}" for tier, p50, p95 in display.waits_of_tiers(scene))
     health = "NOT sound: " + ", ".join(wrong) if wrong else "sound"
     lines = [
         f"\n{accepted} jobs accepted: {fate}",
@@ -154,7 +154,7 @@ async def _summary(gateway: Gateway, scene: Scene) -> tuple[list[str], bool]:
 
 async def _states(engine: Engine, jobs: Sequence[str]) -> Counter[State]:
     found: Counter[State] = Counter()
-    for start in range(0, len(jobs), AT_ONCE):
-        known = await engine.core.ledger.jobs(jobs[start : start + AT_ONCE])
+    for start in range(0, len(jobs), JOBS_PER_LOOKUP):
+        known = await engine.core.ledger.jobs(jobs[start : start + JOBS_PER_LOOKUP])
         found.update(job.state for job in known.values())
     return found

@@ -17,7 +17,7 @@ from fairlane.api.logs import log_to
 from fairlane.background import end
 from fairlane.cli.example import EXAMPLE, stands_in
 from fairlane.config.settings import Settings
-from fairlane.demo.services import Execution, SimulatedService
+from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.errors import FairlaneError
 from fairlane.model.service import Executor
 from fairlane.worker import Context, Worker
@@ -84,7 +84,7 @@ def _addresses(settings: Settings) -> Iterator[Address]:
             yield Address(name, "", endpoint.url, service.limit)
 
 
-async def _params(call: Execution) -> Any:
+async def _params(call: SimulatedExecution) -> Any:
     return call.params
 
 

@@ -23,7 +23,7 @@ from fairlane.cli.remote import (
 )
 
 if TYPE_CHECKING:
-    from fairlane.client.connection import Connection
+    from fairlane.client.connection import ApiConnection
 
 app = typer.Typer(help="Submit jobs, look at them, follow and move them.", no_args_is_help=True)
 
@@ -53,7 +53,7 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     """The newest jobs."""
     from fairlane.cli.tables import duration, moment, print_json, print_table
 
-    async def pages(connection: Connection) -> dict[str, Any]:
+    async def pages(connection: ApiConnection) -> dict[str, Any]:
         jobs: list[Any] = []
         cursor = None
         while True:
@@ -259,7 +259,7 @@ def _follow(remote: Remote, job: str, as_json: bool) -> None:
     from fairlane.cli.tables import clean
     from fairlane.client import AsyncClient
 
-    async def follow(connection: Connection) -> dict[str, Any]:
+    async def follow(connection: ApiConnection) -> dict[str, Any]:
         await connection.call("GET", f"/api/v1/jobs/{part(job)}")  # a wrong id is told at once
         async with AsyncClient(remote.url, remote.key) as client:
             async for event in client.events(job):

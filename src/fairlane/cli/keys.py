@@ -46,9 +46,9 @@ def create_key(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     """Make a key and print it, once."""
     from fairlane.cli import configure
     from fairlane.cli.tables import print_json
-    from fairlane.model.bounds import LONGEST
+    from fairlane.model.setting_bounds import MAX_SECONDS
 
-    most = LONGEST // DAY_SECONDS
+    most = MAX_SECONDS // DAY_SECONDS
     if days is not None and not 0 < days <= most:
         raise typer.BadParameter(f"--days is more than 0 and at most {most}, not {days:g}")
     if role not in ROLES:
@@ -81,7 +81,7 @@ def list_keys(
     if url is not None:
         keys = Remote(url, key, config).call("GET", "/admin/keys")["keys"]
     else:
-        from fairlane.cli.own_keys import listed
+        from fairlane.cli.ledger_keys import listed
 
         keys = listed(configure.settings(config))
     if as_json:
@@ -123,7 +123,7 @@ def revoke_key(
     if url is not None:
         revoked = Remote(url, key, config).call("DELETE", f"/admin/keys/{part(name)}")
     else:
-        from fairlane.cli.own_keys import revoke
+        from fairlane.cli.ledger_keys import revoke
 
         revoked = revoke(configure.settings(config), name)
     if revoked is None:
@@ -135,7 +135,7 @@ def revoke_key(
 
 
 def _created(settings: Any, wish: dict[str, Any], days: float | None) -> dict[str, Any]:
-    from fairlane.cli.own_keys import create
+    from fairlane.cli.ledger_keys import create
     from fairlane.model.key import Key, Role
 
     key = Key(
@@ -151,7 +151,7 @@ def _created(settings: Any, wish: dict[str, Any], days: float | None) -> dict[st
 
 
 def _in_days(days: float) -> str:
-    from fairlane.api.times import iso
+    from fairlane.api.schemas.timestamps import iso
     from fairlane.clock import SystemClock, seconds
 
     return iso(SystemClock().now() + seconds(days * DAY_SECONDS))

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from fairlane.client.connection import ApiError, Connection
+    from fairlane.client.connection import ApiConnection, ApiError
 
 Out = TypeVar("Out")
 
@@ -61,7 +61,7 @@ class Remote:
     def call(self, method: str, path: str, sent: Any = None) -> Any:
         """What the server answers. An error ends the command."""
 
-        async def once(connection: Connection) -> Any:
+        async def once(connection: ApiConnection) -> Any:
             headers = {"Idempotency-Key": os.urandom(16).hex()} if method != "GET" else None
             return await connection.call(method, path, sent, headers=headers)
 
@@ -70,12 +70,12 @@ class Remote:
             stop(f"{self.url} does not answer like a Fairlane server; name one with --url")
         return answer
 
-    def run(self, work: Callable[[Connection], Awaitable[Out]]) -> Out:
+    def run(self, work: Callable[[ApiConnection], Awaitable[Out]]) -> Out:
         """Several requests over one connection. An error ends the command."""
-        from fairlane.client.connection import ApiError, Connection, Unreachable
+        from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 
         async def connected() -> Out:
-            connection = Connection(self.url, self.key)
+            connection = ApiConnection(self.url, self.key)
             try:
                 return await work(connection)
             finally:
@@ -124,8 +124,8 @@ def server_url(url: str | None, config: Path | None) -> str:
 
 def listening(config: Path | None) -> tuple[str, int]:
     from fairlane.cli.configure import BAD_SETTINGS
-    from fairlane.config.problems import BadSettings
-    from fairlane.config.read import load_server
+    from fairlane.config.load import load_server
+    from fairlane.config.setting_errors import BadSettings
 
     try:
         return load_server(config, os.environ)

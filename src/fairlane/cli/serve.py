@@ -10,21 +10,21 @@ import typer
 import uvloop
 
 from fairlane.api.app import create_app
-from fairlane.api.credentials import given_key
+from fairlane.api.auth.api_keys import given_key
 from fairlane.api.logs import log_to
-from fairlane.api.server import Serving, bind
+from fairlane.api.server import ApiServer, bind
 from fairlane.cli.calling import calling
 from fairlane.cli.configure import BAD_SETTINGS
 from fairlane.cli.example import curl, echo
-from fairlane.cli.stores import in_one_line, started
+from fairlane.cli.wait_for_stores import in_one_line, started
 from fairlane.compose import opened
-from fairlane.config.settings import Server, Settings
+from fairlane.config.settings import ServerSettings, Settings
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.model.key import Key, Role
 
 ADMIN_KEY = "FAIRLANE_ADMIN_KEY"
-MOST_FILES = 65_536
+MAX_OPEN_FILES = 65_536
 """Every listener is a connection, and every connection a file."""
 
 
@@ -37,7 +37,7 @@ class Unsafe(SetupError):
 def run(settings: Settings) -> None:
     """Until a signal comes. What is wrong is said in one line."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_FILES)), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MAX_OPEN_FILES)), hard))
     log_to()
     with in_one_line():
         found = bind(settings.server)
@@ -61,10 +61,10 @@ async def serve(settings: Settings, found: socket.socket) -> None:
                 port = found.getsockname()[1]
                 for line in welcome(settings, port, keys=keys):
                     typer.echo(line)
-                await Serving(app, settings.server, drain).run_on(found)
+                await ApiServer(app, settings.server, drain).run_on(found)
 
 
-async def prepare_keys(engine: Engine, server: Server) -> bool:
+async def prepare_keys(engine: Engine, server: ServerSettings) -> bool:
     """Whether there is a key. The environment may bring the first one."""
     book = engine.core.ledger.keys
     credential = os.environ.get(ADMIN_KEY, "").strip()  # files of secrets end with a new line

@@ -14,9 +14,9 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from fairlane.simulate.ask import Ask
-    from fairlane.simulate.measure import Report
-    from fairlane.simulate.question import Question
+    from fairlane.simulate.options import SimulationOptions
+    from fairlane.simulate.report import Report
+    from fairlane.simulate.scenario import Scenario
 
 RUN = "run"
 
@@ -77,11 +77,13 @@ def run(  # noqa: PLR0913 - each has a default that fits
     """Run a workload through the settings, and through changes to them."""
     from rich.console import Console
 
-    from fairlane.simulate.ask import Ask
-    from fairlane.simulate.page import page
-    from fairlane.simulate.show import show
+    from fairlane.simulate.html_report import page
+    from fairlane.simulate.options import SimulationOptions
+    from fairlane.simulate.text_report import show
 
-    ask = Ask(trace, config, preset, workers, load, traffic, model_load, service, jobs, seed)
+    ask = SimulationOptions(
+        trace, config, preset, workers, load, traffic, model_load, service, jobs, seed
+    )
     asked = _questions(ask, what_if or ())
     reports = _answers([(each.name, each, "fairlane") for each in asked])
     if html is not None:
@@ -110,10 +112,12 @@ def compare(  # noqa: PLR0913 - each has a default that fits
     as_json: AsJson = False,
 ) -> None:
     """The same workload under other orders of service: the league table."""
-    from fairlane.simulate.ask import Ask
-    from fairlane.simulate.league import ORDERS
+    from fairlane.simulate.comparison import ORDERS
+    from fairlane.simulate.options import SimulationOptions
 
-    ask = Ask(trace, config, preset, workers, load, traffic, model_load, service, jobs, seed)
+    ask = SimulationOptions(
+        trace, config, preset, workers, load, traffic, model_load, service, jobs, seed
+    )
     (asked,) = _questions(ask)
     _print_league(asked, seed, _answers([(name, asked, name) for name in ORDERS]), as_json)
 
@@ -135,9 +139,11 @@ def ablate(  # noqa: PLR0913 - each has a default that fits
 ) -> None:
     """The same workload with one rule of the order switched off at a time."""
     from fairlane.simulate.ablation import RULES, switched
-    from fairlane.simulate.ask import Ask
+    from fairlane.simulate.options import SimulationOptions
 
-    ask = Ask(trace, config, preset, workers, load, traffic, model_load, service, jobs, seed)
+    ask = SimulationOptions(
+        trace, config, preset, workers, load, traffic, model_load, service, jobs, seed
+    )
     (asked,) = _questions(ask)
     several = [(rule, switched(asked, rule), "fairlane") for rule in RULES]
     _print_league(asked, seed, _answers(several), as_json)
@@ -161,11 +167,11 @@ def figures(
     """The figures of the documentation: each with the least it must be, or one of its tables."""
     from rich.console import Console
 
-    from fairlane.simulate.figures import FEW, table
+    from fairlane.simulate.figures import SHORT_RUN_JOBS, table
     from fairlane.simulate.figures import figures as measured
-    from fairlane.simulate.tables import ablation, league
+    from fairlane.simulate.markdown_tables import ablation, league
 
-    folder, few = traces if traces.is_dir() else None, FEW if short else None
+    folder, few = traces if traces.is_dir() else None, SHORT_RUN_JOBS if short else None
     if what is What.FLOORS:
         Console(width=120).print(table(measured(folder, seed, few)))
         return
@@ -174,13 +180,13 @@ def figures(
 
 
 # --- asking and telling --------------------------------------------------------------------------
-def _questions(ask: Ask, what_ifs: Sequence[str] = ()) -> list[Question]:
+def _questions(ask: SimulationOptions, what_ifs: Sequence[str] = ()) -> list[Scenario]:
     import os
 
     from fairlane.cli.configure import BAD_SETTINGS, known_preset
-    from fairlane.config.problems import BadSettings
+    from fairlane.config.setting_errors import BadSettings
     from fairlane.errors import FairlaneError
-    from fairlane.simulate.ask import questions
+    from fairlane.simulate.options import questions
 
     known_preset(ask.preset)
     try:
@@ -194,7 +200,7 @@ def _questions(ask: Ask, what_ifs: Sequence[str] = ()) -> list[Question]:
         raise typer.Exit(1) from None
 
 
-def _answers(several: Sequence[tuple[str, Question, str]]) -> list[tuple[str, Report]]:
+def _answers(several: Sequence[tuple[str, Scenario, str]]) -> list[tuple[str, Report]]:
     """With a progress bar where somebody looks."""
     from rich.console import Console
     from rich.progress import Progress
@@ -213,18 +219,18 @@ def _advance(progress: Progress, bar: TaskID, done: int) -> None:
     progress.update(bar, completed=done)
 
 
-def _origin(asked: Question, seed: int) -> str:
+def _origin(asked: Scenario, seed: int) -> str:
     given = asked.workload
     hours = given.span / 3_600_000_000
     return f"{len(given.arrivals):,} jobs in {hours:.1f} h, {given.source}, seed {seed}"
 
 
 def _print_league(
-    asked: Question, seed: int, reports: list[tuple[str, Report]], as_json: bool
+    asked: Scenario, seed: int, reports: list[tuple[str, Report]], as_json: bool
 ) -> None:
     from rich.console import Console
 
-    from fairlane.simulate.show import league
+    from fairlane.simulate.text_report import league
 
     if as_json:
         _print_json(asked, seed, reports)
@@ -232,7 +238,7 @@ def _print_league(
         league(reports, Console(width=140), _origin(asked, seed))
 
 
-def _print_json(asked: Question, seed: int, reports: list[tuple[str, Report]]) -> None:
+def _print_json(asked: Scenario, seed: int, reports: list[tuple[str, Report]]) -> None:
     import dataclasses
 
     import orjson

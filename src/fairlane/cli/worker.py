@@ -11,7 +11,7 @@ import uvloop
 
 from fairlane.api.logs import log_to
 from fairlane.cli.configure import BAD_SETTINGS
-from fairlane.cli.stores import in_one_line, started
+from fairlane.cli.wait_for_stores import in_one_line, started
 from fairlane.compose import joined
 from fairlane.worker import Worker
 from fairlane.worker.signals import calling_on_signals

@@ -1,4 +1,4 @@
-"""Clients: the same verbs, awaited or not."""
+"""The client SDK: submit, wait, list, cancel; sync and async."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import urlencode
 
 import orjson
 
-from fairlane.client.connection import ApiError, Connection, Unreachable
+from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 from fairlane.client.portal import Portal
-from fairlane.client.shapes import Event, Job, JobPage, JobRequest, Submitted
+from fairlane.client.types import Event, Job, JobPage, JobRequest, Submitted
 from fairlane.ids import token
 
-MOST_AT_ONCE = 1_000
-TRIES = 5
+MAX_BATCH_JOBS = 1_000
+MAX_TRIES = 5
 LATER = frozenset({429, 502, 503, 504})
 """Answers after which the same request may do better."""
 
@@ -29,9 +29,9 @@ class AsyncClient:
     of its own, so that it is one job."""
 
     def __init__(
-        self, url: str | None = None, key: str | None = None, *, tries: int = TRIES
+        self, url: str | None = None, key: str | None = None, *, tries: int = MAX_TRIES
     ) -> None:
-        self._connection = Connection(url, key)
+        self._connection = ApiConnection(url, key)
         self._tries = tries
 
     async def __aenter__(self) -> AsyncClient:
@@ -54,8 +54,8 @@ class AsyncClient:
     async def submit_many(self, requests: Sequence[JobRequest]) -> list[Submitted | ApiError]:
         """Each request's own outcome, in order. Their keys are made here."""
         found: list[Submitted | ApiError] = []
-        for start in range(0, len(requests), MOST_AT_ONCE):
-            sent = {"jobs": [each.body() for each in requests[start : start + MOST_AT_ONCE]]}
+        for start in range(0, len(requests), MAX_BATCH_JOBS):
+            sent = {"jobs": [each.body() for each in requests[start : start + MAX_BATCH_JOBS]]}
             headers = {"Idempotency-Key": token()}
             answer = await self._call("POST", "/api/v1/jobs:batch", sent, headers)
             found += [_outcome(each) for each in answer["results"]]
@@ -165,7 +165,7 @@ class Client:
     own in a thread; any thread may use it."""
 
     def __init__(
-        self, url: str | None = None, key: str | None = None, *, tries: int = TRIES
+        self, url: str | None = None, key: str | None = None, *, tries: int = MAX_TRIES
     ) -> None:
         self._client = AsyncClient(url, key, tries=tries)
         self._portal = Portal()

@@ -1,4 +1,4 @@
-"""Requests to a Fairlane server, and what its answers mean."""
+"""HTTP requests to a Fairlane server, and its errors as exceptions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _is_address(text: str) -> bool:
     return known and not parts.query and not parts.fragment
 
 
-class Connection:
+class ApiConnection:
     """Made when it is first used, in whichever loop that is."""
 
     def __init__(self, url: str | None = None, key: str | None = None) -> None:

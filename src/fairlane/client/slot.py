@@ -7,12 +7,12 @@ import random
 from contextlib import suppress
 
 from fairlane.background import end
-from fairlane.client.connection import ApiError, Connection, Unreachable
+from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 from fairlane.client.portal import Portal
 from fairlane.ids import token
 
-WAIT = 20.0
-PAUSE = 0.5
+WAIT_SECONDS = 20.0
+RETRY_PAUSE_SECONDS = 0.5
 LATER = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -33,7 +33,7 @@ class Slot:
     ) -> None:
         wish = {"service": service, "user_id": user, "priority": priority, "model": model}
         self._wish = {name: value for name, value in wish.items() if value}
-        self._connection = Connection(url, key)
+        self._connection = ApiConnection(url, key)
         self._keeping: asyncio.Task[None] | None = None
         self._lease = ""
         self._lasts = 15.0
@@ -73,19 +73,19 @@ class Slot:
         self._portal.close()
 
     async def _take(self) -> None:
-        sent = {**self._wish, "wait_seconds": WAIT}
+        sent = {**self._wish, "wait_seconds": WAIT_SECONDS}
         headers = {"Idempotency-Key": token()}
         while True:
             if self.slot_id:
                 sent["slot_id"] = self.slot_id
             try:
                 answer = await self._connection.call(
-                    "POST", "/api/v1/slots", sent, headers=headers, patience=WAIT + 15
+                    "POST", "/api/v1/slots", sent, headers=headers, patience=WAIT_SECONDS + 15
                 )
             except (ApiError, Unreachable) as error:
                 if isinstance(error, ApiError) and error.status not in LATER:
                     raise
-                await asyncio.sleep(random.uniform(PAUSE, 2 * PAUSE))
+                await asyncio.sleep(random.uniform(RETRY_PAUSE_SECONDS, 2 * RETRY_PAUSE_SECONDS))
                 continue
             self.slot_id, self._lasts = answer["slot_id"], answer["lease_seconds"]
             if answer["lease"] is not None:

@@ -1,5 +1,4 @@
-"""From tables to settings: names that must exist, secrets from the environment, defaults that
-depend on one another."""
+"""Builds settings from the configuration: checks names, reads secrets, fills dependent defaults."""
 
 from __future__ import annotations
 
@@ -8,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fairlane.config.problems import BadSettings, Problem, Sources, suggestion, unknown
-from fairlane.config.settings import Callbacks, PrioritySource, Server, Settings
-from fairlane.config.tables import File, ServiceTable, TaskTable
+from fairlane.config.file_schema import File, ServiceTable, TaskTable
+from fairlane.config.setting_errors import BadSettings, SettingError, Sources, suggestion, unknown
+from fairlane.config.settings import Callbacks, PrioritySource, ServerSettings, Settings
 from fairlane.errors import FairlaneError
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.endpoint import Endpoint, wrong_header
@@ -33,9 +32,10 @@ FROM_ENVIRONMENT = "env:"
 
 def build(file: File, source: str, sources: Sources, environment: Mapping[str, str]) -> Settings:
     problems = [
-        Problem(place, text, sources.of(tuple(place.split(".")))) for place, text in _wrong(file)
+        SettingError(place, text, sources.of(tuple(place.split("."))))
+        for place, text in _wrong(file)
     ]
-    secrets = Secrets(environment)
+    secrets = ConfiguredSecrets(environment)
     endpoints = {
         name: _endpoint(f"services.{name}", table, secrets)
         for name, table in file.services.items()
@@ -43,7 +43,7 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
     }
     priority = _priority(file, secrets)
     problems += [
-        Problem(place, text, sources.of(tuple(place.split("."))))
+        SettingError(place, text, sources.of(tuple(place.split("."))))
         for place, text in secrets.problems
     ]
     if problems:
@@ -51,7 +51,7 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
     try:
         catalog = _catalog(file)
     except FairlaneError as error:
-        raise BadSettings([Problem("", str(error), source)]) from None
+        raise BadSettings([SettingError("", str(error), source)]) from None
     return Settings(
         catalog=catalog,
         server=_server(file),
@@ -63,7 +63,7 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
     )
 
 
-class Secrets:
+class ConfiguredSecrets:
     """Header values that name a variable instead of holding a secret."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -170,9 +170,9 @@ def _notes(file: File) -> Iterator[str]:
 
 
 # --- what it becomes -----------------------------------------------------------------------------
-def _server(file: File) -> Server:
+def _server(file: File) -> ServerSettings:
     table = file.server
-    return Server(
+    return ServerSettings(
         host=table.host,
         port=table.port,
         data=Path(table.data),
@@ -262,7 +262,7 @@ def _task(name: str, table: TaskTable) -> Service:
     )
 
 
-def _endpoint(place: str, table: ServiceTable, secrets: Secrets) -> Endpoint:
+def _endpoint(place: str, table: ServiceTable, secrets: ConfiguredSecrets) -> Endpoint:
     return Endpoint(
         url=table.url or "",
         regions={name: region.url for name, region in table.regions.items() if region.url},
@@ -273,7 +273,7 @@ def _endpoint(place: str, table: ServiceTable, secrets: Secrets) -> Endpoint:
     )
 
 
-def _priority(file: File, secrets: Secrets) -> PrioritySource | None:
+def _priority(file: File, secrets: ConfiguredSecrets) -> PrioritySource | None:
     table = file.priority
     if table.url is None:
         return None

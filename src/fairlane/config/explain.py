@@ -1,10 +1,10 @@
-"""Settings in plain words, for `fairlane check`."""
+"""Explains the settings in plain words, for `fairlane check`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlane.config.settings import Server, Settings
+from fairlane.config.settings import ServerSettings, Settings
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Executor, Fairness, Service
 from fairlane.model.tier import Tier
@@ -40,7 +40,7 @@ def explain(settings: Settings) -> Iterator[str]:
         yield f"Note: {note}"
 
 
-def _server(server: Server) -> Iterator[str]:
+def _server(server: ServerSettings) -> Iterator[str]:
     places = {
         "embedded": f"embedded: one process, the ledger in {server.data}",
         "shared": "the ledger in PostgreSQL, one process",

@@ -1,4 +1,4 @@
-"""Everything that is configured, checked: what a process is started with."""
+"""The settings of a process, checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerSettings:
     """How the API is reached and where the ledger lives. Times are seconds, sizes bytes."""
 
     host: str = "127.0.0.1"
@@ -85,7 +85,7 @@ class Settings:
     """`notes` are things worth saying that are no mistakes."""
 
     catalog: Catalog
-    server: Server = field(default_factory=Server)
+    server: ServerSettings = field(default_factory=ServerSettings)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     priority: PrioritySource | None = None
     callbacks: Callbacks = field(default_factory=Callbacks)

@@ -1,18 +1,18 @@
-"""After a kill: who is started again, and what the demo is waiting for meanwhile."""
+"""The demo after a kill: which process restarts, and what the demo waits for."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from fairlane.demo.gateway import Gateway
-from fairlane.demo.scene import Scene
+from fairlane.demo.processes import Gateway
+from fairlane.demo.traffic import Scene
 
 ROUND_SECONDS = 2.0
 """Of the sweep that notices what has ended, and of the screen."""
 
 
-class Recovery:
+class DemoRecovery:
     """Processes start in a thread: the demo's services and its screen go on meanwhile."""
 
     def __init__(self, gateway: Gateway) -> None:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED_CALLS = 10_000
 
 TURNS = 10
 """Of the event loop, in which everything is heard that waits in the sockets."""
 
 
-class Execution(NamedTuple):
+class SimulatedExecution(NamedTuple):
     """A call as the service saw it."""
 
     job: str
@@ -50,11 +50,11 @@ class SimulatedService:
 
     name: str
     limit: int = 0
-    work: Callable[[Execution], Awaitable[Any]] | None = None
+    work: Callable[[SimulatedExecution], Awaitable[Any]] | None = None
     seconds: float = 0
-    heard: Callable[[Execution], None] | None = None
+    heard: Callable[[SimulatedExecution], None] | None = None
     switches: Switches = field(default_factory=Switches)
-    calls: list[Execution] = field(default_factory=list)
+    calls: list[SimulatedExecution] = field(default_factory=list)
     running: int = 0
     most: int = 0
     refused: int = 0
@@ -95,7 +95,7 @@ class SimulatedService:
         if not await _is_wanted(request):
             return web.Response(status=499)
         meta, payload = sent["meta"], sent["payload"]
-        call = Execution(
+        call = SimulatedExecution(
             meta["job_id"],
             meta["step_index"],
             meta["attempt"],
@@ -104,7 +104,7 @@ class SimulatedService:
             dict(request.headers),
         )
         self.calls.append(call)
-        del self.calls[:-MOST_REMEMBERED]
+        del self.calls[:-MAX_REMEMBERED_CALLS]
         if self.heard is not None:
             self.heard(call)
         self.running += 1
@@ -128,7 +128,7 @@ class SimulatedService:
             await asyncio.wait([task])
         return web.Response(status=204)
 
-    async def _answer(self, call: Execution, request: web.Request) -> web.StreamResponse:
+    async def _answer(self, call: SimulatedExecution, request: web.Request) -> web.StreamResponse:
         switches = self.switches
         if switches.drops > 0:
             switches.drops -= 1
@@ -153,7 +153,7 @@ class SimulatedService:
             return data
         return web.json_response({"data": data, "metrics": {"service": self.name}})
 
-    async def _work(self, call: Execution) -> Any:
+    async def _work(self, call: SimulatedExecution) -> Any:
         if self.work is not None:
             return await self.work(call)
         await asyncio.sleep(self.seconds)

@@ -1,4 +1,4 @@
-"""The dispatcher: a worker that claims what can start now and calls its service over HTTP."""
+"""The dispatcher: a worker that claims steps and calls their services over HTTP."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import aiohttp
 
-from fairlane.clock import SECOND, seconds
-from fairlane.dispatch.answers import Good, Meaning
-from fairlane.dispatch.call import Call, checked, open_session
-from fairlane.dispatch.held import Held
+from fairlane.clock import seconds
+from fairlane.dispatch.held_leases import HeldLeases
+from fairlane.dispatch.service_call import ServiceCall, checked, open_session
+from fairlane.dispatch.service_responses import Good, Meaning
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.errors import BadRequest, NotReady, SetupError
@@ -24,25 +24,26 @@ from fairlane.model.endpoint import Endpoint
 from fairlane.model.lease import Lease
 from fairlane.model.service import Executor
 from fairlane.model.worker import Worker, WorkerState
+from fairlane.units import SECOND
 
 log = logging.getLogger("fairlane")
 
-WAIT = 60.0
+CLAIM_WAIT_SECONDS = 60.0
 """Seconds a claim waits for work before it asks anew. It is woken; nothing depends on this."""
 
-PAUSE = 0.2
+RETRY_PAUSE_SECONDS = 0.2
 """Seconds before trying again what a store did not answer."""
 
 CANCEL_AGAIN, CANCEL_AT_LEAST_EVERY = SECOND, 8 * SECOND
 """How long after the first answer a service is asked again whether a call has ended; twice as long
 each time, up to the second."""
 
-LAST_WORDS = 5.0
+GIVE_BACK_SECONDS = 5.0
 """Seconds that a drained dispatcher takes at the most to give back what it could not finish."""
 
 
 @dataclass
-class Desk:
+class ServiceLane:
     """One service in one region: its worker, where it is called, and what it runs."""
 
     worker: Worker
@@ -68,8 +69,8 @@ class Dispatcher:
     ) -> None:
         self._engine, self._grace = engine, grace
         self.name = name or f"dispatcher-{token()[:8]}"
-        self._desks = self._make_desks(endpoints, capacity, seconds(lease) // 3)
-        self._held = Held(engine)
+        self._service_lanes = self._make_desks(endpoints, capacity, seconds(lease) // 3)
+        self._held = HeldLeases(engine)
         self._draining = self._over = False
         self._claiming: list[asyncio.Task[None]] = []
         self._cancelling: set[asyncio.Task[None]] = set()
@@ -77,11 +78,13 @@ class Dispatcher:
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Dispatcher:
-        for desk in self._desks:
-            await self._engine.register(desk.worker)
+        for service_lane in self._service_lanes:
+            await self._engine.register(service_lane.worker)
         self._session = open_session()
-        self._claiming = [asyncio.create_task(self._claim(desk)) for desk in self._desks]
-        if self._desks:
+        self._claiming = [
+            asyncio.create_task(self._claim(service_lane)) for service_lane in self._service_lanes
+        ]
+        if self._service_lanes:
             forever = self._held.renew(self._workers), self._held.watch()
             self._background = [asyncio.create_task(each) for each in forever]
         return self
@@ -90,12 +93,12 @@ class Dispatcher:
         await self.drain(0)
 
     def _workers(self) -> list[Worker]:
-        return [desk.worker for desk in self._desks]
+        return [service_lane.worker for service_lane in self._service_lanes]
 
     @property
     def running(self) -> int:
         """Calls under way."""
-        return sum(len(desk.running) for desk in self._desks)
+        return sum(len(service_lane.running) for service_lane in self._service_lanes)
 
     async def drain(self, grace: float | None = None) -> None:
         """No new claims from now on. What runs may finish within `grace` seconds (its own grace
@@ -104,14 +107,14 @@ class Dispatcher:
         if self._over:
             return
         self._draining = True
-        for desk in self._desks:
-            desk.worker = replace(desk.worker, state=WorkerState.DRAINING)
-            desk.ended.set()
+        for service_lane in self._service_lanes:
+            service_lane.worker = replace(service_lane.worker, state=WorkerState.DRAINING)
+            service_lane.ended.set()
         await asyncio.gather(*(_told(self._engine.drain(each)) for each in self._workers()))
-        await _ended(self._claiming, LAST_WORDS)
-        calls = {task for desk in self._desks for task in desk.running}
+        await _ended(self._claiming, GIVE_BACK_SECONDS)
+        calls = {task for service_lane in self._service_lanes for task in service_lane.running}
         await self._finish(calls, seconds(self._grace if grace is None else grace))
-        await _ended(self._cancelling, LAST_WORDS)
+        await _ended(self._cancelling, GIVE_BACK_SECONDS)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -123,10 +126,10 @@ class Dispatcher:
     # --- claiming ----------------------------------------------------------------------------
     def _make_desks(
         self, endpoints: Mapping[str, Endpoint], capacity: int, heartbeat: int
-    ) -> list[Desk]:
+    ) -> list[ServiceLane]:
         """Each service has a desk of its own, so that a model loaded for one is not taken for
         another's, and each region has, because that is where its calls go."""
-        desks = []
+        service_lanes = []
         for name, endpoint in endpoints.items():
             service = self._engine.core.catalog.service(name)
             if service.executor is not Executor.HTTP:
@@ -143,38 +146,40 @@ class Dispatcher:
                     heartbeat=heartbeat,
                     in_process=True,
                 )
-                desks.append(Desk(worker, endpoint))
-        return desks
+                service_lanes.append(ServiceLane(worker, endpoint))
+        return service_lanes
 
-    async def _claim(self, desk: Desk) -> None:
+    async def _claim(self, service_lane: ServiceLane) -> None:
         """For ever: as many as can start now, as soon as they can."""
         while not self._draining:
-            free = desk.worker.capacity - len(desk.running)
+            free = service_lane.worker.capacity - len(service_lane.running)
             if free <= 0:
-                desk.ended.clear()
-                await desk.ended.wait()
+                service_lane.ended.clear()
+                await service_lane.ended.wait()
                 continue
             try:
-                leases = await self._engine.claim(desk.worker, free, wait=WAIT)
+                leases = await self._engine.claim(
+                    service_lane.worker, free, wait=CLAIM_WAIT_SECONDS
+                )
             except Exception as error:  # noqa: BLE001 - a store is away: it will be back
-                log.warning("%s cannot claim, trying again: %r", desk.worker.id, error)
-                await asyncio.sleep(PAUSE)
+                log.warning("%s cannot claim, trying again: %r", service_lane.worker.id, error)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
                 continue
-            if desk.worker.id in self._engine.core.draining:  # whoever said so
-                await asyncio.sleep(PAUSE)
+            if service_lane.worker.id in self._engine.core.draining:  # whoever said so
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
             for lease in leases:
-                task = asyncio.create_task(self._run(desk, lease))
-                desk.running.add(task)
-                task.add_done_callback(desk.running.discard)
-                task.add_done_callback(lambda _: desk.ended.set())
+                task = asyncio.create_task(self._run(service_lane, lease))
+                service_lane.running.add(task)
+                task.add_done_callback(service_lane.running.discard)
+                task.add_done_callback(lambda _: service_lane.ended.set())
 
     # --- one call ----------------------------------------------------------------------------
-    async def _run(self, desk: Desk, lease: Lease) -> None:
+    async def _run(self, service_lane: ServiceLane, lease: Lease) -> None:
         clock = self._engine.core.clock
         if clock.now() >= lease.lease_until:  # stopped for so long that it may be another's
             await self._settle(GivenBack(lease))
             return
-        call = Call(lease, desk.endpoint)
+        call = ServiceCall(lease, service_lane.endpoint)
         answer = asyncio.create_task(call.make(self._session, clock))
         limit = asyncio.create_task(clock.sleep(lease.deadline - clock.now()))
         try:
@@ -189,12 +194,12 @@ class Dispatcher:
             limit.cancel()
             answer.cancel()
             await asyncio.gather(limit, answer, return_exceptions=True)
-            if not over and desk.endpoint.cancel_path:
+            if not over and service_lane.endpoint.cancel_path:
                 task = asyncio.create_task(self._cancel(call))
                 self._cancelling.add(task)
                 task.add_done_callback(self._cancelling.discard)
 
-    async def _cancel(self, call: Call) -> None:
+    async def _cancel(self, call: ServiceCall) -> None:
         """Until the service says that the call has ended, or it must have: then its slot is free.
         Its lease is gone or settled by now, so nothing else is written."""
         clock, pause = self._engine.core.clock, CANCEL_AGAIN
@@ -206,7 +211,7 @@ class Dispatcher:
             await clock.sleep(pause)
             pause = min(2 * pause, CANCEL_AT_LEAST_EVERY)
 
-    def _report(self, call: Call, answer: asyncio.Task[Meaning]) -> Report | None:
+    def _report(self, call: ServiceCall, answer: asyncio.Task[Meaning]) -> Report | None:
         """None: the lease is gone, so there is nobody to report to, and the service may go on."""
         lease = call.lease
         if answer.cancelled():
@@ -236,7 +241,7 @@ class Dispatcher:
                 return
             except Exception as error:  # noqa: BLE001 - a store is away: it will be back
                 log.warning("%s is not settled, trying again: %r", report.lease.job, error)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
             else:
                 if isinstance(report, Failed):
                     await self._rouse(report.lease.service)
@@ -244,10 +249,10 @@ class Dispatcher:
 
     async def _rouse(self, service: str) -> None:
         """A retry or a probe has its own time, of which an idle claim does not know yet."""
-        for desk in self._desks:
-            if service in (desk.worker.services or ()):
+        for service_lane in self._service_lanes:
+            if service in (service_lane.worker.services or ()):
                 with suppress(NotReady):
-                    await self._engine.rouse(desk.worker)
+                    await self._engine.rouse(service_lane.worker)
 
     # --- ending ------------------------------------------------------------------------------
     async def _finish(self, calls: set[asyncio.Task[None]], grace: int) -> None:
@@ -258,10 +263,10 @@ class Dispatcher:
             await self._engine.core.clock.wait(done, grace)
         for task in calls:
             task.cancel()
-        await _ended(calls, LAST_WORDS)
+        await _ended(calls, GIVE_BACK_SECONDS)
 
 
-def _is_over(call: Call, answer: asyncio.Task[Meaning]) -> bool:
+def _is_over(call: ServiceCall, answer: asyncio.Task[Meaning]) -> bool:
     """Whether the service has certainly ended the call."""
     if not call.begun:
         return True
@@ -274,7 +279,7 @@ def _is_over(call: Call, answer: asyncio.Task[Meaning]) -> bool:
 async def _told(saying: Coroutine[Any, Any, object]) -> None:
     """A dispatcher that ends does not wait for stores that are away."""
     with suppress(Exception):
-        async with asyncio.timeout(LAST_WORDS):
+        async with asyncio.timeout(GIVE_BACK_SECONDS):
             await saying
 
 

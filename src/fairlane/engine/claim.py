@@ -9,26 +9,26 @@ from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 
-from fairlane.clock import SECOND
-from fairlane.engine import journal
+from fairlane.engine import job_log
 from fairlane.engine.core import Core, sync_pool
-from fairlane.engine.held import give_back
-from fairlane.engine.live import tell_index
+from fairlane.engine.live_settings import tell_index
 from fairlane.engine.rebuild import keep_up
+from fairlane.engine.unconfirmed import give_back
 from fairlane.errors import NotReady, UnknownName
 from fairlane.ids import token
 from fairlane.index.index import Proposal
-from fairlane.ledger.shapes import Confirmation, Unconfirmed
+from fairlane.ledger.messages import Confirmation, Unconfirmed
+from fairlane.model.construct import maker
 from fairlane.model.lease import Lease
-from fairlane.model.make import maker
 from fairlane.model.service import user_pool
 from fairlane.model.state import State
 from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker, holder
+from fairlane.units import SECOND
 
 log = logging.getLogger("fairlane")
 
-PAUSE = 0.02
+REFUSED_PAUSE_SECONDS = 0.02
 """Seconds a waiting claim rests after its proposals were refused, or while the index is not ready:
 what is wrong is being put right."""
 
@@ -37,7 +37,7 @@ confirmation = maker(Confirmation)
 PAUSED, UNKNOWN = "its service is paused", "no such service or tier"
 OTHER_POOLS = "not the pools it needs"
 
-TRIES = 3
+MAX_CLAIM_ROUNDS = 3
 """Rounds of proposals that were all refused before a claim comes back empty-handed."""
 
 
@@ -79,7 +79,7 @@ async def _try(
 ) -> tuple[list[Lease], int]:
     """`waiter` is who the index files as idle: one worker may wait in several calls at once."""
     look_again_at = 0
-    for _ in range(TRIES):
+    for _ in range(MAX_CLAIM_ROUNDS):
         loaded = core.loaded.get(worker.id, Loaded())
         began = perf_counter()
         try:
@@ -96,13 +96,13 @@ async def _try(
             core.finish(give_back(core, picks.proposals))
             raise
         if leases:
-            core.meter.started(leases, perf_counter() - began)
-            journal.started(leases)
+            core.instrumentation.started(leases, perf_counter() - began)
+            job_log.started(leases)
             for lease in leases:
                 loaded = loaded.after(lease.model, lease.started_at)
             core.loaded[worker.id] = loaded
             return leases, look_again_at
-    await asyncio.sleep(PAUSE if look_again_at == 0 else 0)
+    await asyncio.sleep(REFUSED_PAUSE_SECONDS if look_again_at == 0 else 0)
     return [], look_again_at
 
 
@@ -124,7 +124,7 @@ async def _confirm(
             await heal(core, refused)
         except Exception as error:  # noqa: BLE001 - what was confirmed is handed out all the same
             log.warning("the index was not told what was refused: %s", error)
-    core.watchers.tell(lease.job for lease in leases)
+    core.subscriptions.tell(lease.job for lease in leases)
     if core.forecasts:
         _learn(core, leases)
     return leases
@@ -135,7 +135,7 @@ def _learn(core: Core, leases: Sequence[Lease]) -> None:
     for lease in leases:
         error = core.forecasts.started(lease.job, lease.service, lease.model, lease.started_at)
         if error is not None:
-            core.meter.foretold(lease.service, lease.tier, error / SECOND)
+            core.instrumentation.foretold(lease.service, lease.tier, error / SECOND)
 
 
 def _sorted_out(

@@ -13,29 +13,29 @@ from typing import Protocol
 
 from fairlane.clock import Clock
 from fairlane.engine.forecast import Forecasts
-from fairlane.engine.meter import Meter, Silent
+from fairlane.engine.instrumentation import Instrumentation, NoInstrumentation
+from fairlane.engine.submit_terms import TermsBook
+from fairlane.engine.subscriptions import Subscriptions
 from fairlane.engine.task_types import TaskTypes
-from fairlane.engine.terms import TermsBook
-from fairlane.engine.watch import Watchers
 from fairlane.errors import NotReady, UnknownName
 from fairlane.ids import Ids
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
-from fairlane.ledger.shapes import Stamp
+from fairlane.ledger.messages import Stamp
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry
 from fairlane.model.job import Band, Job, fair_user
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.step import RetryTerms
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.estimate import FIRST_COST, Average
+from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, Average
 
 log = logging.getLogger("fairlane")
 
-SLOT_READS = 3
+MAX_SLOT_READS = 3
 
-AT_ONCE = 1_000
+INDEX_BATCH = 1_000
 """Jobs told to the index in one call: others are served in between."""
 
 
@@ -60,8 +60,8 @@ class Core:
     watched: tuple[int, float] = (-1, 0.0)
     not_before: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    watchers: Watchers = field(default_factory=Watchers)
-    costs: Average = field(default_factory=lambda: Average(FIRST_COST))
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    costs: Average = field(default_factory=lambda: Average(FIRST_COST_MICROSECONDS))
     loaded: dict[str, Loaded] = field(default_factory=dict)
     coming: Counter[str] = field(default_factory=Counter)
     """Jobs by their first service that are being written and not in line yet."""
@@ -82,7 +82,7 @@ class Core:
     rebuilding: asyncio.Lock = field(default_factory=asyncio.Lock)
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     tier_source: TierSource | None = None
-    meter: Meter = field(default_factory=Silent)
+    instrumentation: Instrumentation = field(default_factory=NoInstrumentation)
     seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
     declared: Mapping[str, RetryTerms] = field(default_factory=dict)
     """What workers say about their task types."""
@@ -168,8 +168,8 @@ class Core:
 async def publish(core: Core, jobs: Sequence[str]) -> None:
     """Tell the index what the ledger says about these jobs now. Any number of times, in any
     order: nothing old comes back."""
-    for start in range(0, len(jobs), AT_ONCE):
-        await _publish(core, jobs[start : start + AT_ONCE])
+    for start in range(0, len(jobs), INDEX_BATCH):
+        await _publish(core, jobs[start : start + INDEX_BATCH])
 
 
 async def _publish(core: Core, jobs: Sequence[str]) -> None:
@@ -185,7 +185,7 @@ async def sync_pool(core: Core, pool: str) -> int:
     """The index believes the ledger's slots. What was corrected may have been freed since it was
     read: then it is read again."""
     total = 0
-    for _ in range(SLOT_READS):
+    for _ in range(MAX_SLOT_READS):
         rows = [(row.slot, row.token) for row in await core.ledger.slots(pool)]
         corrected = await core.index.sync_slots(pool, rows, core.now())
         total += corrected

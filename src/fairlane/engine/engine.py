@@ -8,23 +8,22 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from fairlane.clock import Clock
-from fairlane.engine import live, moves, views
+from fairlane.engine import job_actions, live_settings, queries
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core
-from fairlane.engine.declared import refresh_declared
+from fairlane.engine.maintenance import Maintenance
 from fairlane.engine.rebuild import join, publish_left_behind, rebuild
-from fairlane.engine.recover import recover
 from fairlane.engine.renew import renew
+from fairlane.engine.restart_recovery import recover
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
 from fairlane.engine.submit import Caller, likely_tier, submit
-from fairlane.engine.sweep import Sweeper
+from fairlane.engine.worker_retry_terms import refresh_declared
 from fairlane.errors import FairlaneError, InvalidInput, SetupError, StaleLease, UnknownName
 from fairlane.ids import Ids
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
-from fairlane.ledger.shapes import (
-    Accepted,
-    Change,
+from fairlane.ledger.messages import (
+    AuditedChange,
     Counts,
     Filter,
     Renewal,
@@ -32,6 +31,7 @@ from fairlane.ledger.shapes import (
     Settled,
     Skipped,
     Stale,
+    SubmissionAccepted,
     SubmitOutcome,
 )
 from fairlane.model.attempt import Attempt, Fault
@@ -41,10 +41,10 @@ from fairlane.model.job import Job, Json, NewJob, Progress
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
+from fairlane.units import SECOND
 
 LOCAL = Caller()
-SECOND = 1_000_000
-LEAVE_AFTER = 5.0
+STOP_SECONDS = 5.0
 """Seconds in which what callers have left is finished when it stops."""
 
 
@@ -64,7 +64,7 @@ class Engine:
     ) -> None:
         self.core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
         self._sweeping = sweeping
-        self._sweeper = Sweeper(self.core)
+        self._sweeper = Maintenance(self.core)
         self._background: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Engine:
@@ -80,7 +80,7 @@ class Engine:
         core.reached_since = core.now()
         core.touched = core.clock.machine()
         try:
-            await live.start(core)
+            await live_settings.start(core)
             await join(core)
             await publish_left_behind(core)
             await recover(core)
@@ -104,7 +104,7 @@ class Engine:
 
     async def stop(self) -> None:
         if self.core.leftovers:
-            await asyncio.wait(self.core.leftovers, timeout=LEAVE_AFTER)
+            await asyncio.wait(self.core.leftovers, timeout=STOP_SECONDS)
         for task in (*self._background, *self.core.leftovers):
             task.cancel()
         await asyncio.gather(*self._background, *self.core.leftovers, return_exceptions=True)
@@ -121,7 +121,7 @@ class Engine:
         await rebuild(self.core)
 
     # --- callers -----------------------------------------------------------------------------
-    async def submit(self, job: NewJob, caller: Caller = LOCAL) -> Accepted | Replayed:
+    async def submit(self, job: NewJob, caller: Caller = LOCAL) -> SubmissionAccepted | Replayed:
         """Durable and in line when it returns. Raises what is wrong, or which limit holds."""
         (outcome,) = await submit(self.core, caller, [job])
         if isinstance(outcome, FairlaneError):
@@ -136,19 +136,19 @@ class Engine:
 
     async def cancel(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
         """At once and for good; a running attempt is told, its result will be refused."""
-        await moves.cancel(self.core, job, tenant, op)
+        await job_actions.cancel(self.core, job, tenant, op)
 
     async def resume(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
         """Go on at the step that failed, with the attempts already used."""
-        await moves.reopen(self.core, job, tenant, Move.RESUME, op)
+        await job_actions.reopen(self.core, job, tenant, Move.RESUME, op)
 
     async def replay(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
         """Go on at the step that failed, with all attempts again."""
-        await moves.reopen(self.core, job, tenant, Move.REPLAY, op)
+        await job_actions.reopen(self.core, job, tenant, Move.REPLAY, op)
 
-    async def quote(self, job: str, tenant: str | None = None) -> moves.Quote:
+    async def quote(self, job: str, tenant: str | None = None) -> job_actions.SkipQuote:
         """What a skip would cost and bring."""
-        return await moves.quote(self.core, job, tenant)
+        return await job_actions.quote(self.core, job, tenant)
 
     async def skip(
         self,
@@ -158,7 +158,7 @@ class Engine:
         op: str | None = None,
     ) -> Skipped:
         """Pay and go to the very front. Charged at most once."""
-        return await moves.skip(self.core, job, tenant, max_price, op)
+        return await job_actions.skip(self.core, job, tenant, max_price, op)
 
     # --- workers -----------------------------------------------------------------------------
     async def register(self, worker: Worker) -> Worker:
@@ -241,7 +241,7 @@ class Engine:
         state = await self.core.ledger.progress(lease.job, lease.token, progress)
         if state is not None:
             raise StaleLease(lease.job, state)
-        self.core.watchers.tell([lease.job])
+        self.core.subscriptions.tell([lease.job])
 
     async def loaded(self, service: str, model: str, seconds: float) -> None:
         """A worker took this long to load a model."""
@@ -255,42 +255,42 @@ class Engine:
 
     # --- looking -----------------------------------------------------------------------------
     async def get(self, job: str, tenant: str | None = None) -> Job:
-        return await views.get(self.core, job, tenant)
+        return await queries.get(self.core, job, tenant)
 
-    async def view(self, job: str, tenant: str | None = None) -> views.View:
+    async def view(self, job: str, tenant: str | None = None) -> queries.JobDetail:
         """The job with its position, ETA and reasons."""
-        return await views.view(self.core, job, tenant)
+        return await queries.view(self.core, job, tenant)
 
-    async def standing(self, job: Job) -> views.Placement | None:
+    async def standing(self, job: Job) -> queries.Placement | None:
         """Where a queued job stands now."""
-        return await views.standing(self.core, job)
+        return await queries.standing(self.core, job)
 
     def likely_tier(self, tenant: str, user: str | None, tier: str | None) -> str:
         """The tier that a job for this user would have, as far as that is known."""
         return likely_tier(self.core, tenant, user, tier)
 
-    async def placement(self, accepted: Accepted, request: NewJob) -> views.Placement:
+    async def placement(self, accepted: SubmissionAccepted, request: NewJob) -> queries.Placement:
         """Where a job stands that was just accepted."""
-        return await views.placement(self.core, accepted, request)
+        return await queries.placement(self.core, accepted, request)
 
     async def list_jobs(
         self, wanted: Filter | None = None, cursor: str | None = None, limit: int = 50
-    ) -> views.Page:
-        return await views.list_jobs(self.core, wanted or Filter(), cursor, limit)
+    ) -> queries.JobListPage:
+        return await queries.list_jobs(self.core, wanted or Filter(), cursor, limit)
 
     async def attempts(self, job: str, tenant: str | None = None) -> list[Attempt]:
-        return await views.attempts(self.core, job, tenant)
+        return await queries.attempts(self.core, job, tenant)
 
     def events(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """What has happened after that number, then what happens, until the job is over."""
-        return views.events(self.core, job, after)
+        return queries.events(self.core, job, after)
 
     async def is_runnable(self, job: Job) -> bool:
         """Whether a worker that takes work could run the step that the job waits for."""
-        return await views.is_runnable(self.core, job.lane)
+        return await queries.is_runnable(self.core, job.lane)
 
-    async def overview(self) -> views.Overview:
-        return await views.overview(self.core)
+    async def overview(self) -> queries.Overview:
+        return await queries.overview(self.core)
 
     async def wait(self, job: str) -> Job:
         """The job when it is over."""
@@ -325,7 +325,7 @@ class Engine:
         now = self.core.now()
         await self.core.ledger.set_quota(tenant, user, pending, per_hour, now, actor)
 
-    async def audit(self, limit: int = 100) -> list[Change]:
+    async def audit(self, limit: int = 100) -> list[AuditedChange]:
         """The latest administrative changes, newest first."""
         return await self.core.ledger.audit(limit)
 
@@ -349,7 +349,7 @@ class Engine:
         self, kind: str, name: str, setting: str, value: Json, actor: str = "local"
     ) -> None:
         """A live setting: `change("services", "image_gen", "limit", 2)`."""
-        await live.change(self.core, kind, name, setting, value, actor)
+        await live_settings.change(self.core, kind, name, setting, value, actor)
 
     async def purge(self, dead: Sequence[str], tenant: str, actor: str = "local") -> int:
         """These dead letters are gone; how many there were."""

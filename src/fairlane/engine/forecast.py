@@ -1,4 +1,4 @@
-"""When waiting jobs will start: told from where they stand, corrected by how wrong it was."""
+"""Forecasts of ETAs: from the position of a job, corrected by how wrong earlier ones were."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from fairlane.index.index import Standing
-from fairlane.policy.estimate import FIRST_COST
+from fairlane.policy.estimate import FIRST_COST_MICROSECONDS
 from fairlane.policy.eta import Calibration, Eta
 
-MOST_PREDICTIONS = 10_000
+MAX_PREDICTIONS = 10_000
 
-USUAL = 100
+USUAL_WEIGHT = 100
 """The newest look counts one part in so many of what a job usually takes: one long job must not
 change what all who wait are told."""
 
@@ -27,7 +27,7 @@ class Waiting(NamedTuple):
     ready_at: int
 
 
-class Serving(NamedTuple):
+class ServiceRate(NamedTuple):
     """What serves it: how many slots, what jobs of this service took lately, whether a slot is
     free."""
 
@@ -50,14 +50,14 @@ class Group(NamedTuple):
         return Group(self.service, self.tier, None, None)
 
 
-class Told(NamedTuple):
+class ToldEta(NamedTuple):
     at: int
     predicted: int
     p50: int
     group: Group
 
 
-class Usual(NamedTuple):
+class UsualDuration(NamedTuple):
     """What a job of a service takes, and how many looks at it made this up."""
 
     looks: int
@@ -69,15 +69,15 @@ class Forecasts:
 
     def __init__(self) -> None:
         self._calibrations: dict[Group, Calibration] = {}
-        self._told: dict[str, Told] = {}
-        self._usual: dict[str, Usual] = {}
+        self._told: dict[str, ToldEta] = {}
+        self._usual: dict[str, UsualDuration] = {}
         self._models: dict[str, deque[str]] = {}
 
     def __bool__(self) -> bool:
         """Whether anybody has been told anything that is still to come."""
         return bool(self._told)
 
-    def eta(self, job: Waiting, standing: Standing, serving: Serving, now: int) -> Eta:
+    def eta(self, job: Waiting, standing: Standing, serving: ServiceRate, now: int) -> Eta:
         """When it will start: as many jobs must end before as stand before it, and one more if
         nothing is free. Loads are part of what jobs cost; what better tiers will send meanwhile
         is part of past errors. Until its own time a job waits exactly that long."""
@@ -88,8 +88,8 @@ class Forecasts:
         warm = self._is_warm(job, serving.slots)
         group = Group(job.service, job.tier, standing.behind_own > 0, warm)
         eta = self._calibration(group).eta(predicted)
-        if job.id not in self._told and len(self._told) < MOST_PREDICTIONS:
-            self._told[job.id] = Told(now + delay, predicted, eta.p50, group)
+        if job.id not in self._told and len(self._told) < MAX_PREDICTIONS:
+            self._told[job.id] = ToldEta(now + delay, predicted, eta.p50, group)
             self._learn(job.service, serving.cost)
         return Eta(delay + eta.p50, delay + eta.p90)
 
@@ -119,11 +119,11 @@ class Forecasts:
 
     def _learn(self, service: str, cost: int) -> None:
         """What jobs took lately, again and again, makes what they usually take."""
-        if cost == FIRST_COST:
+        if cost == FIRST_COST_MICROSECONDS:
             return  # a guess: none has ended yet
-        number, usual = self._usual.get(service, Usual(0, cost))
-        number = min(number + 1, USUAL)
-        self._usual[service] = Usual(number, usual + (cost - usual) // number)
+        number, usual = self._usual.get(service, UsualDuration(0, cost))
+        number = min(number + 1, USUAL_WEIGHT)
+        self._usual[service] = UsualDuration(number, usual + (cost - usual) // number)
 
     def _calibration(self, group: Group) -> Calibration:
         """Its own, or that of its tier while few of its like have started."""

@@ -1,4 +1,4 @@
-"""JSON at the door: what comes in is stored as text, or refused with the reason."""
+"""JSON input validation: a value is stored as JSON text, or refused with the reason."""
 
 from __future__ import annotations
 

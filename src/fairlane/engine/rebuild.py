@@ -1,4 +1,5 @@
-"""One life of the index for all processes: join it, or build it from the ledger alone."""
+"""Index rebuild: all processes join one epoch of the index, or one of them builds it from the
+ledger."""
 
 from __future__ import annotations
 
@@ -6,28 +7,28 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
-from fairlane.engine import live
+from fairlane.engine import live_settings
 from fairlane.engine.core import Core, publish
-from fairlane.engine.needs import Needs
+from fairlane.engine.services_in_use import ServicesInUse
 from fairlane.engine.task_types import in_use
 from fairlane.errors import NotReady, UnknownName
 from fairlane.ids import token
-from fairlane.index.index import Held
-from fairlane.ledger.shapes import Stamp, Turn
+from fairlane.index.index import HeldEntry
+from fairlane.ledger.messages import Stamp, Turn
 from fairlane.model.job import Job
 from fairlane.model.state import State
-from fairlane.policy.aging import HOLD_AFTER
+from fairlane.policy.aging import RESERVE_AFTER_PATIENCES
 
-PAGE = 2_000
+REBUILD_PAGE = 2_000
 
 RIGHT, SIGN_OF_LIFE = 5.0, 1.0
 """Seconds after which a rebuilder that gives no sign of life keeps nobody else from trying, and
 between its signs."""
 
-PAUSE = 0.05
+REBUILD_POLL_SECONDS = 0.05
 """Seconds between two looks at somebody else's rebuild."""
 
-LEAVE_IT = 10.0
+REBUILD_BACKOFF_SECONDS = 10.0
 """Seconds for which a process that cannot rebuild leaves it to others."""
 
 
@@ -38,13 +39,13 @@ async def keep_up(core: Core) -> bool:
     async with core.rebuilding:
         stamp, turn = await core.ledger.turn()
         if stamp.settings != core.settings:
-            await live.follow(core)
+            await live_settings.follow(core)
         known = await core.index.serves(stamp.life)
         if known is None:
             core.ready.clear()
             return _may_rebuild(core, stamp, turn) and await _rebuild(core, turn.number)
         if known < core.settings:
-            await live.tell_index(core)
+            await live_settings.tell_index(core)
         core.epoch = stamp.life
         core.ready.set()
         return True
@@ -55,7 +56,7 @@ async def join(core: Core) -> None:
     while True:
         if await keep_up(core):
             return
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(REBUILD_POLL_SECONDS)
 
 
 async def rebuild(core: Core) -> None:
@@ -71,7 +72,7 @@ async def rebuild(core: Core) -> None:
             except NotReady:
                 if asyncio.get_running_loop().time() > until:
                     raise
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(REBUILD_POLL_SECONDS)
 
 
 def _may_rebuild(core: Core, stamp: Stamp, turn: Turn) -> bool:
@@ -97,7 +98,7 @@ async def _rebuild(core: Core, over: int) -> bool:
         await _load(core, life)
         opened = await core.index.open(life, core.now())
     except UnknownName:
-        core.not_before = asyncio.get_running_loop().time() + LEAVE_IT
+        core.not_before = asyncio.get_running_loop().time() + REBUILD_BACKOFF_SECONDS
         raise
     finally:
         alive.cancel()
@@ -117,12 +118,12 @@ async def _give_signs_of_life(core: Core, life: str) -> None:
 
 async def _load(core: Core, life: str) -> None:
     tiers = core.catalog.tiers
-    longest = max(tiers.patience) * HOLD_AFTER
+    longest = max(tiers.patience) * RESERVE_AFTER_PATIENCES
     ranks = {name: rank for rank, name in enumerate(tiers.names)}
     starts = await core.ledger.starts(core.now() - longest, ranks)
     await core.index.load_starts(life, starts)
-    needs = Needs(core.catalog)
-    async with aclosing(_with_the_next_one_read(core.ledger.live(PAGE))) as pages:
+    needs = ServicesInUse(core.catalog)
+    async with aclosing(_with_the_next_one_read(core.ledger.live(REBUILD_PAGE))) as pages:
         async for page in pages:
             needs.check(page)
             core.task_types.see(in_use(core.catalog, page), core.now())
@@ -152,9 +153,9 @@ async def _with_the_next_one_read(pages: Pages) -> Pages:
         await pages.aclose()
 
 
-def held(core: Core, job: Job) -> Held:
+def held(core: Core, job: Job) -> HeldEntry:
     """A running job as the index would remember it."""
-    return Held(job.token or "", core.entry(job), (), job.started_at or 0)
+    return HeldEntry(job.token or "", core.entry(job), (), job.started_at or 0)
 
 
 async def publish_left_behind(core: Core, limit: int = 1_000) -> int:

@@ -1,4 +1,4 @@
-"""Renew: leases go on as long as their worker says so."""
+"""Lease renewal: a heartbeat extends the leases of a worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from fairlane.engine.core import Core
-from fairlane.ledger.shapes import Renewal
+from fairlane.ledger.messages import Renewal
 
 
 async def renew(core: Core, leases: Sequence[tuple[str, str]], until: int) -> Renewal:
@@ -15,5 +15,5 @@ async def renew(core: Core, leases: Sequence[tuple[str, str]], until: int) -> Re
         return Renewal([], [])
     began = perf_counter()
     renewal = await core.ledger.renew(leases, until, core.now())
-    core.meter.renewed(perf_counter() - began)
+    core.instrumentation.renewed(perf_counter() - began)
     return renewal

@@ -9,25 +9,25 @@ from typing import NamedTuple
 
 import orjson
 
-from fairlane.engine import journal
+from fairlane.engine import job_log
+from fairlane.engine.circuit_breaker import CircuitBreakers, service_circuit_breakers
 from fairlane.engine.core import Core
-from fairlane.engine.health import Health, service_health
 from fairlane.engine.json_text import json_text
 from fairlane.index.index import Freed
-from fairlane.ledger.shapes import Settled, Settlement, Stale, Unwritten
+from fairlane.ledger.messages import Settled, Settlement, Stale, Unwritten
 from fairlane.model.attempt import Fault, Outcome
-from fairlane.model.entry import Entry
 from fairlane.model.event import EventType, Fact, place
 from fairlane.model.job import Band, Error, Json
 from fairlane.model.lease import Lease
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import RetryPlace, Service
 from fairlane.model.state import Code, Move, State
 from fairlane.model.step import Lane, service_of
 from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
+from fairlane.units import SECOND
 
-SECOND = 1_000_000
 LONGEST_MESSAGE, LONGEST_RETRY_AFTER = 10_000, 3_600 * SECOND
-RETURN_AFTER = 60 * SECOND  # that a job stays away from the one region it may run in
+REGION_RETURN_MICROSECONDS = 60 * SECOND  # that a job stays away from the one region it may run in
 
 
 class Done(NamedTuple):
@@ -66,7 +66,9 @@ async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]
     """Each report's own outcome, in order. Stale = the lease was gone and nothing was written."""
     now, reports = core.now(), [_bounded(report) for report in reports]
     failures = [report for report in reports if isinstance(report, Failed)]
-    health = await service_health(core, failures, {report.lease.job for report in reports}, now)
+    health = await service_circuit_breakers(
+        core, failures, {report.lease.job for report in reports}, now
+    )
     made = [
         _settlement(core, report, health, max(now, report.lease.started_at)) for report in reports
     ]
@@ -84,16 +86,16 @@ async def _write(core: Core, settlements: list[Settlement], now: int) -> list[Se
     with core.telling_index():
         await _tell_index(core, done, now)
         core.ledger.published(written.receipts)
-    core.watchers.tell(settlement.lease.job for settlement, _ in done)
-    core.watchers.tell(
+    core.subscriptions.tell(settlement.lease.job for settlement, _ in done)
+    core.subscriptions.tell(
         outcome.ended_parent
         for _, outcome in done
         if isinstance(outcome, Settled) and outcome.ended_parent
     )
-    core.meter.settled(done)
-    journal.settled(done)
+    core.instrumentation.settled(done)
+    job_log.settled(done)
     if core.broken:
-        journal.answered(core, done)
+        job_log.answered(core, done)
     for outcome in written.outcomes:
         if isinstance(outcome, Unwritten):
             raise outcome.error
@@ -109,7 +111,7 @@ def _bounded(report: Report) -> Report:
     return report._replace(message=message.replace("\0", "?"), retry_after=retry_after)
 
 
-def _settlement(core: Core, report: Report, health: Health, now: int) -> Settlement:
+def _settlement(core: Core, report: Report, health: CircuitBreakers, now: int) -> Settlement:
     match report:
         case Done():
             return _done(core, report, now)
@@ -206,7 +208,7 @@ def _too_large(core: Core, lease: Lease, output: str) -> str | None:
 
 
 # --- the step failed -----------------------------------------------------------------------------
-def _failed(core: Core, report: Failed, health: Health, now: int) -> Settlement:
+def _failed(core: Core, report: Failed, health: CircuitBreakers, now: int) -> Settlement:
     lease, service = report.lease, core.service(report.lease.service)
     not_before = max(health.closed_until.get(lease.token, 0), now + report.retry_after)
     verdict = judge(
@@ -243,7 +245,7 @@ def _retry(report: Failed, verdict: Retry, service: Service, start: int, now: in
     if service.failover and lease.region is not None:
         lane, moved = _elsewhere(service, lane, lease.region)
         if not moved:
-            ready_at = max(ready_at, now + RETURN_AFTER)
+            ready_at = max(ready_at, now + REGION_RETURN_MICROSECONDS)
     data = {
         **_place(lease),
         "attempt": lease.attempt,

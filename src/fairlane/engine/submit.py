@@ -13,24 +13,30 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fairlane.engine import journal
+from fairlane.engine import job_log
 from fairlane.engine.core import Core
-from fairlane.engine.drain import drained_at
+from fairlane.engine.drain_estimate import drained_at
+from fairlane.engine.fanout_limits import check_matrix
 from fairlane.engine.json_text import json_text
-from fairlane.engine.lanes import Lanes
-from fairlane.engine.matrix import check_matrix
+from fairlane.engine.queue_limits import QueueLimits
+from fairlane.engine.submit_terms import MAX_MICROSECONDS, Terms
 from fairlane.engine.task_types import task_types
-from fairlane.engine.terms import LONGEST, Terms
 from fairlane.errors import FairlaneError, InvalidInput, NotReady, Refused
-from fairlane.ledger.shapes import Accepted, Common, Submission, SubmitOutcome, Unwritten
+from fairlane.ledger.messages import (
+    Common,
+    Submission,
+    SubmissionAccepted,
+    SubmitOutcome,
+    Unwritten,
+)
 from fairlane.model.catalog import checked_name
-from fairlane.model.entry import Entry
+from fairlane.model.construct import maker
 from fairlane.model.job import Band, NewJob, fair_user
-from fairlane.model.make import maker
+from fairlane.model.queue_entry import Entry
 from fairlane.policy.admission import admit_duration
+from fairlane.units import SECOND
 
-SECOND = 1_000_000
-MOST_KNOWN = 100_000
+MAX_KNOWN_USERS = 100_000
 """Users whose tier is kept at hand."""
 
 new_submission, entry = maker(Submission), maker(Entry)
@@ -63,7 +69,7 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     """Each request's own outcome, in order. Accepted means durable."""
     now = core.now()
     checked_name("tenant", caller.tenant)
-    lanes = Lanes(core)
+    lanes = QueueLimits(core)
     prepared, terms, refused = await _prepared(core, caller, requests, lanes, now)
     if not prepared:
         return list(refused.values())
@@ -105,7 +111,7 @@ async def _services_in_use(core: Core) -> set[str]:
 
 
 async def _prepared(
-    core: Core, caller: Caller, requests: Sequence[NewJob], lanes: Lanes, now: int
+    core: Core, caller: Caller, requests: Sequence[NewJob], lanes: QueueLimits, now: int
 ) -> tuple[list[Submission], list[Terms], dict[int, FairlaneError]]:
     """What may be written, on which terms, and the requests, by number, that may not."""
     prepared: list[Submission] = []
@@ -166,8 +172,8 @@ async def _written(
             waiting = outcome.limit - outcome.left
             services = {*core.catalog.services, *(on.plan[0].service for on in terms)}
             outcome.frees_at = drained_at(core, waiting, now, services)
-    core.meter.submitted(zip(prepared, outcomes, strict=True))
-    journal.submitted(prepared, outcomes)
+    core.instrumentation.submitted(zip(prepared, outcomes, strict=True))
+    job_log.submitted(prepared, outcomes)
     with core.telling_index():
         await core.index.put(_entries(core, prepared, terms, outcomes), now)
         core.ledger.published(written.receipts)
@@ -208,7 +214,7 @@ def likely_tier(core: Core, tenant: str, user: str | None, tier: str | None) -> 
 
 
 def _know(core: Core, who: tuple[str, str], tier: str) -> None:
-    if len(core.tiers_of_users) >= MOST_KNOWN:
+    if len(core.tiers_of_users) >= MAX_KNOWN_USERS:
         core.tiers_of_users.clear()
     core.tiers_of_users[who] = tier
 
@@ -232,7 +238,7 @@ def _entries(
     cost_of = core.costs.get
     places: dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
     for submission, on, outcome in zip(prepared, terms, outcomes, strict=True):
-        if not isinstance(outcome, Accepted):
+        if not isinstance(outcome, SubmissionAccepted):
             continue
         for each in submission.cells or (submission,):
             common = each.common
@@ -249,7 +255,7 @@ def _entries(
 # --- preparing ---------------------------------------------------------------------------------
 def _granted(core: Core, caller: Caller, request: NewJob, tier: str, now: int) -> Granted:
     model, duration, run_at = _checked_model(request), request.duration, request.run_at
-    if run_at is not None and not 0 <= run_at <= now + LONGEST:
+    if run_at is not None and not 0 <= run_at <= now + MAX_MICROSECONDS:
         raise InvalidInput("run_at is a time within the next ten years, in microseconds")
     terms = core.terms.of(request, tier)
     first = terms.plan[0]

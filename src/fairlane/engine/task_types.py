@@ -1,4 +1,4 @@
-"""Which task types each tenant has jobs of. Services that are configured do not count."""
+"""Task types in use, counted per tenant. Configured services do not count."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fairlane.errors import Refused
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Job
 from fairlane.model.step import Step
+from fairlane.units import SECOND
 
-SECOND = 1_000_000
 BEING_WRITTEN = 5 * SECOND
 """A type that was submitted so lately counts although no store shows a job of it yet."""
 

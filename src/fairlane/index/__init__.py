@@ -1,1 +1,1 @@
-"""The index: the hot order of what waits. It proposes; the ledger decides. Always rebuildable."""
+"""The index: the order of waiting jobs. It proposes, the ledger decides. It is rebuildable."""

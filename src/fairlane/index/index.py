@@ -1,8 +1,5 @@
-"""What every index can do. One guarantee a method; the memory index is the executable
-specification, and any other must choose the same jobs.
-
-Verbs take `now`, the ledger's clock in microseconds. An index may be lost, stale or wrong at any
-time: it costs time, never a promise, because the ledger confirms everything it proposes."""
+"""The index interface: what every index can do. The memory index is the executable specification;
+any other index must choose the same jobs."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry, Start
 from fairlane.model.lease import Slot
+from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.health import Failure, Gate
+from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 
 EXACT_POSITIONS = 100
 """Each costs a step of a rehearsal, every time a job's position is asked for."""
@@ -36,7 +33,7 @@ class Picks(NamedTuple):
     look_again_at: int
 
 
-class Held(NamedTuple):
+class HeldEntry(NamedTuple):
     """A proposal that was handed out and not yet freed, as the index remembers it."""
 
     token: str
@@ -45,7 +42,7 @@ class Held(NamedTuple):
     at: int
 
 
-class Call(NamedTuple):
+class ServiceCallRef(NamedTuple):
     """An attempt at a service."""
 
     service: str
@@ -101,7 +98,7 @@ class Stats(NamedTuple):
 
     depths: list[Depth]
     pools: list[PoolUse]
-    gates: dict[str, Gate]
+    breakers: dict[str, CircuitBreaker]
     held: int
     idle: int
     lanes: dict[str, int]
@@ -138,7 +135,7 @@ class Index(Protocol):
         A probe that ends without an answer lets another one look. A second time changes
         nothing."""
 
-    async def unverified(self, before: int, limit: int) -> list[Held]:
+    async def unverified(self, before: int, limit: int) -> list[HeldEntry]:
         """Held entries that nobody has verified since `before`, oldest first."""
 
     async def verified(self, tokens: Sequence[str], now: int) -> None:
@@ -158,10 +155,12 @@ class Index(Protocol):
         """Limits and rules from now on, unless it knows newer ones: settings are numbered. What is
         held stays held."""
 
-    async def answered(self, calls: Sequence[Call]) -> None:
+    async def answered(self, calls: Sequence[ServiceCallRef]) -> None:
         """The services answered these calls, well or badly: they are not sick."""
 
-    async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
+    async def unavailable(
+        self, call: ServiceCallRef, job: str, now: int, retry_after: int
+    ) -> FailureVerdict:
         """The service did not answer. What that means for its gate and for this job."""
 
     async def learn_load(self, service: str, model: str, duration: int) -> None:
@@ -193,7 +192,7 @@ class Index(Protocol):
     async def begin(self, epoch: str) -> None:
         """Empty and loading. Puts and takes are remembered, claims refused."""
 
-    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[HeldEntry]) -> None:
         """A page of live jobs, unless something newer has been heard of them meanwhile. Pages of
         another epoch are ignored."""
 

@@ -1,13 +1,13 @@
-"""What the gateway keeps in the ledger beside jobs. One guarantee a method."""
+"""Webhooks and last known tiers in the ledger: the interface that both ledgers implement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fairlane.ledger.messages import AuditedChange
 from fairlane.ledger.rows import loads
 from fairlane.ledger.running import Read, Write
-from fairlane.ledger.shapes import Change
 from fairlane.model.job import Error
 from fairlane.model.state import Code, State
 from fairlane.model.webhook import Delivery, Webhook
@@ -33,10 +33,10 @@ class KnownTiers:
 
     async def put(self, tenant: str, tiers: Mapping[str, str], now: int) -> None:
         rows = [(tenant, user, tier, now) for user, tier in tiers.items()]
-        await self._write(self._verbs.know, Told(rows))
+        await self._write(self._verbs.know, KnownTier(rows))
 
 
-class Told(NamedTuple):
+class KnownTier(NamedTuple):
     rows: Sequence[tuple[str, str, str, int]]
 
 
@@ -69,10 +69,10 @@ class Webhooks:
 
     async def again(self, webhook: str, tries: int, at: int) -> None:
         """It failed so often, and is tried again then."""
-        await self._write(self._verbs.again, Again(webhook, tries, at))
+        await self._write(self._verbs.again, WebhookRetry(webhook, tries, at))
 
     async def over(self, webhook: str, how: Delivery, now: int) -> None:
-        await self._write(self._verbs.over, Over(webhook, how, now))
+        await self._write(self._verbs.over, WebhookEnd(webhook, how, now))
 
     async def listed(self, limit: int) -> list[tuple[Webhook, Delivery | None]]:
         """The latest ends and how their webhooks stand (None = not over), oldest first."""
@@ -92,29 +92,31 @@ class Webhooks:
 
     async def first_secret(self, tenant: str, secret: str, now: int) -> None:
         """The tenant's secret, unless it has one."""
-        await self._write(self._verbs.keep_secret, NewSecret(tenant, secret, now, None))
+        await self._write(self._verbs.keep_secret, NewWebhookSecret(tenant, secret, now, None))
 
     async def new_secret(
         self, tenant: str, secret: str, now: int, old_until: int, actor: str
     ) -> None:
         """The tenant's secret from now on, audited; the present one is signed with too until
         then."""
-        await self._write(self._verbs.keep_secret, NewSecret(tenant, secret, now, old_until, actor))
+        await self._write(
+            self._verbs.keep_secret, NewWebhookSecret(tenant, secret, now, old_until, actor)
+        )
 
 
-class Again(NamedTuple):
+class WebhookRetry(NamedTuple):
     webhook: str
     tries: int
     at: int
 
 
-class Over(NamedTuple):
+class WebhookEnd(NamedTuple):
     webhook: str
     how: Delivery
     now: int
 
 
-class NewSecret(NamedTuple):
+class NewWebhookSecret(NamedTuple):
     tenant: str
     secret: str
     now: int
@@ -122,9 +124,9 @@ class NewSecret(NamedTuple):
     actor: str = ""
 
     @property
-    def told(self) -> Change:
+    def told(self) -> AuditedChange:
         """What the audit says of it."""
-        return Change(self.now, self.actor, "rotate webhook secret", self.tenant, None, None)
+        return AuditedChange(self.now, self.actor, "rotate webhook secret", self.tenant, None, None)
 
 
 WEBHOOK = (

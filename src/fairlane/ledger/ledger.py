@@ -1,8 +1,4 @@
-"""What every ledger can do. One guarantee a method.
-
-Writing verbs take lists and give each item its own outcome; concurrent calls share a transaction
-and are answered after its durable commit. Whatever may have been committed without an answer can be
-run again: ids are chosen before, leases and operations are recognised by their tokens."""
+"""The ledger interface: what every ledger can do. Each docstring is the whole guarantee."""
 
 from __future__ import annotations
 
@@ -11,10 +7,10 @@ from collections.abc import AsyncGenerator, Container, Sequence
 from typing import Protocol
 
 from fairlane.errors import FairlaneError, SetupError
+from fairlane.ledger.api_keys import ApiKeys
 from fairlane.ledger.gateway import KnownTiers, Webhooks
-from fairlane.ledger.keybook import KeyBook
-from fairlane.ledger.shapes import (
-    Change,
+from fairlane.ledger.messages import (
+    AuditedChange,
     Confirmation,
     Counts,
     Ended,
@@ -25,26 +21,26 @@ from fairlane.ledger.shapes import (
     Reopened,
     Request,
     SettingChange,
-    Settings,
     Settled,
     Settlement,
     Skipped,
     Stale,
     Stamp,
+    StoredSettings,
     Submission,
     SubmitOutcome,
     Superseded,
     Turn,
     Unconfirmed,
     Unwritten,
-    Written,
+    WrittenOrNot,
 )
-from fairlane.ledger.vitals import Vitals
+from fairlane.ledger.store_stats import StoreStats
 from fairlane.model.attempt import Attempt
-from fairlane.model.entry import Start
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json, Progress
 from fairlane.model.lease import Lease
+from fairlane.model.queue_entry import Start
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.admission import Quota
@@ -57,7 +53,7 @@ class Ledger(Protocol):
     alone: bool
     """Whether this process is certainly the only one that works on it."""
 
-    keys: KeyBook
+    keys: ApiKeys
 
     @property
     def known_tiers(self) -> KnownTiers: ...
@@ -66,20 +62,22 @@ class Ledger(Protocol):
     def webhooks(self) -> Webhooks: ...
 
     @property
-    def vitals(self) -> Vitals: ...
+    def vitals(self) -> StoreStats: ...
 
     # --- hot ---------------------------------------------------------------------------------
-    async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
+    async def submit(self, items: Sequence[Submission]) -> WrittenOrNot[SubmitOutcome | Unwritten]:
         """Accepted ⇒ durable, once, within every quota, also under concurrent submits. A known
         idempotency key is answered before any quota."""
 
     async def confirm(
         self, items: Sequence[Confirmation]
-    ) -> Written[Lease | Unconfirmed | Unwritten]:
+    ) -> WrittenOrNot[Lease | Unconfirmed | Unwritten]:
         """A lease only if the job is queued at that rev and ready, the epoch is current, and every
         slot is free and within its limit. The same token again gets the same lease."""
 
-    async def settle(self, items: Sequence[Settlement]) -> Written[Settled | Stale | Unwritten]:
+    async def settle(
+        self, items: Sequence[Settlement]
+    ) -> WrittenOrNot[Settled | Stale | Unwritten]:
         """Result, next state, slots, events: all or nothing, and only while the token holds."""
 
     def published(self, receipts: Sequence[int]) -> None:
@@ -115,16 +113,16 @@ class Ledger(Protocol):
     # --- moves from outside ------------------------------------------------------------------
     async def cancel(
         self, request: Request, strict: Container[str]
-    ) -> Written[list[Ended] | FairlaneError]:
+    ) -> WrittenOrNot[list[Ended] | FairlaneError]:
         """Cancelled at once and for good, with all cells of a fan-out. The slots of a running call
         stay until its deadline where its service is strict, else until its lease ends."""
 
     async def reopen(
         self, request: Request, move: Move, quota: Quota | None
-    ) -> Written[Reopened | FairlaneError]:
+    ) -> WrittenOrNot[Reopened | FairlaneError]:
         """Resume or replay: exactly once for one failure, whoever asks and how often."""
 
-    async def skip(self, request: Request, price: int) -> Written[Skipped | FairlaneError]:
+    async def skip(self, request: Request, price: int) -> WrittenOrNot[Skipped | FairlaneError]:
         """Charged and moved to the very front, together or not at all, once in a job's life."""
 
     async def promote(
@@ -133,14 +131,14 @@ class Ledger(Protocol):
         """Announce (job, tier) to owners of queued jobs: the old level, or None where it was as
         good. `order` names the tiers, best first."""
 
-    async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
+    async def give_up(self, now: int, limit: int) -> WrittenOrNot[list[Job]]:
         """Queued jobs past their longest wait have failed, resumable."""
 
     async def forgive(self, jobs: Sequence[tuple[str, int]]) -> None:
         """(job, attempts it was seen with): if it is queued and still has as many, it gets the last
         one back. Its service was sick, not it."""
 
-    async def revoke(self, held: Sequence[tuple[str, int, str]]) -> Written[bool]:
+    async def revoke(self, held: Sequence[tuple[str, int, str]]) -> WrittenOrNot[bool]:
         """(job, rev, token) proposals nobody confirmed: whether the job runs under that token.
         Otherwise its rev has moved on, so a late confirm fails."""
 
@@ -216,7 +214,7 @@ class Ledger(Protocol):
     ) -> None:
         """Limits of this user's own, instead of their tier's (None = the tier's)."""
 
-    async def audit(self, limit: int) -> list[Change]:
+    async def audit(self, limit: int) -> list[AuditedChange]:
         """The latest administrative changes, newest first."""
 
     async def credit(
@@ -240,7 +238,7 @@ class Ledger(Protocol):
         counts them take one, also above the limit. None if the settings are not those of number
         `over`; Superseded if this change was made before, and others since."""
 
-    async def settings(self) -> Settings: ...
+    async def settings(self) -> StoredSettings: ...
 
     async def put_worker(self, worker: Worker, now: int) -> None: ...
 

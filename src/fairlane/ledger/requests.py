@@ -1,11 +1,11 @@
-"""What the verbs of a ledger are asked for, item by item."""
+"""The items of batched ledger verbs."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from fairlane.ledger.shapes import PoolLimit, Request, SettingChange
+from fairlane.ledger.messages import PoolLimit, Request, SettingChange
 from fairlane.model.job import Progress
 from fairlane.model.state import Move
 from fairlane.policy.admission import Quota
@@ -23,7 +23,7 @@ class ReopenRequest(NamedTuple):
     quota: Quota | None
 
 
-class SkipRequest(NamedTuple):
+class SkipCommand(NamedTuple):
     request: Request
     price: int
 

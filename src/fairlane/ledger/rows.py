@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 
 from fairlane.model.attempt import Attempt, Fault, Outcome
+from fairlane.model.construct import maker
 from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Error, Job, Json, Progress, fair_user
 from fairlane.model.lease import Lease
-from fairlane.model.make import maker
 from fairlane.model.state import Code, State
 from fairlane.model.step import Plan, Step, attempts_name, context_name
 
@@ -32,7 +32,7 @@ PROGRESS, CELL, TAGS = (NAMES.index(name) - 1 for name in ("progress", "cell", "
 STATES, BANDS = {str(state): state for state in State}, tuple(Band)
 new_job = maker(Job)
 
-INLINE = 4096
+MAX_INLINE_BYTES = 4096
 """Longer inputs and outputs stand in tables of their own."""
 
 

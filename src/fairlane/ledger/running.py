@@ -1,4 +1,4 @@
-"""How a store runs what is asked of it: its own functions, in its own way."""
+"""How a store runs a verb: its own functions, in its own transaction."""
 
 from __future__ import annotations
 

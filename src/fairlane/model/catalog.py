@@ -7,8 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fairlane.errors import InvalidInput, UnknownName
-from fairlane.model.bounds import LARGEST, LONGEST, MOST, MOST_WAITING, demand
-from fairlane.model.service import RATE_WINDOW, Pool, Provider, Service, rate_pool
+from fairlane.model.service import RATE_WINDOW_MICROSECONDS, Pool, Provider, Service, rate_pool
+from fairlane.model.setting_bounds import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_SECONDS,
+    MAX_WAITING_JOBS,
+    demand,
+)
 from fairlane.model.tier import Tiers
 
 MAX_TYPES_AT_HAND = 10_000
@@ -29,12 +35,12 @@ class Limits:
     keep_keys: float = 86_400
 
     def __post_init__(self) -> None:
-        demand("limits", MOST_WAITING, waiting=self.waiting)
-        demand("limits", MOST, cells=self.cells)
-        demand("limits", LARGEST, input_bytes=self.input_bytes, result_bytes=self.result_bytes)
-        demand("limits", LARGEST, context_bytes=self.context_bytes)
-        demand("limits", LONGEST, keep_finished=self.keep_finished, keep_dead=self.keep_dead)
-        demand("limits", LONGEST, keep_keys=self.keep_keys)
+        demand("limits", MAX_WAITING_JOBS, waiting=self.waiting)
+        demand("limits", MAX_COUNT, cells=self.cells)
+        demand("limits", MAX_BYTES, input_bytes=self.input_bytes, result_bytes=self.result_bytes)
+        demand("limits", MAX_BYTES, context_bytes=self.context_bytes)
+        demand("limits", MAX_SECONDS, keep_finished=self.keep_finished, keep_dead=self.keep_dead)
+        demand("limits", MAX_SECONDS, keep_keys=self.keep_keys)
 
 
 class Catalog:
@@ -138,4 +144,4 @@ def checked_name(kind: str, name: str) -> str:
 
 def _limited(name: str, limit: int, rate: int) -> tuple[Pool, ...]:
     slots = (Pool(name, limit),) if limit else ()
-    return (*slots, Pool(rate_pool(name), rate, RATE_WINDOW)) if rate else slots
+    return (*slots, Pool(rate_pool(name), rate, RATE_WINDOW_MICROSECONDS)) if rate else slots

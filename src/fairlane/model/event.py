@@ -1,8 +1,4 @@
-"""Facts about a job, numbered from 1 without a gap.
-
-A job's `WAITING` at submit and `STEP_START` at claim are implied by its row (`Job.seq` counts
-them) until the next move writes them down together with its own: one row of events a move. A job
-that completes writes nothing down: its row goes on to tell how it ended."""
+"""Events of a job, numbered from 1 without a gap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key: who may do what, on whose behalf."""
+"""An API key: its tenant, its role, and for which users it may act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lease: who runs which step of which job, until when, proven by which token."""
+"""A lease and its slots: which worker runs which step of a job, until when, proven by a token."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from fairlane.model.bounds import LONGEST, MOST, MOST_WAITING, demand
+from fairlane.model.setting_bounds import MAX_COUNT, MAX_SECONDS, MAX_WAITING_JOBS, demand
 
 
 class Executor(StrEnum):
@@ -51,7 +51,7 @@ class Pool(NamedTuple):
     window: int = 0
 
 
-RATE_WINDOW = 60_000_000
+RATE_WINDOW_MICROSECONDS = 60_000_000
 """A rate counts grants in the last minute."""
 
 
@@ -92,7 +92,7 @@ class Region:
     limit: int = 0
 
     def __post_init__(self) -> None:
-        demand(f'region "{self.name}"', MOST, limit=self.limit)
+        demand(f'region "{self.name}"', MAX_COUNT, limit=self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Provider:
     rate: int = 0
 
     def __post_init__(self) -> None:
-        demand(f'provider "{self.name}"', MOST, limit=self.limit, rate=self.rate)
+        demand(f'provider "{self.name}"', MAX_COUNT, limit=self.limit, rate=self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +134,12 @@ class Service:
 
     def __post_init__(self) -> None:
         whose = f'service "{self.name}"'
-        demand(whose, MOST, limit=self.limit, rate=self.rate, max_attempts=self.max_attempts)
-        demand(whose, MOST, batch_size=self.batch_size)
-        demand(whose, MOST_WAITING, waiting=self.waiting)
-        demand(whose, LONGEST, timeout=self.timeout, max_wait=self.max_wait)
+        demand(whose, MAX_COUNT, limit=self.limit, rate=self.rate, max_attempts=self.max_attempts)
+        demand(whose, MAX_COUNT, batch_size=self.batch_size)
+        demand(whose, MAX_WAITING_JOBS, waiting=self.waiting)
+        demand(whose, MAX_SECONDS, timeout=self.timeout, max_wait=self.max_wait)
         for pause in self.backoff:
-            demand(whose, LONGEST, backoff=pause)
+            demand(whose, MAX_SECONDS, backoff=pause)
 
     @property
     def strict(self) -> bool:

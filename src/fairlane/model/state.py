@@ -1,4 +1,4 @@
-"""The one table of moves. A job changes its state through it or not at all."""
+"""The state machine of a job. Every change of state goes through this one table of transitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tier is a named class of users; rank 0 is served first."""
+"""Tiers: named classes of users. Rank 0 is served first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fairlane.errors import InvalidInput, UnknownName
-from fairlane.model.bounds import LONGEST, MOST, demand
+from fairlane.model.setting_bounds import MAX_COUNT, MAX_SECONDS, demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,13 @@ class Tier:
 
     def __post_init__(self) -> None:
         whose = f'tier "{self.name}"'
-        demand(whose, MOST, max_retries=self.max_retries, pending=self.pending)
-        demand(whose, MOST, per_hour=self.per_hour, max_running_per_user=self.max_running_per_user)
-        demand(whose, LONGEST, timeout=self.timeout, max_duration=self.max_duration)
+        demand(whose, MAX_COUNT, max_retries=self.max_retries, pending=self.pending)
+        demand(
+            whose, MAX_COUNT, per_hour=self.per_hour, max_running_per_user=self.max_running_per_user
+        )
+        demand(whose, MAX_SECONDS, timeout=self.timeout, max_duration=self.max_duration)
         for after in self.promote.values():
-            demand(whose, LONGEST, promote=after)
+            demand(whose, MAX_SECONDS, promote=after)
 
 
 class Tiers:

@@ -1,4 +1,4 @@
-"""A webhook: the news that a job has ended, owed to whoever named a callback."""
+"""A webhook: the delivery that is due when a job with a callback has ended."""
 
 from __future__ import annotations
 

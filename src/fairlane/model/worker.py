@@ -1,4 +1,5 @@
-"""A worker: whoever runs attempts. Our dispatcher, a pull worker, a Celery fleet, the caller."""
+"""A worker and its capabilities. A dispatcher, a pull worker, a Celery fleet and a caller are
+workers."""
 
 from __future__ import annotations
 

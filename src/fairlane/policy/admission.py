@@ -1,4 +1,5 @@
-"""Who gets into the line. Says which limit holds, what is left, and when it frees."""
+"""Quotas and admission: whether a submit is accepted, which limit refuses it, what is left, and
+when it frees."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import NamedTuple
 from fairlane.errors import Refused
 from fairlane.model.tier import Tier, Tiers
 
-HOUR = 3_600_000_000
+HOUR_MICROSECONDS = 3_600_000_000
 
 
 class Quota(NamedTuple):
@@ -77,7 +78,7 @@ def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
             f"at most {quota.per_hour} jobs an hour, {left} left",
             limit=quota.per_hour,
             left=left,
-            frees_at=usage.oldest_at + HOUR if usage.oldest_at else None,
+            frees_at=usage.oldest_at + HOUR_MICROSECONDS if usage.oldest_at else None,
         )
     return None
 

@@ -1,5 +1,5 @@
-"""Model affinity: when a worker should keep the model it has loaded instead of taking the job that
-is up. Loading costs everybody's time; staying costs the waiting job's."""
+"""Model affinity: when a worker keeps its loaded model instead of taking the next job. Loading
+costs every user time; staying costs the next job time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 from fairlane.model.service import Affinity
 from fairlane.model.worker import Loaded
 
-LOAD_SHARE = 80
+LOAD_SHARE_THOUSANDTHS = 80
 """The part of a worker's time, in thousandths, accepted for loading models (β)."""
 
-WORTH_IT = 50
+MIN_LOAD_THOUSANDTHS = 50
 """Below this part of the service time, in thousandths, a load is too cheap to care."""
 
-MOST_MODELS = 256
+MAX_COMPARED_MODELS = 256
 """How many models of one tier are compared: every claim that loads one looks at them all."""
 
 
@@ -55,7 +55,7 @@ def most_wanted(users: Mapping[str, int], loads: Mapping[str, int], own: str) ->
     """The model that the most users wait for, over the workers that have loaded it lately and the
     one that would. On a tie `own`, then the first by name. Of very many nobody knows: `own`."""
     best = own
-    if len(users) > MOST_MODELS:
+    if len(users) > MAX_COMPARED_MODELS:
         return own
     for model, waiting in users.items():
         here, there = waiting * (loads.get(best, 0) + 1), users[best] * (loads.get(model, 0) + 1)
@@ -65,10 +65,10 @@ def most_wanted(users: Mapping[str, int], loads: Mapping[str, int], own: str) ->
 
 
 def is_worth_it(pick: Pick) -> bool:
-    return pick.load * 1000 >= pick.service_time * WORTH_IT
+    return pick.load * 1000 >= pick.service_time * MIN_LOAD_THOUSANDTHS
 
 
 def residency(pick: Pick) -> int:
     """How long a loaded model is kept while it has work: loads then take at most β of the time."""
-    stay = pick.load * (1000 - LOAD_SHARE) // LOAD_SHARE
+    stay = pick.load * (1000 - LOAD_SHARE_THOUSANDTHS) // LOAD_SHARE_THOUSANDTHS
     return min(stay, pick.patience) if pick.single_slot else stay

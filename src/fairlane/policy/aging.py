@@ -1,4 +1,5 @@
-"""Waiting makes a job count as a better tier: exactly, at fixed thresholds, computed when asked."""
+"""Aging and promotion: a waiting job counts as a better tier at fixed thresholds, computed when
+asked."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import NamedTuple
 Thresholds = tuple[tuple[int, int], ...]
 """(rank reached, microseconds of waiting), soonest first."""
 
-HOLD_AFTER = 4
+RESERVE_AFTER_PATIENCES = 4
 """Times its patience a job must have waited before it may reserve the last slot of its pools."""
 
 

@@ -1,10 +1,10 @@
-"""How long things take, learnt from how long they took: an average that forgets slowly."""
+"""Estimates of durations, learnt as an exponential moving average."""
 
 from __future__ import annotations
 
-FIRST_COST = 1_000_000
-FIRST_LOAD = 3_500_000
-ALPHA = 200
+FIRST_COST_MICROSECONDS = 1_000_000
+FIRST_LOAD_MICROSECONDS = 3_500_000
+ALPHA_THOUSANDTHS = 200
 """The weight of the newest value, in thousandths."""
 
 
@@ -25,7 +25,7 @@ class Average:
     def learn(self, value: int, service: str, model: str = "") -> None:
         for key in {(service, model), (service, "")}:
             old = self._values.pop(key, None)
-            new = value if old is None else old + (value - old) * ALPHA // 1000
+            new = value if old is None else old + (value - old) * ALPHA_THOUSANDTHS // 1000
             self._values[key] = new
         while len(self._values) > self._most:
             del self._values[next(iter(self._values))]

@@ -1,7 +1,4 @@
-"""Fair share inside a tier: start-time fair queueing between users, by cost.
-
-Every user has a virtual counter, in microseconds of service. The lowest goes first. Counters only
-grow, so an index may refresh its order lazily."""
+"""Fair queueing between users of a tier: start-time fair queueing, weighted by cost."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
-"""The order of service: which of the heads of all lines goes next.
-
-Inside one service the shares decide which class is up; between services the better level goes,
-then the older job. Everything here compares, nothing here looks anything up."""
+"""The order of service: which of the candidates at the heads of the queues goes next."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from fairlane.model.service import Shares
-from fairlane.policy.shares import Credits, Kind, may_jump
+from fairlane.policy.shares import Credits, ShareKind, may_jump
 
 
 class Candidate(NamedTuple):
@@ -22,10 +19,10 @@ class Candidate(NamedTuple):
     since: int
     flow: str
     rank: int
-    kind: Kind
+    kind: ShareKind
 
 
-class Heads(NamedTuple):
+class QueueHeads(NamedTuple):
     """The best candidate of each class in one service, or None."""
 
     skip: Candidate | None = None
@@ -41,17 +38,17 @@ class Choice(NamedTuple):
     jumped: bool
 
 
-def choose(heads: Heads, credit: Credits, shares: Shares) -> Choice | None:
+def choose(heads: QueueHeads, credit: Credits, shares: Shares) -> Choice | None:
     """The next job of one service."""
     skip, front, aged, fresh = heads
     waiting = aged or fresh
-    if skip and (not (front or waiting) or may_jump(Kind.SKIP, credit, shares)):
+    if skip and (not (front or waiting) or may_jump(ShareKind.SKIP, credit, shares)):
         return Choice(skip, jumped=bool(front or waiting))
-    if front and (not waiting or may_jump(Kind.FRONT, credit, shares)):
+    if front and (not waiting or may_jump(ShareKind.FRONT, credit, shares)):
         return Choice(front, jumped=bool(waiting))
     if aged and (fresh is None or _goes_before(aged, fresh)):
         better_born = fresh is not None and fresh.rank < aged.rank
-        if not better_born or may_jump(Kind.AGED, credit, shares):
+        if not better_born or may_jump(ShareKind.AGED, credit, shares):
             return Choice(aged, jumped=better_born)
     if fresh:
         return Choice(fresh, jumped=False)
@@ -61,9 +58,9 @@ def choose(heads: Heads, credit: Credits, shares: Shares) -> Choice | None:
 def between_services(choice: Choice) -> tuple[int, int, str]:
     """Sort key over the choices of all services a worker covers."""
     candidate = choice.candidate
-    if candidate.kind is Kind.SKIP:
+    if candidate.kind is ShareKind.SKIP:
         return -2, candidate.order, candidate.flow
-    if candidate.kind is Kind.FRONT:
+    if candidate.kind is ShareKind.FRONT:
         return -1, candidate.order, candidate.flow
     return candidate.level, candidate.since, candidate.flow
 

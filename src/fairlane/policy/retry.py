@@ -1,4 +1,4 @@
-"""What becomes of a job whose attempt failed: again, later, or not at all."""
+"""Retry and backoff: whether a failed attempt is retried, when, or becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 from fairlane.model.attempt import Fault
 from fairlane.model.state import Code
 
-CAP = 60_000_000
-JITTER = 200
+MAX_BACKOFF_MICROSECONDS = 60_000_000
+JITTER_THOUSANDTHS = 200
 """The most that a delay is shortened, in thousandths, so that retries do not come in step."""
 
 GROWTH = (3, 2)
-MOST_GROWTH = 4
-LONGEST = 3_600_000_000
+MAX_TIMEOUT_GROWTH = 4
+MAX_TIMEOUT_MICROSECONDS = 3_600_000_000
 
 PERMANENT = {
     Fault.INVALID_INPUT: Code.INVALID_INPUT,
@@ -74,12 +74,12 @@ def delay(attempt: int, jitter: int, backoff: tuple[int, ...] = ()) -> int:
     if backoff:
         full = backoff[min(attempt, len(backoff)) - 1]
     else:
-        full = min(CAP, 2 ** min(attempt, 30) * 1_000_000)
-    return full - full * JITTER * jitter // 1_000_000
+        full = min(MAX_BACKOFF_MICROSECONDS, 2 ** min(attempt, 30) * 1_000_000)
+    return full - full * JITTER_THOUSANDTHS * jitter // 1_000_000
 
 
 def grown(timeout: int, first: int) -> int:
     """A step that ran out of time gets half as much again, at most four times the first, never
     more than an hour (unless it was given more to begin with)."""
     longer = timeout * GROWTH[0] // GROWTH[1]
-    return max(timeout, min(longer, first * MOST_GROWTH, LONGEST))
+    return max(timeout, min(longer, first * MAX_TIMEOUT_GROWTH, MAX_TIMEOUT_MICROSECONDS))

@@ -1,7 +1,4 @@
-"""Who may go first, and how often: the shares of skips, front retries and aged work.
-
-Each class earns credit with every grant of its service and pays one grant when it goes before
-others that wait. So no class that jumps the line can take all of it, and none is shut out."""
+"""Shares of skips and retries: how often paid skips, front retries and aged jobs may go first."""
 
 from __future__ import annotations
 
@@ -10,14 +7,14 @@ from typing import NamedTuple
 
 from fairlane.model.service import Shares
 
-GRANT = 1000
+GRANT_THOUSANDTHS = 1000
 """What one grant costs, in thousandths."""
 
-MOST = 4 * GRANT
+MAX_CREDIT_THOUSANDTHS = 4 * GRANT_THOUSANDTHS
 """The most credit a class can save up."""
 
 
-class Kind(IntEnum):
+class ShareKind(IntEnum):
     """As what a job is handed out. FRESH has no cap: it is what the others leave."""
 
     SKIP = 0
@@ -29,36 +26,36 @@ class Kind(IntEnum):
 class Credits(NamedTuple):
     """A service's credit per class. Full at the start: who has just paid goes first."""
 
-    skip: int = MOST
-    front: int = MOST
-    aged: int = MOST
+    skip: int = MAX_CREDIT_THOUSANDTHS
+    front: int = MAX_CREDIT_THOUSANDTHS
+    aged: int = MAX_CREDIT_THOUSANDTHS
 
 
 FULL = Credits()
 
 
-def may_jump(kind: Kind, credit: Credits, shares: Shares) -> bool:
+def may_jump(kind: ShareKind, credit: Credits, shares: Shares) -> bool:
     """Whether this class may go before others that wait."""
-    if kind is Kind.FRESH or shares[kind] >= GRANT:
+    if kind is ShareKind.FRESH or shares[kind] >= GRANT_THOUSANDTHS:
         return True
-    return credit[kind] >= GRANT
+    return credit[kind] >= GRANT_THOUSANDTHS
 
 
-def granted(credit: Credits, kind: Kind, shares: Shares, *, jumped: bool) -> Credits:
+def granted(credit: Credits, kind: ShareKind, shares: Shares, *, jumped: bool) -> Credits:
     """The credits after a grant. Skips earn with every grant, front retries with those that skips
     leave, aged work with those that both leave."""
-    if kind is Kind.FRESH and credit is FULL:
+    if kind is ShareKind.FRESH and credit is FULL:
         return credit
-    paid = GRANT if jumped else 0
-    skip = min(MOST, credit.skip + shares.skip)
-    if kind is Kind.SKIP:
+    paid = GRANT_THOUSANDTHS if jumped else 0
+    skip = min(MAX_CREDIT_THOUSANDTHS, credit.skip + shares.skip)
+    if kind is ShareKind.SKIP:
         return credit._replace(skip=max(0, skip - paid))
-    front = min(MOST, credit.front + shares.front)
-    if kind is Kind.FRONT:
+    front = min(MAX_CREDIT_THOUSANDTHS, credit.front + shares.front)
+    if kind is ShareKind.FRONT:
         return Credits(skip, max(0, front - paid), credit.aged)
-    aged = min(MOST, credit.aged + shares.aged)
-    if kind is Kind.AGED:
+    aged = min(MAX_CREDIT_THOUSANDTHS, credit.aged + shares.aged)
+    if kind is ShareKind.AGED:
         aged = max(0, aged - paid)
-    if skip == front == aged == MOST:
+    if skip == front == aged == MAX_CREDIT_THOUSANDTHS:
         return FULL
     return Credits(skip, front, aged)

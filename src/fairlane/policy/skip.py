@@ -1,9 +1,9 @@
-"""The paid skip: what it costs."""
+"""The price of a paid skip."""
 
 from __future__ import annotations
 
 PRICES = ((10, 1), (30, 3), (60, 5), (120, 10))
-BEYOND = 15
+MAX_PRICE_CREDITS = 15
 
 
 def price(duration: float, prices: tuple[tuple[float, int], ...] = PRICES) -> int:
@@ -11,4 +11,4 @@ def price(duration: float, prices: tuple[tuple[float, int], ...] = PRICES) -> in
     for longest, cost in prices:
         if duration <= longest:
             return cost
-    return BEYOND
+    return MAX_PRICE_CREDITS

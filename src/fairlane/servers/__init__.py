@@ -1,6 +1,14 @@
 """Private servers: the real ones, started for as long as they are needed."""
 
-from fairlane.servers.private import Databases, Keys, Postgres, Redis, Sentinel
-from fairlane.servers.process import Server, ServerFailed
+from fairlane.servers.private import Databases, Postgres, Redis, RedisKeyspace, Sentinel
+from fairlane.servers.process import ServerFailed, ServerProcess
 
-__all__ = ["Databases", "Keys", "Postgres", "Redis", "Sentinel", "Server", "ServerFailed"]
+__all__ = [
+    "Databases",
+    "Postgres",
+    "Redis",
+    "RedisKeyspace",
+    "Sentinel",
+    "ServerFailed",
+    "ServerProcess",
+]

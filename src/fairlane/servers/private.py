@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from fairlane.servers.process import Server, ServerFailed, ask, send
+from fairlane.servers.process import ServerFailed, ServerProcess, ask, send
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - folders in it have random names
 NOBODY = "65534"
@@ -57,7 +57,7 @@ class Databases:
             await connection.close()
 
 
-class Postgres(Server, Databases):
+class Postgres(ServerProcess, Databases):
     """A private PostgreSQL, on a TCP port and on a Unix socket in its folder.
 
     `fsync=False` is for throw-away data: such a server says nothing of durability or speed. With
@@ -69,7 +69,7 @@ class Postgres(Server, Databases):
 
     def __init__(self, *, fsync: bool, in_memory: bool = False) -> None:
         self._programs = _postgres_programs()
-        Server.__init__(self, place=memory() if in_memory else None)
+        ServerProcess.__init__(self, place=memory() if in_memory else None)
         Databases.__init__(self, f"postgresql://postgres@127.0.0.1:{self.port}/postgres")
         self.fsync = fsync
         self._data = self.folder / "data"
@@ -131,7 +131,7 @@ class Postgres(Server, Databases):
         return (), NOBODY if root else ""
 
 
-class Keys:
+class RedisKeyspace:
     """A Redis to keep keys in. By itself: a server that someone else runs, and that nobody
     here may kill or flush."""
 
@@ -139,14 +139,14 @@ class Keys:
         self.url = url
 
 
-class Redis(Server, Keys):
+class Redis(ServerProcess, RedisKeyspace):
     """A private Redis that evicts nothing. It forgets everything when it goes down, unless it is
     `appendonly`: then it knows every write that it answered."""
 
     def __init__(self, *, appendonly: bool = False, replica_of: Redis | None = None) -> None:
         self._program = _redis_program()
-        Server.__init__(self)
-        Keys.__init__(self, f"redis://127.0.0.1:{self.port}/0")
+        ServerProcess.__init__(self)
+        RedisKeyspace.__init__(self, f"redis://127.0.0.1:{self.port}/0")
         self.appendonly, self.replica_of = appendonly, replica_of
 
     def restart(self) -> None:
@@ -184,7 +184,7 @@ class Redis(Server, Keys):
         return ask(self.port, b"PING\r\n").startswith(b"+PONG")
 
 
-class Sentinel(Server):
+class Sentinel(ServerProcess):
     """Watches a Redis under the name "fairlane" and, when it is down for `after` milliseconds,
     puts a replica in its place. `quorum` is how many must agree that it is down."""
 

@@ -37,7 +37,7 @@ class ServerFailed(Exception):
     """A server could not be found or did not start; the text ends with its log."""
 
 
-class Server(ABC):
+class ServerProcess(ABC):
     """One server process on 127.0.0.1, with a port and a temporary folder of its own.
 
     A context manager that starts and stops it. The port stays the same through restarts. However

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fairlane.index.memory import MemoryIndex
-from fairlane.index.memory.pick import Hold
+from fairlane.index.memory.claim import Reservation
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Affinity, Fairness, Service, Shares
 from fairlane.model.tier import Tiers
+from fairlane.simulate.fairlane_order import Ours
 from fairlane.simulate.order import Order
-from fairlane.simulate.ours import Ours
-from fairlane.simulate.places import Place
-from fairlane.simulate.question import Question
+from fairlane.simulate.places import SimulatedSlot
+from fairlane.simulate.scenario import Scenario
 
 NO_CAP = Shares(1000, 1000, 1000)
 
@@ -21,7 +21,7 @@ NO_CAP = Shares(1000, 1000, 1000)
 class WithoutHold(MemoryIndex):
     """Nobody keeps the last slot of a pool for the oldest job."""
 
-    def current_hold(self, now: int) -> Hold | None:  # noqa: ARG002
+    def current_hold(self, now: int) -> Reservation | None:  # noqa: ARG002
         self.hold = None
         return None
 
@@ -32,7 +32,7 @@ class InTurn(MemoryIndex):
     counts_users = False
 
 
-def switched(asked: Question, rule: str) -> Question:
+def switched(asked: Scenario, rule: str) -> Scenario:
     """The same question with this rule switched off, judged by the same targets."""
     changed = replace(asked, targets=asked.aims)
     if rule == IN_TURN:
@@ -40,7 +40,7 @@ def switched(asked: Question, rule: str) -> Question:
     return replace(changed, catalog=RULES[rule](asked.catalog))
 
 
-def _in_turn(catalog: Catalog, _: list[Place]) -> Order:
+def _in_turn(catalog: Catalog, _: list[SimulatedSlot]) -> Order:
     return Ours(catalog, InTurn)
 
 

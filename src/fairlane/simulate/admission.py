@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from fairlane.model.catalog import Catalog
-from fairlane.policy.admission import HOUR, Usage, admit, admit_waiting, quota_of, room
+from fairlane.policy.admission import HOUR_MICROSECONDS, Usage, admit, admit_waiting, quota_of, room
 
 
 class Admission:
@@ -27,7 +27,7 @@ class Admission:
         if most and (full := admit_waiting(service, most, self.waiting[service])) is not None:
             return full.code
         accepted = self._accepted.setdefault(user, deque())
-        while accepted and accepted[0] <= now - HOUR:
+        while accepted and accepted[0] <= now - HOUR_MICROSECONDS:
             accepted.popleft()
         usage = Usage(
             self._pending.get(user, 0),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from fairlane.ledger.past import Past
-from fairlane.ledger.shapes import Filter
+from fairlane.ledger.messages import Filter
+from fairlane.ledger.reader import LedgerReader
 from fairlane.model.attempt import Attempt, Outcome
 from fairlane.model.job import Job, Json, fair_user
 
-PAGE = 500
+EXPORT_PAGE = 500
 
 
-async def lines(past: Past, *, anonymous: bool = False) -> AsyncIterator[dict[str, Json]]:
+async def lines(past: LedgerReader, *, anonymous: bool = False) -> AsyncIterator[dict[str, Json]]:
     """Every job all of whose steps have been done once. How long a step took is how long its last
     good attempt took, with the loading of its model."""
     numbers: dict[str, str] = {}
@@ -33,10 +33,10 @@ async def lines(past: Past, *, anonymous: bool = False) -> AsyncIterator[dict[st
         }
 
 
-async def _jobs(past: Past, wanted: Filter) -> AsyncIterator[Job]:
+async def _jobs(past: LedgerReader, wanted: Filter) -> AsyncIterator[Job]:
     """With the cells of a fan-out in its place."""
     after = None
-    while page := await past.list_jobs(wanted, after, PAGE):
+    while page := await past.list_jobs(wanted, after, EXPORT_PAGE):
         for job in page:
             if not job.fan_out:
                 yield job

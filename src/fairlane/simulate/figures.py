@@ -10,28 +10,28 @@ from rich.table import Table
 
 from fairlane.model.catalog import Catalog
 from fairlane.simulate.ablation import WithoutHold
-from fairlane.simulate.bound import violations
-from fairlane.simulate.crossed import NEEDS, PATIENCE, crossed
+from fairlane.simulate.benchmark_workloads import WORLDS, B, C, D, question
+from fairlane.simulate.comparison import ORDERS, OURS
+from fairlane.simulate.fairlane_order import Ours
 from fairlane.simulate.jobs_ahead import JobsAhead
-from fairlane.simulate.league import ORDERS, OURS
-from fairlane.simulate.measure import etas, within_two
 from fairlane.simulate.order import Order
-from fairlane.simulate.ours import Ours
-from fairlane.simulate.places import Place
-from fairlane.simulate.question import Question
+from fairlane.simulate.places import SimulatedSlot
+from fairlane.simulate.promotion_bound import violations
+from fairlane.simulate.report import etas, within_two
 from fairlane.simulate.run import Run
-from fairlane.simulate.workload import SECOND
-from fairlane.simulate.worlds import WORLDS, B, C, D, question
+from fairlane.simulate.scenario import Scenario
+from fairlane.simulate.two_pools import NEEDS, PATIENCE_SECONDS, crossed
+from fairlane.units import SECOND
 
-FEW = 300
+SHORT_RUN_JOBS = 300
 """Jobs of a world when it is only tried out."""
 
 
-SEVERAL = 8
+SEEDS = 8
 """Seeds over which a figure is taken that a single draw of chance decides."""
 
 
-class Figure(NamedTuple):
+class SimulatedFigure(NamedTuple):
     """`least` and `goal` are the most where lower is better; `each` is what it was seed by seed."""
 
     name: str
@@ -47,7 +47,7 @@ class Figure(NamedTuple):
         return self.value <= wanted if self.lower else self.value >= wanted
 
 
-def figures(traces: Path | None, seed: int, few: int | None) -> Iterator[Figure]:
+def figures(traces: Path | None, seed: int, few: int | None) -> Iterator[SimulatedFigure]:
     yield from _images(traces, seed, few)
     yield from _chat(traces, seed, few)
     yield from _clients(traces, seed, few)
@@ -55,7 +55,7 @@ def figures(traces: Path | None, seed: int, few: int | None) -> Iterator[Figure]
     yield from _two_pools(few or 6_000, seed)
 
 
-def table(several: Iterator[Figure]) -> Table:
+def table(several: Iterator[SimulatedFigure]) -> Table:
     found = Table("figure", title="The order of service, measured")
     for column in ("value", "at the least", "goal", ""):
         found.add_column(column, justify="right")
@@ -75,92 +75,98 @@ def table(several: Iterator[Figure]) -> Table:
     return found
 
 
-def _spread(figure: Figure) -> str:
+def _spread(figure: SimulatedFigure) -> str:
     if not figure.each:
         return ""
     return f" ({min(figure.each):.2g} to {max(figure.each):.2g})"
 
 
-def _images(traces: Path | None, seed: int, few: int | None) -> Iterator[Figure]:
+def _images(traces: Path | None, seed: int, few: int | None) -> Iterator[SimulatedFigure]:
     limits = {0.7: (0.85, 0.88, None, None, 65, 50), 0.9: (0.50, 0.55, 0.85, 0.88, 80, 60)}
     for load, (share, aim, used, more, wait, less) in limits.items():
         asked = question(B, load, traces, seed, few)
         report = asked.answer()
-        yield Figure(f"B {load} share within target", report.within or 0, share, aim)
-        yield Figure(f"B {load} utilisation", report.utilisation or 0, used, more)
-        yield Figure(f"B {load} first tier p95, s", report.tiers[0].p95, wait, less, lower=True)
+        yield SimulatedFigure(f"B {load} share within target", report.within or 0, share, aim)
+        yield SimulatedFigure(f"B {load} utilisation", report.utilisation or 0, used, more)
+        yield SimulatedFigure(
+            f"B {load} first tier p95, s", report.tiers[0].p95, wait, less, lower=True
+        )
     yield from _etas(question(B, 0.9, traces, seed, few), None, None)
 
 
-def _chat(traces: Path | None, seed: int, few: int | None) -> Iterator[Figure]:
+def _chat(traces: Path | None, seed: int, few: int | None) -> Iterator[SimulatedFigure]:
     asked = question(C, 1.1, traces, seed, few)
     ours, strict = asked.answer(), asked.answer("strict")
     ratio = ours.tiers[0].p95 / max(0.001, strict.tiers[0].p95)
-    yield Figure("C 1.1 first tier p95 over strict's", ratio, 1.2, 1.0, lower=True)
-    yield Figure("C 1.1 share within target", ours.within or 0, 0.70, 0.75)
+    yield SimulatedFigure("C 1.1 first tier p95 over strict's", ratio, 1.2, 1.0, lower=True)
+    yield SimulatedFigure("C 1.1 share within target", ours.within or 0, 0.70, 0.75)
     yield from _etas(question(C, 0.9, traces, seed, few), 0.85, 0.95)
 
 
-def _etas(asked: Question, least: float | None, goal: float | None) -> Iterator[Figure]:
+def _etas(asked: Scenario, least: float | None, goal: float | None) -> Iterator[SimulatedFigure]:
     """Of what users are told, and of what the jobs-ahead rule would have told them."""
     run = asked.run()
     found = etas(run)
     if found is None:
         return
     name = f"{asked.name} ETA"
-    yield Figure(f"{name} p50 within 2×", found.within_two, least, goal)
-    yield Figure(f"{name} p50 within 2×, below 1 s too", found.strictly)
-    yield Figure(f"{name} p50 within 2×, from 5 s", within_two(run, 5 * SECOND))
-    yield Figure(f"{name} p90 held", found.covered, 0.85)
+    yield SimulatedFigure(f"{name} p50 within 2×", found.within_two, least, goal)
+    yield SimulatedFigure(f"{name} p50 within 2×, below 1 s too", found.strictly)
+    yield SimulatedFigure(f"{name} p50 within 2×, from 5 s", within_two(run, 5 * SECOND))
+    yield SimulatedFigure(f"{name} p90 held", found.covered, 0.85)
     other = asked.run_with(_by_jobs_ahead)
-    yield Figure(f"{name} by jobs ahead within 2×", within_two(other, SECOND))
-    yield Figure(f"{name} by jobs ahead within 2×, below 1 s too", within_two(other, 0))
+    yield SimulatedFigure(f"{name} by jobs ahead within 2×", within_two(other, SECOND))
+    yield SimulatedFigure(f"{name} by jobs ahead within 2×, below 1 s too", within_two(other, 0))
 
 
-def _by_jobs_ahead(catalog: Catalog, _: list[Place]) -> Order:
+def _by_jobs_ahead(catalog: Catalog, _: list[SimulatedSlot]) -> Order:
     return JobsAhead(catalog)
 
 
-def _clients(traces: Path | None, seed: int, few: int | None) -> Iterator[Figure]:
+def _clients(traces: Path | None, seed: int, few: int | None) -> Iterator[SimulatedFigure]:
     asked = question(D, 0.9, traces, seed, few)
-    yield Figure("D 0.9 share within target", asked.answer().within or 0, 0.60, 0.66)
+    yield SimulatedFigure("D 0.9 share within target", asked.answer().within or 0, 0.60, 0.66)
     others = {name: asked.answer(name).within or 0 for name in ORDERS if name != OURS}
     best = max(others, key=lambda name: others[name])
-    yield Figure(f"D 0.9 best other: {best}", others[best])
+    yield SimulatedFigure(f"D 0.9 best other: {best}", others[best])
 
 
-def _bound(traces: Path | None, seed: int, few: int | None) -> Iterator[Figure]:
+def _bound(traces: Path | None, seed: int, few: int | None) -> Iterator[SimulatedFigure]:
     found = 0
     for world in WORLDS.values():
         for load in (0.7, 0.9, 1.1):
             found += violations(question(world, load, traces, seed, few))
-    yield Figure("jobs over the bound, B C D at 0.7 0.9 1.1", found, 0, 0, lower=True)
+    yield SimulatedFigure("jobs over the bound, B C D at 0.7 0.9 1.1", found, 0, 0, lower=True)
 
 
-def _two_pools(jobs: int, seed: int) -> Iterator[Figure]:
+def _two_pools(jobs: int, seed: int) -> Iterator[SimulatedFigure]:
     """Of several seeds: how much work is left when the arrivals end, and who happens to wait for
     both pools in the worst hour, is chance."""
-    asked = [crossed(0.97, jobs, each) for each in range(seed, seed + SEVERAL)]
+    asked = [crossed(0.97, jobs, each) for each in range(seed, seed + SEEDS)]
     held = [each.run() for each in asked]
     free = [each.run_with(_without_hold) for each in asked]
     waits = tuple(_longest(run) for run in held)
-    mean = sum(waits) / SEVERAL
-    yield Figure("two pools 0.97 longest wait, patiences", mean, 6, 4.5, lower=True, each=waits)
+    mean = sum(waits) / SEEDS
+    yield SimulatedFigure(
+        "two pools 0.97 longest wait, patiences", mean, 6, 4.5, lower=True, each=waits
+    )
     waits = tuple(_longest(run) for run in free)
-    yield Figure("the same without the hold", sum(waits) / SEVERAL, each=waits)
+    yield SimulatedFigure("the same without the hold", sum(waits) / SEEDS, each=waits)
     used = [(_used(one), _used(other)) for one, other in zip(held, free, strict=True)]
     losses = tuple(1 - one / other for one, other in used)
     loss = 1 - sum(one for one, _ in used) / sum(other for _, other in used)
-    yield Figure("two pools 0.97 utilisation lost", max(0.0, loss), 0.01, lower=True, each=losses)
+    yield SimulatedFigure(
+        "two pools 0.97 utilisation lost", max(0.0, loss), 0.01, lower=True, each=losses
+    )
 
 
-def _without_hold(catalog: Catalog, _: list[Place]) -> Order:
+def _without_hold(catalog: Catalog, _: list[SimulatedSlot]) -> Order:
     return Ours(catalog, WithoutHold)
 
 
 def _longest(run: Run) -> float:
     waits = [each.begun - each.ready_at for each in run.served if each.service == "both"]
-    return max(waits) / SECOND / PATIENCE
+    return max(waits) / SECOND / PATIENCE_SECONDS
 
 
 def _used(run: Run) -> int:

@@ -7,14 +7,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairlane.simulate.workload import SECOND, Arrival, Workload, workload
+from fairlane.simulate.workload import Arrival, Workload, workload
+from fairlane.units import SECOND
 
 TIER_SHARES = (0.01, 0.07, 0.12, 0.20, 0.60)
 """The part of the users in each of five tiers; others are made by the same slope."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkloadKind:
     """What is generated. `spread` is the standard deviation of the logarithm of the service time,
     `burst` how many jobs a user sends at once on average, `zipf` how much the largest user and the
     most wanted model stand out."""
@@ -29,12 +30,12 @@ class Kind:
     names: tuple[str, ...] = ("work",)
 
 
-IMAGES = Kind(13_861, 2_318, models=87, mean=26.5, spread=0.6, burst=4, names=("image",))
-CHAT = Kind(28_185, 200, mean=4.94, spread=0.9, burst=1.5, names=("llm",))
-CLIENTS = Kind(29_635, 107, models=3, mean=2.86, spread=1.1, burst=2, names=("llm",))
+IMAGES = WorkloadKind(13_861, 2_318, models=87, mean=26.5, spread=0.6, burst=4, names=("image",))
+CHAT = WorkloadKind(28_185, 200, mean=4.94, spread=0.9, burst=1.5, names=("llm",))
+CLIENTS = WorkloadKind(29_635, 107, models=3, mean=2.86, spread=1.1, burst=2, names=("llm",))
 
 
-def generate(kind: Kind, tiers: int, seed: int) -> Workload:
+def generate(kind: WorkloadKind, tiers: int, seed: int) -> Workload:
     """The same for the same seed. The span is such that one place would be kept busy all the
     time: scale it to the load you want."""
     chance = random.Random(seed)

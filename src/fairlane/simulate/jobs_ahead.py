@@ -6,9 +6,9 @@ from collections import Counter
 
 from fairlane.model.catalog import Catalog
 from fairlane.policy.eta import Eta
-from fairlane.simulate.order import Nothing, Step
-from fairlane.simulate.ours import Ours
-from fairlane.simulate.places import Place
+from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.order import Nothing, SimulatedStep
+from fairlane.simulate.places import SimulatedSlot
 
 
 class JobsAhead(Ours):
@@ -19,21 +19,21 @@ class JobsAhead(Ours):
         super().__init__(catalog)
         self._waiting: Counter[tuple[str, str]] = Counter()
 
-    def put(self, step: Step, now: int) -> None:
+    def put(self, step: SimulatedStep, now: int) -> None:
         self._waiting[step.service, step.model] += 1
         super().put(step, now)
 
-    def take(self, step: Step) -> None:
+    def take(self, step: SimulatedStep) -> None:
         self._waiting[step.service, step.model] -= 1
         super().take(step)
 
-    def claim(self, place: Place, now: int) -> Step | Nothing:
+    def claim(self, place: SimulatedSlot, now: int) -> SimulatedStep | Nothing:
         found = super().claim(place, now)
-        if isinstance(found, Step):
+        if isinstance(found, SimulatedStep):
             self._waiting[found.service, found.model] -= 1
         return found
 
-    def eta(self, step: Step, now: int, slots: int) -> Eta | None:  # noqa: ARG002
+    def eta(self, step: SimulatedStep, now: int, slots: int) -> Eta | None:  # noqa: ARG002
         ahead = self._waiting[step.service, step.model] - 1
         told = ahead * self.costs.get(step.service, step.model)
         return Eta(told, told)

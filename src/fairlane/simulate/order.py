@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from fairlane.simulate.places import Place
+from fairlane.simulate.places import SimulatedSlot
 from fairlane.simulate.workload import Arrival
 
 Plan = list[tuple[str, str, int]]
 
 
-class Step:
+class SimulatedStep:
     """A job in line for one of its steps, or running it. `waited` is its waiting before this step,
     `plan` the (service, lane, longest wait) of each of its steps."""
 
@@ -55,20 +55,20 @@ class Nothing(NamedTuple):
 class Order(Protocol):
     name: str
 
-    def put(self, step: Step, now: int) -> None:
+    def put(self, step: SimulatedStep, now: int) -> None:
         """It waits from now on."""
 
-    def take(self, step: Step) -> None:
+    def take(self, step: SimulatedStep) -> None:
         """It does not wait any longer."""
 
-    def claim(self, place: Place, now: int) -> Step | Nothing:
+    def claim(self, place: SimulatedSlot, now: int) -> SimulatedStep | Nothing:
         """What this place runs next, its slots taken."""
 
-    def ended(self, step: Step, now: int) -> None:
+    def ended(self, step: SimulatedStep, now: int) -> None:
         """It ran until now; its slots are free."""
 
-    def loaded(self, step: Step, duration: int) -> None:
+    def loaded(self, step: SimulatedStep, duration: int) -> None:
         """Its model was loaded in this time."""
 
-    def woken(self) -> Iterator[Place]:
+    def woken(self) -> Iterator[SimulatedSlot]:
         """Idle places that should ask again."""

@@ -10,10 +10,10 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.worker import Loaded, Worker
 from fairlane.simulate.workload import Workload
 
-MOST_PLACES = 100_000
+MAX_SLOTS = 100_000
 
 
-class Place:
+class SimulatedSlot:
     """Runs one job at a time and keeps the model of the last one; a boundless one runs any number
     and loads nothing."""
 
@@ -27,9 +27,9 @@ class Place:
         self.looks_at: int | None = None
 
 
-def places(catalog: Catalog, names: Iterable[str], workers: int = 0) -> list[Place]:
+def places(catalog: Catalog, names: Iterable[str], workers: int = 0) -> list[SimulatedSlot]:
     """The places that serve these services."""
-    found: list[Place] = []
+    found: list[SimulatedSlot] = []
     unlimited = []
     for name in sorted(names):
         service = catalog.service(name)
@@ -48,22 +48,24 @@ def places(catalog: Catalog, names: Iterable[str], workers: int = 0) -> list[Pla
         covered = frozenset(unlimited)
         for n in range(workers):
             worker = Worker(f"worker-{n + 1}", covered, capabilities=needed)
-            found.append(Place(len(found), worker))
+            found.append(SimulatedSlot(len(found), worker))
         if not workers:
             found.append(
-                Place(len(found), Worker("any", covered, capabilities=needed), boundless=True)
+                SimulatedSlot(
+                    len(found), Worker("any", covered, capabilities=needed), boundless=True
+                )
             )
-    if len(found) > MOST_PLACES:
-        raise InvalidInput(f"that makes {len(found):,} places; at most {MOST_PLACES:,}")
+    if len(found) > MAX_SLOTS:
+        raise InvalidInput(f"that makes {len(found):,} places; at most {MAX_SLOTS:,}")
     return found
 
 
 def _several(
-    before: list[Place], service: str, limit: int, region: str | None, needs: frozenset[str]
-) -> list[Place]:
+    before: list[SimulatedSlot], service: str, limit: int, region: str | None, needs: frozenset[str]
+) -> list[SimulatedSlot]:
     where = f"{service}@{region}" if region else service
     return [
-        Place(
+        SimulatedSlot(
             len(before) + n,
             Worker(f"{where}-{n + 1}", frozenset([service]), region, needs),
         )

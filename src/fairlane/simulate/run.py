@@ -1,4 +1,4 @@
-"""The virtual clock: arrivals, places that ask, jobs that end, in the order of their times."""
+"""The simulator: a virtual clock over arrivals, slots and ends."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.step import Lane
 from fairlane.policy.eta import Eta
 from fairlane.simulate.admission import Admission
-from fairlane.simulate.order import Nothing, Order, Plan, Step
-from fairlane.simulate.ours import Ours
-from fairlane.simulate.places import Place
-from fairlane.simulate.workload import SECOND, Arrival, Workload
+from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.order import Nothing, Order, Plan, SimulatedStep
+from fairlane.simulate.places import SimulatedSlot
+from fairlane.simulate.workload import Arrival, Workload
+from fairlane.units import SECOND
 
 Telling = Callable[[int], None]
-TOLD_EVERY = 500
+PROGRESS_EVERY_ARRIVALS = 500
 """Arrivals between two looks at the progress bar."""
 
-MOST_ETAS = 20_000
+MAX_ETAS = 20_000
 """Jobs whose owners ask for an ETA: every one, or every so many of a large workload."""
 
 
-class Served(NamedTuple):
+class SimulatedJob(NamedTuple):
     """One step that ran. `begun` is when its own work began: after its model was loaded."""
 
     job: int
@@ -38,9 +39,9 @@ class Served(NamedTuple):
 class Run:
     """What came of a workload. `told` is what owners of jobs were told when they submitted."""
 
-    def __init__(self, given: Workload, serving: list[Place], order: str) -> None:
+    def __init__(self, given: Workload, serving: list[SimulatedSlot], order: str) -> None:
         self.workload, self.places, self.order = given, serving, order
-        self.served: list[Served] = []
+        self.served: list[SimulatedJob] = []
         self.loads = self.load_time = self.gave_up = 0
         self.refused: Counter[str] = Counter()
         self.told: dict[int, tuple[Eta, int]] = {}
@@ -50,7 +51,7 @@ class Clockwork:
     """One run, from the first arrival until the last job is over."""
 
     def __init__(
-        self, catalog: Catalog, given: Workload, order: Order, serving: list[Place]
+        self, catalog: Catalog, given: Workload, order: Order, serving: list[SimulatedSlot]
     ) -> None:
         self._order, self._given = order, given
         self._plans = {each.name: _plan(catalog, each.name) for each in given.arrivals}
@@ -59,7 +60,7 @@ class Clockwork:
         self._run = Run(given, serving, order.name)
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
         self._count = 0
-        self._ask_every = max(1, len(given.arrivals) // MOST_ETAS)
+        self._ask_every = max(1, len(given.arrivals) // MAX_ETAS)
 
     def to_the_end(self, told: Telling | None = None) -> Run:
         for place in self._run.places:
@@ -68,7 +69,7 @@ class Clockwork:
             while self._events and self._events[0][0] <= arrival.at:
                 self._next()
             self._arrive(index, arrival)
-            if told is not None and index % TOLD_EVERY == 0:
+            if told is not None and index % PROGRESS_EVERY_ARRIVALS == 0:
                 told(index)
         while self._events:
             self._next()
@@ -90,7 +91,7 @@ class Clockwork:
         if refused is not None:
             self._run.refused[refused] += 1
             return
-        job = Step(index, arrival, self._plans[arrival.name])
+        job = SimulatedStep(index, arrival, self._plans[arrival.name])
         self._line_up(job, arrival.at)
         if isinstance(self._order, Ours) and index % self._ask_every == 0:
             eta = self._order.eta(job, arrival.at, self._slots[job.service])
@@ -98,7 +99,7 @@ class Clockwork:
                 self._run.told[index] = (eta, -1)
         self._wake(arrival.at)
 
-    def _line_up(self, job: Step, now: int) -> None:
+    def _line_up(self, job: SimulatedStep, now: int) -> None:
         job.service, job.lane, max_wait = job.plan[job.number]
         job.ready_at = now
         self._admission.waiting[job.service] += 1
@@ -107,7 +108,7 @@ class Clockwork:
             number = job.number
             self._at(now + max_wait, lambda _: self._give_up(job, number))
 
-    def _give_up(self, job: Step, number: int) -> None:
+    def _give_up(self, job: SimulatedStep, number: int) -> None:
         if job.number == number and not job.runs:
             self._order.take(job)
             self._admission.waiting[job.service] -= 1
@@ -119,7 +120,7 @@ class Clockwork:
         for place in self._order.woken():
             self._offer(place, now)
 
-    def _offer(self, place: Place, now: int) -> None:
+    def _offer(self, place: SimulatedSlot, now: int) -> None:
         while not place.busy:
             found = self._order.claim(place, now)
             if isinstance(found, Nothing):
@@ -128,18 +129,18 @@ class Clockwork:
                 return
             self._start(place, found, now)
 
-    def _look_again(self, place: Place, when: int) -> None:
+    def _look_again(self, place: SimulatedSlot, when: int) -> None:
         """At the latest then; the soonest time counts."""
         if place.looks_at is None or when < place.looks_at:
             place.looks_at = when
             self._at(when, lambda at: self._look(place, at))
 
-    def _look(self, place: Place, now: int) -> None:
+    def _look(self, place: SimulatedSlot, now: int) -> None:
         if place.looks_at == now:
             place.looks_at = None
             self._offer(place, now)
 
-    def _start(self, place: Place, job: Step, now: int) -> None:
+    def _start(self, place: SimulatedSlot, job: SimulatedStep, now: int) -> None:
         arrival, run = job.arrival, self._run
         load = 0
         if job.model and not place.boundless:
@@ -154,12 +155,12 @@ class Clockwork:
         job.waited += now - job.ready_at
         begun = now + load
         ended = begun + arrival.seconds[job.number]
-        run.served.append(Served(job.index, job.service, job.ready_at, now, begun, ended))
+        run.served.append(SimulatedJob(job.index, job.service, job.ready_at, now, begun, ended))
         if job.index in run.told and job.number == 0:
             run.told[job.index] = (run.told[job.index][0], now - job.ready_at)
         self._at(ended, lambda at: self._end(job, place, load, at))
 
-    def _end(self, job: Step, place: Place, load: int, now: int) -> None:
+    def _end(self, job: SimulatedStep, place: SimulatedSlot, load: int, now: int) -> None:
         if load:
             self._order.loaded(job, load)
         self._order.ended(job, now)
@@ -185,6 +186,6 @@ def _plan(catalog: Catalog, name: str) -> Plan:
     ]
 
 
-def _slots(serving: list[Place]) -> Counter[str]:
+def _slots(serving: list[SimulatedSlot]) -> Counter[str]:
     """How many places serve each service."""
     return Counter(service for place in serving for service in place.worker.services or ())

@@ -14,7 +14,8 @@ import orjson
 
 from fairlane.errors import InvalidInput, UnknownName
 from fairlane.model.catalog import Catalog
-from fairlane.simulate.workload import SECOND, Arrival, Workload, workload
+from fairlane.simulate.workload import Arrival, Workload, workload
+from fairlane.units import SECOND
 
 Row = Mapping[str, Any]
 

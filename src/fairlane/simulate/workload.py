@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fairlane.errors import InvalidInput
-
-SECOND = 1_000_000
+from fairlane.units import SECOND
 
 
 class Arrival(NamedTuple):

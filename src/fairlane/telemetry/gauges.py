@@ -1,4 +1,4 @@
-"""How the queue and its stores are, read when somebody asks."""
+"""Gauges that are read when Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 from contextlib import suppress
 
 from fairlane.engine import Engine
-from fairlane.engine.views import Overview
+from fairlane.engine.queries import Overview
 from fairlane.errors import TookTooLong
 from fairlane.model.service import is_user_pool
 from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
-from fairlane.telemetry.metrics import Labels
+from fairlane.telemetry.registry import Labels
+from fairlane.units import SECOND
 
-SECOND = 1_000_000
-ADD_UP_AGAIN = 300 * SECOND
+AUDIT_PERIOD_MICROSECONDS = 300 * SECOND
 """The books are added up no more often: that reads every entry there is."""
 
 Values = dict[Labels, float]
@@ -27,7 +27,7 @@ class Gauges:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._oldest: tuple[int | None, int] = (None, 0)
-        self._imbalance, self._added_up = 0, -ADD_UP_AGAIN
+        self._imbalance, self._added_up = 0, -AUDIT_PERIOD_MICROSECONDS
 
     async def read(self, *, leaving: bool = False) -> dict[str, Values]:
         overview = await self._engine.overview()
@@ -101,7 +101,7 @@ class Gauges:
         return now - self._oldest[1] if oldest is not None else 0
 
     async def _added(self, now: int) -> int:
-        if now - self._added_up >= ADD_UP_AGAIN:
+        if now - self._added_up >= AUDIT_PERIOD_MICROSECONDS:
             with suppress(TookTooLong):  # what was found last still says more than nothing
                 self._imbalance = await self._engine.core.ledger.vitals.imbalance()
             self._added_up = now

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fairlane.config.read import load as load_settings
+from fairlane.config.load import load as load_settings
 from fairlane.model.catalog import Catalog
-from fairlane.simulate.ask import Ask, asked, scaled
-from fairlane.simulate.measure import Waits
+from fairlane.simulate.options import SimulationOptions, asked, scaled
+from fairlane.simulate.report import WaitTimes
 
 
 def assert_waits(  # noqa: PLR0913 - each has a default that fits
@@ -27,13 +27,13 @@ def assert_waits(  # noqa: PLR0913 - each has a default that fits
     traffic: float = 0,
     model_load: float = 0,
     seed: int = 1,
-) -> Waits:
+) -> WaitTimes:
     """Simulates the trace (None = a generated one) with these settings and fails, saying what it
     found, unless this tier (in this service) waits less than that many seconds. `within_above` is
     the share of jobs that must start within the tier's patience. Returns what it found."""
     catalog = config if isinstance(config, Catalog) else load_settings(Path(config)).catalog
     catalog.tiers.rank(tier)
-    ask = Ask(
+    ask = SimulationOptions(
         trace=None if trace is None else Path(trace),
         workers=workers,
         load=load,
@@ -56,7 +56,7 @@ def assert_waits(  # noqa: PLR0913 - each has a default that fits
 
 
 def _compare(
-    where: str, waits: Waits, limits: Mapping[str, float | None], within_above: float | None
+    where: str, waits: WaitTimes, limits: Mapping[str, float | None], within_above: float | None
 ) -> None:
     wrong = [
         f"{name} {getattr(waits, name):.1f} s, not below {limit:g} s"

@@ -1,4 +1,4 @@
-"""One delivery over HTTP, to addresses that were checked."""
+"""One webhook delivery over HTTP, to an address that was checked."""
 
 from __future__ import annotations
 

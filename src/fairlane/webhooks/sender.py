@@ -1,4 +1,4 @@
-"""Sends webhooks: each at least once, tried again for days, nowhere it must not go."""
+"""Webhook delivery with signatures: at least once, retried for days."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import orjson
 from yarl import URL
 
-from fairlane.clock import SECOND
 from fairlane.engine import Engine
 from fairlane.errors import UrlNotAllowed
 from fairlane.model.webhook import Delivery, Webhook
-from fairlane.webhooks.egress import Egress
+from fairlane.units import SECOND
 from fairlane.webhooks.signature import secrets_of, signed
+from fairlane.webhooks.ssrf import SsrfGuard
 
 if TYPE_CHECKING:
     from fairlane.webhooks.post import Post
@@ -30,19 +30,19 @@ SCHEDULE = tuple(
 """How long after each failure it is tried again."""
 
 JITTER = 0.1
-LIMIT = 10.0
+DELIVERY_TIMEOUT_SECONDS = 10.0
 """Seconds a delivery may take, with finding the host."""
 
-HOLD = 60 * SECOND
+HOLD_MICROSECONDS = 60 * SECOND
 """How long a sender has a webhook to itself: one that dies is followed by another."""
 
-AT_ONCE = 64
-LOOK = SECOND
-KEEP = 7 * 86_400 * SECOND
-FORGET_AT_ONCE = 500
+MAX_CONCURRENT_DELIVERIES = 64
+CHECK_MICROSECONDS = SECOND
+RETENTION_MICROSECONDS = 7 * 86_400 * SECOND
+RETENTION_BATCH = 500
 
 
-class Again(Enum):
+class RetryLater(Enum):
     """Not delivered; worth another try."""
 
     AGAIN = "again"
@@ -54,9 +54,9 @@ class WebhookSender:
     trusts."""
 
     def __init__(
-        self, engine: Engine, egress: Egress | None = None, *, seed: int | None = None
+        self, engine: Engine, egress: SsrfGuard | None = None, *, seed: int | None = None
     ) -> None:
-        self._engine, self._egress = engine, egress or Egress()
+        self._engine, self._egress = engine, egress or SsrfGuard()
         self._jitter = random.Random(seed)
         self._post: Post | None = None
         self._loading = asyncio.Lock()
@@ -81,18 +81,20 @@ class WebhookSender:
             try:
                 await self.send_due()
                 if rounds % 600 == 0:
-                    await core.ledger.webhooks.forget(core.now() - KEEP, FORGET_AT_ONCE)
+                    await core.ledger.webhooks.forget(
+                        core.now() - RETENTION_MICROSECONDS, RETENTION_BATCH
+                    )
             except Exception as error:  # noqa: BLE001 - the ledger is away: it will be back
                 log.warning("webhooks wait: %r", error)
             rounds += 1
-            await core.clock.sleep(LOOK)
+            await core.clock.sleep(CHECK_MICROSECONDS)
 
     async def send_due(self) -> int:
         """Begin with those that are due, as many as there is room for; how many."""
-        now, room = self._engine.core.now(), AT_ONCE - len(self._sending)
+        now, room = self._engine.core.now(), MAX_CONCURRENT_DELIVERIES - len(self._sending)
         if room <= 0:
             return 0
-        due = await self._engine.core.ledger.webhooks.due(now, now + HOLD, room)
+        due = await self._engine.core.ledger.webhooks.due(now, now + HOLD_MICROSECONDS, room)
         for webhook in due:
             task = asyncio.create_task(self._send(webhook))
             self._sending.add(task)
@@ -119,9 +121,9 @@ class WebhookSender:
         except Exception:
             log.exception("webhook %s will be sent again", webhook.id)
 
-    async def _deliver(self, webhook: Webhook) -> Delivery | Again:
+    async def _deliver(self, webhook: Webhook) -> Delivery | RetryLater:
         try:
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(DELIVERY_TIMEOUT_SECONDS):
                 egress = await self._allowed()
                 url = egress.check(webhook.url)
                 status = await self._sent(webhook, url, await egress.addresses(url))
@@ -130,12 +132,12 @@ class WebhookSender:
             return Delivery.BLOCKED
         except (OSError, TimeoutError) as error:
             log.info("webhook %s failed: %s", webhook.id, type(error.__cause__ or error).__name__)
-            return Again.AGAIN
+            return RetryLater.AGAIN
         if status == 410:
             return Delivery.GONE
-        return Delivery.DELIVERED if 200 <= status < 300 else Again.AGAIN
+        return Delivery.DELIVERED if 200 <= status < 300 else RetryLater.AGAIN
 
-    async def _allowed(self) -> Egress:
+    async def _allowed(self) -> SsrfGuard:
         """Development ends with the first key, also for what was accepted before."""
         if self._egress.development and await self._engine.core.ledger.keys.any():
             self._egress = self._egress.with_keys()

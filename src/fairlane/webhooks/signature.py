@@ -1,4 +1,4 @@
-"""Standard Webhooks: what proves that a delivery is ours, and which secret it is made with."""
+"""Webhook signatures (Standard Webhooks), and the rotation of their secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.engine import Engine
 
 PREFIX = "whsec_"
 SECRET_BYTES = 32
-OVERLAP = 86_400.0
+SECRET_OVERLAP_SECONDS = 86_400.0
 """Seconds for which the old secret is signed with too, so that receivers can change in peace."""
 
 
@@ -52,7 +52,7 @@ async def secrets_of(engine: Engine, tenant: str) -> list[str]:
 
 
 async def rotate_secret(
-    engine: Engine, tenant: str, overlap: float = OVERLAP, actor: str = "local"
+    engine: Engine, tenant: str, overlap: float = SECRET_OVERLAP_SECONDS, actor: str = "local"
 ) -> str:
     """A new secret from now on; for a while the old one is signed with too."""
     now, secret = engine.core.now(), new_secret()

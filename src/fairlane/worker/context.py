@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlane.ids import token
-from fairlane.pull.shapes import Task
+from fairlane.worker_protocol.messages import Task
 
 Tell = Callable[[float, str], None]
 

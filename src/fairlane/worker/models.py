@@ -1,4 +1,4 @@
-"""The model a worker has in memory: loaded when a task needs another one."""
+"""The model in a worker's memory, loaded when a task needs another one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from fairlane.pull.shapes import LoadedModel
+from fairlane.worker_protocol.messages import LoadedModel
 
 Loader = Callable[[str], Any]
 

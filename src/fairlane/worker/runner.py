@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from fairlane.engine.json_text import json_bytes
 from fairlane.errors import InvalidInput
-from fairlane.pull.shapes import Result, Task, Trouble
-from fairlane.worker.blocked import BlockedLoopWatch
-from fairlane.worker.calling import Handler, call
+from fairlane.worker.blocked_loop import BlockedLoopWatch
 from fairlane.worker.context import Context, TaskFailed
+from fairlane.worker.elapsed import Moment
+from fairlane.worker.handlers import Handler, call
 from fairlane.worker.models import Loader, Models
-from fairlane.worker.moment import Moment
+from fairlane.worker_protocol.messages import Result, Task, Trouble
 
 log = logging.getLogger("fairlane.worker")
 
@@ -50,7 +50,7 @@ class Running:
         return self.since.age() < self.lease_seconds
 
 
-class Ended(NamedTuple):
+class EndedTask(NamedTuple):
     """How a task ended. `cut` = it is told even if its result is not wanted any more: it is over,
     and what it kept is free."""
 
@@ -58,7 +58,7 @@ class Ended(NamedTuple):
     cut: bool = False
 
 
-Tell = Callable[[Running, Ended], None]
+Tell = Callable[[Running, EndedTask], None]
 Renew = Callable[[Running], Awaitable[None]]
 
 
@@ -71,7 +71,7 @@ class Runner:
         self._handlers = handlers
         self._threads = ThreadPoolExecutor(capacity, "fairlane-task")
         self._context = contextvars.copy_context()
-        self._works: dict[Running, asyncio.Task[Ended]] = {}
+        self._works: dict[Running, asyncio.Task[EndedTask]] = {}
         self._watch = BlockedLoopWatch(self._handler_of)
         self.models = Models(loader, self._threads)
         self.tell: Tell
@@ -96,18 +96,18 @@ class Runner:
         if work is not None:
             work.cancel()
 
-    def _over(self, running: Running, work: asyncio.Task[Ended]) -> None:
+    def _over(self, running: Running, work: asyncio.Task[EndedTask]) -> None:
         del self._works[running]
         if work.cancelled():  # before it had begun
-            self.tell(running, Ended(Result(running.task.ref, "released"), cut=True))
+            self.tell(running, EndedTask(Result(running.task.ref, "released"), cut=True))
         else:
             self.tell(running, work.result())
 
-    async def _run(self, running: Running) -> Ended:
+    async def _run(self, running: Running) -> EndedTask:
         task, ctx = running.task, running.ctx
         handler = self._handlers.get(task.type)
         if handler is None:
-            return Ended(Result(task.ref, "released"))
+            return EndedTask(Result(task.ref, "released"))
         limit = handler.seconds(task)
         scope = asyncio.timeout(limit)
         try:
@@ -116,7 +116,9 @@ class Runner:
                 ctx.model = await self.models.get(task.model)
                 output = await call(handler, running, self._threads, lambda: self._hold(running))
         except asyncio.CancelledError:
-            return Ended(Result(task.ref, "released"), cut=handler.is_async)  # a thread may go on
+            return EndedTask(
+                Result(task.ref, "released"), cut=handler.is_async
+            )  # a thread may go on
         except TaskFailed as error:
             return _failed(task, Trouble(str(error), error.retriable, error.code))
         except TimeoutError as error:
@@ -143,31 +145,31 @@ class Runner:
         return None
 
 
-def _completed(task: Task, output: Any) -> Ended:
+def _completed(task: Task, output: Any) -> EndedTask:
     """A result that is not JSON is the task's own mistake: it would make it again."""
     try:
         json_bytes("result", output)
     except InvalidInput as error:
-        log.warning("task %s of type %s failed: %s", task.id, task.type, _line(str(error)))
+        log.warning("task %s of type %s failed: %s", task.id, task.type, _transport(str(error)))
         message = f"task {task.type}: {error}"
         return _failed(task, Trouble(message, retriable=False, code=NOT_JSON))
-    return Ended(Result(task.ref, "completed", output))
+    return EndedTask(Result(task.ref, "completed", output))
 
 
-def _failed(task: Task, trouble: Trouble) -> Ended:
-    return Ended(Result(task.ref, "failed", None, None, trouble))
+def _failed(task: Task, trouble: Trouble) -> EndedTask:
+    return EndedTask(Result(task.ref, "failed", None, None, trouble))
 
 
 def _unexpected(task: Task, error: Exception) -> Trouble:
     """An error of the task's own code: its type and message in one line, where it happened at
     debug."""
     message = f"{type(error).__name__}: {error}"
-    log.warning("task %s of type %s failed: %s", task.id, task.type, _line(message))
+    log.warning("task %s of type %s failed: %s", task.id, task.type, _transport(message))
     where = "".join(traceback.format_tb(error.__traceback__))
     log.debug("task %s of type %s failed at %s", task.id, task.type, where)
     return Trouble(message)
 
 
-def _line(text: str) -> str:
+def _transport(text: str) -> str:
     cut = text[:MAX_MESSAGE_CHARS] + ("…" if len(text) > MAX_MESSAGE_CHARS else "")
     return "".join(each if each.isprintable() else " " for each in cut)

@@ -1,5 +1,5 @@
-"""A worker at work: takes tasks, keeps their leases, cuts what is not its any more, reports. Task
-functions run elsewhere (runner.py), so that none of them can keep this from happening."""
+"""The runtime of an SDK worker: takes tasks, runs them, renews their leases, cancels those it
+lost."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from typing import Any, TypeVar
 from fairlane.errors import FairlaneError
 from fairlane.ids import token
 from fairlane.model.worker import WorkerState
-from fairlane.pull.shapes import Ask, News, Offer, Ref, Result, Task
-from fairlane.worker.line import Away, Line, Unknown
+from fairlane.worker.elapsed import LONG_AGO, Moment
 from fairlane.worker.loops import LoopCalls
-from fairlane.worker.moment import LONG_AGO, Moment
-from fairlane.worker.reports import Reports
-from fairlane.worker.runner import Ended, Runner, Running
+from fairlane.worker.result_sender import ResultSender
+from fairlane.worker.runner import EndedTask, Runner, Running
+from fairlane.worker.transport import ServerAway, Transport, UnknownWorker
+from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result, Task
 
 Out = TypeVar("Out")
 
 log = logging.getLogger("fairlane.worker")
 
-WAIT = 20.0
+POLL_WAIT_SECONDS = 20.0
 """Seconds a poll waits. It is woken; nothing depends on this."""
 
-MOMENT = 0.25
+FULL_WAIT_SECONDS = 0.25
 """Seconds a full worker waits for room before it opens a poll only to hear of cancels."""
 
-PAUSE = 0.5
-LONGEST_PAUSE = 5.0
-BETWEEN_WORDS = 1.0
+RETRY_PAUSE_SECONDS = 0.5
+MAX_RETRY_PAUSE_SECONDS = 5.0
+PROGRESS_PERIOD_SECONDS = 1.0
 """Seconds between two reports of progress of one task."""
 
 LEASE_TRUSTED = 0.9
 """How much of a lease a worker trusts without asking: its clock may run slower than the queue's."""
 
-LAST_WORDS = 5.0
+GIVE_BACK_SECONDS = 5.0
 """Seconds that a worker takes at the most to give back what it could not finish."""
 
 
@@ -51,15 +51,15 @@ class Runtime:
     ) -> None:
         self._runner, self._tasks = runner, tasks
         self._offer, self._grace = offer, grace
-        self._line: Line
-        self._reports: Reports
+        self._transport: Transport
+        self._reports: ResultSender
         self._here: LoopCalls
         self._running: dict[str, Running] = {}
         self._room, self._idle = asyncio.Event(), asyncio.Event()
         self._drain = asyncio.Event()
         self._heartbeat = offer.heartbeat / 1_000_000
         self._lease = 3 * self._heartbeat
-        self._asked: Ask | None = None
+        self._asked: PollAsk | None = None
         self._asked_at = LONG_AGO
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -68,14 +68,14 @@ class Runtime:
         self._runner.tell = lambda running, ended: self._here.call(self._ended, running, ended)
         self._runner.renew = self._renewed_there
 
-    async def run(self, opened: AbstractAsyncContextManager[Line]) -> None:
+    async def run(self, opened: AbstractAsyncContextManager[Transport]) -> None:
         """Until it is drained: what runs may finish within the grace time, the rest is given
         back."""
         async with AsyncExitStack() as stack:
-            line = await self._unless_drained(stack.enter_async_context(opened))
-            if line is None:
+            transport = await self._unless_drained(stack.enter_async_context(opened))
+            if transport is None:
                 return
-            self._line, self._reports = line, Reports(line)
+            self._transport, self._reports = transport, ResultSender(transport)
             if await self._unless_drained(self._register()):
                 await self._work()
 
@@ -113,21 +113,21 @@ class Runtime:
 
     # --- taking ------------------------------------------------------------------------------
     async def _register(self) -> bool:
-        pause = PAUSE
+        pause = RETRY_PAUSE_SECONDS
         while True:
             try:
-                registered = await self._line.register(self._offer)
-            except Away as error:
+                registered = await self._transport.register(self._offer)
+            except ServerAway as error:
                 log.warning("cannot register, trying again: %s", error)
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_RETRY_PAUSE_SECONDS)
                 continue
             self._heartbeat, self._lease = registered.heartbeat, registered.lease
             log.info("registered as %s", registered.worker)
             return True
 
     async def _poll(self) -> None:
-        ask: Ask | None = None
+        ask: PollAsk | None = None
         while not self._drain.is_set():
             if ask is None:
                 ask = await self._next_ask()
@@ -135,18 +135,18 @@ class Runtime:
             self._asked = ask
             try:
                 news = await self._ask(ask)
-            except Away as error:
+            except ServerAway as error:
                 log.warning("no answer, asking again: %s", error)
                 ask = ask._replace(first=False)
-                await asyncio.sleep(PAUSE * random.uniform(0.8, 1.2))
+                await asyncio.sleep(RETRY_PAUSE_SECONDS * random.uniform(0.8, 1.2))
                 continue
-            except Unknown:
+            except UnknownWorker:
                 log.warning("the queue does not know this worker any more")
                 self._cut([each.task.id for each in self._running.values()])
                 await self._register()
             except FairlaneError:
                 log.exception("a poll was refused")
-                await asyncio.sleep(LONGEST_PAUSE)
+                await asyncio.sleep(MAX_RETRY_PAUSE_SECONDS)
             else:
                 if news is not None:
                     since = self._asked_at
@@ -155,20 +155,20 @@ class Runtime:
                     self._hear(news, since)
             ask = self._asked = None
 
-    async def _next_ask(self) -> Ask:
+    async def _next_ask(self) -> PollAsk:
         """A full worker waits a moment for room: tasks that are soon over need no poll of their
         own."""
         free = self._free()
         if free <= 0:
             self._room.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(MOMENT):
+                async with asyncio.timeout(FULL_WAIT_SECONDS):
                     await self._room.wait()
             free = self._free()
         name = token() if free > 0 else ""
-        return Ask(
+        return PollAsk(
             max(0, free),
-            WAIT,
+            POLL_WAIT_SECONDS,
             name,
             first=True,
             leases=self._leases(),
@@ -176,11 +176,11 @@ class Runtime:
             confirms=True,
         )
 
-    async def _ask(self, ask: Ask) -> News | None:
+    async def _ask(self, ask: PollAsk) -> News | None:
         """A poll that only listens ends when there is room again."""
         if ask.n > 0:
-            return await self._line.poll(ask)
-        polling = asyncio.create_task(self._line.poll(ask))
+            return await self._transport.poll(ask)
+        polling = asyncio.create_task(self._transport.poll(ask))
         room = asyncio.create_task(self._room.wait())
         try:
             await asyncio.wait((polling, room), return_when=asyncio.FIRST_COMPLETED)
@@ -197,10 +197,10 @@ class Runtime:
         while True:
             sent = Moment.now()
             try:
-                heard = await self._line.heartbeat(WorkerState.ACTIVE, leases)
-            except Away as error:
+                heard = await self._transport.heartbeat(WorkerState.ACTIVE, leases)
+            except ServerAway as error:
                 log.warning("tasks are not confirmed, trying again: %s", error)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
                 continue
             except FairlaneError:
                 log.exception("tasks cannot be confirmed")
@@ -240,7 +240,7 @@ class Runtime:
         running = self._running[task.id] = Running(task, since, LEASE_TRUSTED * self._lease)
         self._tasks.call(self._runner.start, running)
 
-    def _ended(self, running: Running, ended: Ended) -> None:
+    def _ended(self, running: Running, ended: EndedTask) -> None:
         if self._running.pop(running.task.id, None) is None:
             return  # given back already
         self._room.set()
@@ -260,8 +260,8 @@ class Runtime:
         state = WorkerState.DRAINING if self._drain.is_set() else WorkerState.ACTIVE
         leases, sent = self._leases(), Moment.now()
         try:
-            heard = await self._line.heartbeat(state, leases)
-        except (Away, Unknown) as error:
+            heard = await self._transport.heartbeat(state, leases)
+        except (ServerAway, UnknownWorker) as error:
             log.warning("no heartbeat, trying again: %s", error)
         except FairlaneError:
             log.exception("a heartbeat was refused")
@@ -287,15 +287,15 @@ class Runtime:
             log.warning("the lease of %s is old: asking before it starts", running.task.id)
             await self._renew()
         if not running.holds():
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
     async def _tell_progress(self) -> None:
         while True:
-            await asyncio.sleep(BETWEEN_WORDS)
+            await asyncio.sleep(PROGRESS_PERIOD_SECONDS)
             for running in list(self._running.values()):
                 if running.said and running.wanted:
                     try:
-                        await self._line.progress(running.task.ref, *running.said.pop())
+                        await self._transport.progress(running.task.ref, *running.said.pop())
                     except FairlaneError as error:
                         log.warning("progress of %s not told: %s", running.task.id, error)
 
@@ -304,7 +304,7 @@ class Runtime:
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
         try:
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(GIVE_BACK_SECONDS):
                 await self._renew()
                 await self._return_unheard()
         except (FairlaneError, TimeoutError) as error:
@@ -313,14 +313,14 @@ class Runtime:
         for running in self._running.values():
             running.ctx.cancel()
             self._tasks.call(self._runner.cancel, running)
-        await self._until_idle(LAST_WORDS)
+        await self._until_idle(GIVE_BACK_SECONDS)
         for running in list(self._running.values()):
             log.warning("%s does not stop; it is given back", running.task.id)
-            self._ended(running, Ended(Result(running.task.ref, "released")))
+            self._ended(running, EndedTask(Result(running.task.ref, "released")))
         try:
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(GIVE_BACK_SECONDS):
                 await self._reports.flush()
-                await self._line.heartbeat(WorkerState.DEAD, ())
+                await self._transport.heartbeat(WorkerState.DEAD, ())
         except (FairlaneError, TimeoutError) as error:
             log.warning("could not say good-bye: %s", error)
 
@@ -337,6 +337,6 @@ class Runtime:
         that drains gets nothing new."""
         if self._asked is not None and self._asked.name:
             again = self._asked._replace(first=False, wait=0, leases=())
-            for task in (await self._line.poll(again)).tasks:
+            for task in (await self._transport.poll(again)).tasks:
                 if task.id not in self._running:
                     self._reports.add(Result(task.ref, "released"))

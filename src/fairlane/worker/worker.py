@@ -1,4 +1,4 @@
-"""A worker: functions that run tasks, and what they offer."""
+"""The worker SDK: declare functions that run tasks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 from fairlane.engine import Engine
-from fairlane.engine.terms import check_retries
+from fairlane.engine.submit_terms import check_retries
 from fairlane.errors import SetupError
 from fairlane.model.step import RetryTerms
-from fairlane.pull.shapes import Offer
-from fairlane.worker.calling import NOTHING_DECLARED, Function, Handler
-from fairlane.worker.direct import DirectLine
-from fairlane.worker.http import HttpLine
-from fairlane.worker.line import Line
+from fairlane.worker.direct_transport import DirectTransport
+from fairlane.worker.handlers import NOTHING_DECLARED, Function, Handler
+from fairlane.worker.http_transport import HttpTransport
 from fairlane.worker.loops import LoopCalls, LoopThread
 from fairlane.worker.models import Loader
 from fairlane.worker.runner import Runner
 from fairlane.worker.runtime import Runtime
 from fairlane.worker.signals import calling_on_signals
+from fairlane.worker.transport import Transport
+from fairlane.worker_protocol.messages import Offer
 
 AnyFunction = TypeVar("AnyFunction", bound=Function)
 
@@ -110,7 +110,7 @@ class Worker:
         """Over HTTP, until it is drained. Async functions run on this event loop; heartbeats,
         polls and reports on another one, in a thread: a task that blocks this loop keeps its
         lease."""
-        await self._work(_line(HttpLine(url, key)))
+        await self._work(_transport(HttpTransport(url, key)))
 
     async def serve_with(self, engine: AbstractAsyncContextManager[Engine]) -> None:
         """Straight on the stores, until it is drained. The engine is opened on that other loop,
@@ -127,7 +127,9 @@ class Worker:
         for runtime in self._at_work:
             runtime.drain()
 
-    async def _work(self, opened: AbstractAsyncContextManager[Line], *, apart: bool = True) -> None:
+    async def _work(
+        self, opened: AbstractAsyncContextManager[Transport], *, apart: bool = True
+    ) -> None:
         if not self._handlers:
             raise SetupError('this worker has no tasks; declare some with @worker.task("…")')
         here = asyncio.get_running_loop()
@@ -146,20 +148,20 @@ class Worker:
 
 
 @asynccontextmanager
-async def _line(line: Line) -> AsyncIterator[Line]:
+async def _transport(transport: Transport) -> AsyncIterator[Transport]:
     try:
-        yield line
+        yield transport
     finally:
-        await line.close()
+        await transport.close()
 
 
 @asynccontextmanager
-async def _direct(engine: Engine) -> AsyncIterator[Line]:
-    async with _line(DirectLine(engine)) as line:
-        yield line
+async def _direct(engine: Engine) -> AsyncIterator[Transport]:
+    async with _transport(DirectTransport(engine)) as transport:
+        yield transport
 
 
 @asynccontextmanager
-async def _own_engine(opened: AbstractAsyncContextManager[Engine]) -> AsyncIterator[Line]:
-    async with opened as engine, _direct(engine) as line:
-        yield line
+async def _own_engine(opened: AbstractAsyncContextManager[Engine]) -> AsyncIterator[Transport]:
+    async with opened as engine, _direct(engine) as transport:
+        yield transport

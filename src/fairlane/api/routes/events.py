@@ -15,16 +15,16 @@ from fastapi import Header, Query
 from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from fairlane.api import answers, show
-from fairlane.api.door import Call, Door, Here
-from fairlane.api.feed import News, Pause, Standing
-from fairlane.api.identity import Identity
-from fairlane.api.own import check_own, checked
-from fairlane.api.problems import no_job
+from fairlane.api.auth.ownership import check_own, checked
+from fairlane.api.auth.roles import Identity
+from fairlane.api.auth.tickets import issue
+from fairlane.api.context import AppContext, Here, RequestContext
+from fairlane.api.event_stream import LastStanding, ListenerPause, News
+from fairlane.api.http.problem_details import no_job
 from fairlane.api.routes.jobs import JobId
 from fairlane.api.routing import Routes
-from fairlane.api.signed import issue
-from fairlane.api.times import iso
+from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas.timestamps import iso
 from fairlane.errors import Expired, NotFound
 from fairlane.model.event import Event
 from fairlane.model.job import Progress
@@ -36,7 +36,7 @@ SSE = "text/event-stream"
 AS_IT_COMES = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """No proxy keeps it, or waits until there is more."""
 
-SLOWEST = 10.0
+SEND_TIMEOUT_SECONDS = 10.0
 """Seconds that a listener may take to accept one message."""
 
 NUMBER = re.compile(r"[0-9]{1,15}")
@@ -48,7 +48,7 @@ ONLY_TEXT, GOING_AWAY, TRY_LATER, NOT_HERE, NOT_ANY_MORE = 1003, 1012, 1013, 440
     "GET",
     "/api/v1/jobs/{job_id}/events",
     "events",
-    gives=list[answers.Event],
+    gives=list[responses.EventResponse],
     also={200: {"content": {SSE: {"schema": {"type": "string"}}}}},
     problems=(404, 410),
 )
@@ -62,46 +62,46 @@ async def get_events(
 ) -> Response:
     """A list of what has happened; with `Accept: text/event-stream` also what happens, until the
     job is over. `Last-Event-ID` or `after` says what is known already."""
-    await _own(call.door, call.identity, checked(job_id))
+    await _own(call.app_context, call.identity, checked(job_id))
     if SSE in accept:
         seen = _number(last_event_id, after)
         return StreamingResponse(_sse(call, job_id, seen), media_type=SSE, headers=AS_IT_COMES)
     found = await call.engine.core.ledger.events(job_id, after)
-    return show.answer([show.event(each) for each in found])
+    return serializers.answer([serializers.event(each) for each in found])
 
 
 @routes.add(
     "POST",
     "/api/v1/jobs/{job_id}/ticket",
     "read",
-    gives=answers.Ticket,
+    gives=responses.TicketResponse,
     problems=(404, 410),
 )
 async def issue_ticket(call: Here, job_id: JobId) -> Response:
     """For a browser, which cannot send a key: `?ticket=`, once, within 30 s, for this job's
     events."""
-    await _own(call.door, call.identity, checked(job_id))
+    await _own(call.app_context, call.identity, checked(job_id))
     now = call.engine.core.now()
-    text, ticket = issue(call.door.signer, call.identity.key, job_id, now)
-    return show.answer({"ticket": text, "expires_at": iso(ticket.until)})
+    text, ticket = issue(call.app_context.signer, call.identity.key, job_id, now)
+    return serializers.answer({"ticket": text, "expires_at": iso(ticket.until)})
 
 
 def _number(text: str, otherwise: int) -> int:
     return int(text) if NUMBER.fullmatch(text) else otherwise
 
 
-async def _own(door: Door, identity: Identity, job_id: str) -> None:
+async def _own(app_context: AppContext, identity: Identity, job_id: str) -> None:
     if identity.job not in (None, job_id):
         raise no_job(job_id)
-    await check_own(door, identity, job_id)
+    await check_own(app_context, identity, job_id)
 
 
 # --- server-sent events --------------------------------------------------------------------------
-async def _sse(call: Call, job_id: str, after: int) -> AsyncIterator[bytes]:
+async def _sse(call: RequestContext, job_id: str, after: int) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
-    async for news in call.door.feed.stream(job_id, after):
-        if isinstance(news, Pause):
-            if not await call.door.keyring.still(call.identity):
+    async for news in call.app_context.event_stream.stream(job_id, after):
+        if isinstance(news, ListenerPause):
+            if not await call.app_context.key_cache.still(call.identity):
                 return
             yield b": still here\n\n"
             continue
@@ -115,13 +115,13 @@ async def _sse(call: Call, job_id: str, after: int) -> AsyncIterator[bytes]:
 def message(job_id: str, news: News) -> dict[str, Any]:
     match news:
         case Event():
-            return show.event(news)
-        case Standing():
-            data = {"position": news.position, "eta": show.eta(news.eta)}
+            return serializers.event(news)
+        case LastStanding():
+            data = {"position": news.position, "eta": serializers.eta(news.eta)}
             return {"type": "POSITION", "job_id": job_id, "data": data}
         case Progress():
-            return {"type": "PROGRESS", "job_id": job_id, "data": show.progress(news)}
-        case Pause():
+            return {"type": "PROGRESS", "job_id": job_id, "data": serializers.progress(news)}
+        case ListenerPause():
             return {"type": "PAUSE", "job_id": job_id, "data": {}}
 
 
@@ -130,17 +130,17 @@ def message(job_id: str, news: News) -> dict[str, Any]:
 async def listen(socket: WebSocket) -> None:
     """Ends with 1000 when the job is over, 1012 when this process is, 4404 where there is no such
     job, 4401 when the key no longer holds, 1003 for whoever sends anything but text."""
-    door: Door = socket.scope["door"]
+    app_context: AppContext = socket.scope["app_context"]
     identity: Identity = socket.scope["identity"]
     job_id = socket.path_params["job_id"]
     await socket.accept()
     try:
-        await _own(door, identity, checked(job_id))
+        await _own(app_context, identity, checked(job_id))
     except (NotFound, Expired, type(no_job(""))):
         await socket.close(NOT_HERE)
         return
     after = _number(socket.query_params.get("after", ""), 0)
-    telling = asyncio.create_task(_tell(socket, door, identity, job_id, after))
+    telling = asyncio.create_task(_tell(socket, app_context, identity, job_id, after))
     try:
         await _hear(socket)
     finally:
@@ -148,11 +148,13 @@ async def listen(socket: WebSocket) -> None:
         await asyncio.gather(telling, return_exceptions=True)
 
 
-async def _tell(socket: WebSocket, door: Door, identity: Identity, job_id: str, after: int) -> None:
+async def _tell(
+    socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
+) -> None:
     """Everything there is to tell, and then why it ends. Who listens answers that by leaving."""
     with suppress(RuntimeError, WebSocketDisconnect):  # gone already
         try:
-            code = await _tell_all(socket, door, identity, job_id, after)
+            code = await _tell_all(socket, app_context, identity, job_id, after)
         except Exception:
             log.exception("a listener could not be told more")
             code = GOING_AWAY
@@ -160,20 +162,20 @@ async def _tell(socket: WebSocket, door: Door, identity: Identity, job_id: str, 
 
 
 async def _tell_all(
-    socket: WebSocket, door: Door, identity: Identity, job_id: str, after: int
+    socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
 ) -> int:
     """The code to close with."""
-    async for news in door.feed.stream(job_id, after):
-        if isinstance(news, Pause):
-            if not await door.keyring.still(identity):
+    async for news in app_context.event_stream.stream(job_id, after):
+        if isinstance(news, ListenerPause):
+            if not await app_context.key_cache.still(identity):
                 return NOT_ANY_MORE
             continue
         try:
-            async with asyncio.timeout(SLOWEST):
+            async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
                 await socket.send_text(orjson.dumps(message(job_id, news)).decode())
         except TimeoutError:
             return TRY_LATER
-    return GOING_AWAY if door.draining else 1000
+    return GOING_AWAY if app_context.draining else 1000
 
 
 async def _hear(socket: WebSocket) -> None:

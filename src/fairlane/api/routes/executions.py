@@ -10,14 +10,14 @@ import orjson
 from fastapi import Header, Query
 from starlette.responses import Response
 
-from fairlane.api import answers, show
-from fairlane.api.door import Call, Here
-from fairlane.api.own import checked
-from fairlane.api.problems import no_job
+from fairlane.api.auth.ownership import checked
+from fairlane.api.context import Here, RequestContext
+from fairlane.api.http.problem_details import no_job
+from fairlane.api.pagination import cursor, read_cursor
 from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, operation
 from fairlane.api.routing import Routes
-from fairlane.api.signed import cursor, read_cursor
-from fairlane.ledger.shapes import Filter
+from fairlane.api.schemas import responses, serializers
+from fairlane.ledger.messages import Filter
 from fairlane.model.job import Job
 
 routes = Routes("executions")
@@ -36,7 +36,7 @@ result may be."""
     "GET",
     "/api/v1/jobs/{job_id}/executions",
     "read",
-    gives=answers.Executions,
+    gives=responses.ExecutionsResponse,
     also={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
     problems=(404, 410),
 )
@@ -52,7 +52,7 @@ async def list_executions(
     parent = await call.engine.get(checked(job_id), call.tenant)
     wanted = Filter(call.tenant, parent=parent.id)
     listing = orjson.dumps(list(wanted)).decode()
-    after = read_cursor(call.door.signer, listing, cursor_)
+    after = read_cursor(call.app_context.signer, listing, cursor_)
     found = await call.engine.list_jobs(wanted, after, limit)
     shown, size = [], 0
     for cell in found.jobs:
@@ -61,29 +61,29 @@ async def list_executions(
         if size >= MAX_PAGE_BYTES:
             break
     last = found.jobs[len(shown) - 1].id if len(shown) < len(found.jobs) else found.next
-    following = cursor(call.door.signer, listing, last)
+    following = cursor(call.app_context.signer, listing, last)
     if CSV in accept:
         return _csv(shown, following)
-    return show.answer({"executions": shown, "next": following})
+    return serializers.answer({"executions": shown, "next": following})
 
 
 @routes.add(
     "GET",
     "/api/v1/executions/{execution_id}",
     "read",
-    gives=answers.Execution,
+    gives=responses.ExecutionResponse,
     problems=(404, 410),
 )
 async def get_execution(call: Here, execution_id: JobId) -> Response:
     """One of them, with its result."""
-    return show.answer(await _shown(call, await _cell(call, execution_id)))
+    return serializers.answer(await _shown(call, await _cell(call, execution_id)))
 
 
 @routes.add(
     "POST",
     "/api/v1/executions/{execution_id}/retry-question",
     "client",
-    gives=answers.Retried,
+    gives=responses.RetryResponse,
     status=202,
     problems=(404, 409, 410),
 )
@@ -93,19 +93,19 @@ async def retry_execution(call: Here, execution_id: JobId, key: Again = None) ->
     await call.engine.replay(before.id, call.tenant, operation(call, key))
     cell = await call.engine.get(before.id, call.tenant)
     answer = {"execution_id": cell.id, "status": cell.state, "retry_count": cell.fence}
-    return show.answer(answer, 202)
+    return serializers.answer(answer, 202)
 
 
-async def _cell(call: Call, execution_id: str) -> Job:
+async def _cell(call: RequestContext, execution_id: str) -> Job:
     cell = await call.engine.get(checked(execution_id), call.tenant)
     if cell.parent is None:
         raise no_job(execution_id)
     return cell
 
 
-async def _shown(call: Call, cell: Job) -> dict[str, Any]:
+async def _shown(call: RequestContext, cell: Job) -> dict[str, Any]:
     _, context = await call.engine.core.ledger.payload(cell.id)
-    return show.execution(cell, context)
+    return serializers.execution(cell, context)
 
 
 def _csv(rows: list[dict[str, Any]], following: str | None) -> Response:

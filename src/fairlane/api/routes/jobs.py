@@ -1,4 +1,4 @@
-"""Looking at jobs, and moving them: cancel, resume, replay."""
+"""Job routes: get, list, cancel, resume, replay, explain."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fastapi import Header, Path, Query
 from pydantic import WithJsonSchema
 from starlette.responses import Response
 
-from fairlane.api import answers, show
-from fairlane.api.door import Call, Here
-from fairlane.api.own import checked
-from fairlane.api.problems import Problem
-from fairlane.api.requests import IDEMPOTENCY_KEY, Name, Text, User
+from fairlane.api.auth.ownership import checked
+from fairlane.api.context import Here, RequestContext
+from fairlane.api.http.problem_details import ProblemDetails
+from fairlane.api.pagination import cursor, read_cursor
 from fairlane.api.routing import Routes
-from fairlane.api.signed import cursor, read_cursor
-from fairlane.api.times import iso_or_none
-from fairlane.engine.views import Reason, View, first_starts
-from fairlane.ledger.shapes import Filter
+from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas.requests import IDEMPOTENCY_KEY, Name, Text, User
+from fairlane.api.schemas.timestamps import iso_or_none
+from fairlane.engine.queries import JobDetail, WaitReason, first_starts
+from fairlane.ledger.messages import Filter
 from fairlane.model.job import Band
 from fairlane.model.state import State
 
@@ -34,7 +34,7 @@ OTHER_WORDS = {
 }
 WORDS = {**{str(state): state for state in State}, **OTHER_WORDS}
 
-JobId = Annotated[str, Path(examples=[answers.ID], description="A job's id.")]
+JobId = Annotated[str, Path(examples=[responses.ID], description="A job's id.")]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Cursor = Annotated[str | None, Query(max_length=1000, description="`next` of the last page.")]
 Again = Annotated[
@@ -47,11 +47,11 @@ Again = Annotated[
 ]
 
 
-def operation(call: Call, key: str | None) -> str | None:
+def operation(call: RequestContext, key: str | None) -> str | None:
     return None if key is None else f"{call.actor}:{key}"
 
 
-@routes.add("GET", "/api/v1/jobs", "read", gives=answers.Page)
+@routes.add("GET", "/api/v1/jobs", "read", gives=responses.JobPage)
 async def list_jobs(
     call: Here,
     user_id: User | None = None,
@@ -67,21 +67,23 @@ async def list_jobs(
     """Newest first. A job that lives through the whole listing is on exactly one page."""
     key = call.identity.key if call.identity.acts_alone else None
     wanted = Filter(call.tenant, user_id, states(status), feature_name, tag, key=key)
-    return show.answer(await page(call, wanted, cursor_, limit))
+    return serializers.answer(await page(call, wanted, cursor_, limit))
 
 
-async def page(call: Call, wanted: Filter, given: str | None, limit: int) -> dict[str, Any]:
+async def page(
+    call: RequestContext, wanted: Filter, given: str | None, limit: int
+) -> dict[str, Any]:
     listing = orjson.dumps(list(wanted)).decode()
-    after = read_cursor(call.door.signer, listing, given)
+    after = read_cursor(call.app_context.signer, listing, given)
     found = await call.engine.list_jobs(wanted, after, limit)
     first = await first_starts(call.engine.core, found.jobs)
     now = call.engine.core.now()
     return {
         "jobs": [
-            show.job(each, waited=each.waited_until(now), started_at=first.get(each.id))
+            serializers.job(each, waited=each.waited_until(now), started_at=first.get(each.id))
             for each in found.jobs
         ],
-        "next": cursor(call.door.signer, listing, found.next),
+        "next": cursor(call.app_context.signer, listing, found.next),
     }
 
 
@@ -91,32 +93,38 @@ def states(words: list[str] | None) -> tuple[State, ...]:
         state = WORDS.get(word.strip().lower())
         if state is None:
             message = f'unknown status "{word[:100]}"; known, in any case: {", ".join(WORDS)}'
-            raise Problem(422, "invalid_input", message, more={"field": "status"})
+            raise ProblemDetails(422, "invalid_input", message, more={"field": "status"})
         found.append(state)
     return tuple(dict.fromkeys(found))
 
 
-@routes.add("GET", "/api/v1/jobs/{job_id}", "read", gives=answers.JobView, problems=(404, 410))
+@routes.add(
+    "GET", "/api/v1/jobs/{job_id}", "read", gives=responses.JobResponse, problems=(404, 410)
+)
 async def get_job(call: Here, job_id: JobId) -> Response:
     """The job, where it stands, and what its steps have made."""
     seen = await call.engine.view(checked(job_id), call.tenant)
-    return show.answer(show.view(seen))
+    return serializers.answer(serializers.view(seen))
 
 
 @routes.add(
-    "DELETE", "/api/v1/jobs/{job_id}", "client", gives=answers.Moved, problems=(404, 409, 410)
+    "DELETE",
+    "/api/v1/jobs/{job_id}",
+    "client",
+    gives=responses.JobStateResponse,
+    problems=(404, 409, 410),
 )
 async def cancel_job(call: Here, job_id: JobId, key: Again = None) -> Response:
     """At once and for good; a running call is told, and its result will be refused."""
     await call.engine.cancel(checked(job_id), call.tenant, operation(call, key))
-    return show.answer({"job_id": job_id, "status": State.CANCELLED})
+    return serializers.answer({"job_id": job_id, "status": State.CANCELLED})
 
 
 @routes.add(
     "POST",
     "/api/v1/jobs/{job_id}/resume",
     "client",
-    gives=answers.Moved,
+    gives=responses.JobStateResponse,
     status=202,
     problems=(404, 409, 410),
 )
@@ -130,7 +138,7 @@ async def resume_job(call: Here, job_id: JobId, key: Again = None) -> Response:
     "POST",
     "/api/v1/jobs/{job_id}/replay",
     "admin",
-    gives=answers.Moved,
+    gives=responses.JobStateResponse,
     status=202,
     problems=(404, 409, 410),
 )
@@ -140,30 +148,30 @@ async def replay_job(call: Here, job_id: JobId, key: Again = None) -> Response:
     return await moved(call, job_id)
 
 
-async def moved(call: Call, job_id: str) -> Response:
+async def moved(call: RequestContext, job_id: str) -> Response:
     job = await call.engine.get(job_id, call.tenant)
-    return show.answer({"job_id": job.id, "status": job.state}, 202)
+    return serializers.answer({"job_id": job.id, "status": job.state}, 202)
 
 
 @routes.add(
     "GET",
     "/api/v1/jobs/{job_id}/explain",
     "read",
-    gives=answers.Explanation,
+    gives=responses.ExplanationResponse,
     problems=(404, 410),
 )
 async def explain_job(call: Here, job_id: JobId) -> Response:
     """Why it waits, and what would help."""
     seen = await call.engine.view(checked(job_id), call.tenant)
-    return show.answer(
+    return serializers.answer(
         {
             "job_id": seen.job.id,
             "status": seen.job.state,
             "position": seen.position,
-            "eta": show.eta(seen.eta),
-            "reasons": [show.reason(each) for each in seen.reasons],
+            "eta": serializers.eta(seen.eta),
+            "reasons": [serializers.reason(each) for each in seen.reasons],
             "next_promotion_at": iso_or_none(seen.next_promotion_at),
-            "changes": [show.reason(each) for each in _changes(seen)],
+            "changes": [serializers.reason(each) for each in _changes(seen)],
         }
     )
 
@@ -184,19 +192,21 @@ IN_VAIN = frozenset({"unrunnable", "paused", "closed"})
 """Who pays for the front of a line that does not move has paid for nothing."""
 
 
-def _changes(seen: View) -> list[Reason]:
+def _changes(seen: JobDetail) -> list[WaitReason]:
     job, service = seen.job, seen.job.current.service
     found = [
-        Reason(each.code, HELP[each.code].format(name=service))
+        WaitReason(each.code, HELP[each.code].format(name=service))
         for each in seen.reasons
         if each.code in HELP
     ]
     is_payable = job.user is not None and job.band is not Band.SKIP and not job.fan_out
     in_vain = any(each.code in IN_VAIN for each in seen.reasons)
     if job.state is State.QUEUED and is_payable and not in_vain:
-        found.append(Reason("skip", f"pay for the front: POST /api/v1/jobs/{job.id}/skip"))
+        found.append(WaitReason("skip", f"pay for the front: POST /api/v1/jobs/{job.id}/skip"))
     if job.error is not None and job.error.resumable:
-        found.append(Reason("resume", f"go on: POST /api/v1/jobs/{job.id}/resume"))
+        found.append(WaitReason("resume", f"go on: POST /api/v1/jobs/{job.id}/resume"))
     if job.state is State.DEAD:
-        found.append(Reason("replay", f"try again from here: POST /api/v1/jobs/{job.id}/replay"))
+        found.append(
+            WaitReason("replay", f"try again from here: POST /api/v1/jobs/{job.id}/replay")
+        )
     return found

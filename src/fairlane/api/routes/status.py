@@ -1,4 +1,4 @@
-"""How the whole queue is, and whether this process lives."""
+"""Status of the queue, Prometheus metrics, and the liveness and readiness probes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from starlette.responses import PlainTextResponse, Response
 
-from fairlane.api import answers, show
-from fairlane.api.door import Call, Door, Here
-from fairlane.api.problems import Problem
+from fairlane.api.context import AppContext, Here, RequestContext
+from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.routing import Routes
-from fairlane.api.times import seconds
+from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas.timestamps import seconds
 from fairlane.index.index import Stats
 from fairlane.model.catalog import Catalog
 from fairlane.model.key import Role
@@ -23,20 +23,22 @@ from fairlane.model.step import Lane
 routes = Routes("status")
 
 
-@routes.add("GET", "/queue/status", "read", gives=answers.QueueStatus)
+@routes.add("GET", "/queue/status", "read", gives=responses.QueueStatusResponse)
 async def queue_status(call: Here) -> Response:
     """Every service and region, and the caller's own task types: how many wait and run, whether it
     answers, how long the oldest waits."""
-    return show.answer(await _status(call))
+    return serializers.answer(await _status(call))
 
 
-@routes.add("GET", "/queue/status/{region}", "read", gives=answers.Line, problems=(404,))
+@routes.add(
+    "GET", "/queue/status/{region}", "read", gives=responses.ServiceQueueResponse, problems=(404,)
+)
 async def region_status(call: Here, region: str) -> Response:
     """One region, over all services that run there."""
     found = (await _status(call))["regions"].get(region)
     if found is None:
-        raise Problem(404, "not_found", "no such region")
-    return show.answer(found)
+        raise ProblemDetails(404, "not_found", "no such region")
+    return serializers.answer(found)
 
 
 @routes.add("GET", "/metrics", "read", also={200: {"content": {"text/plain": {}}}})
@@ -46,11 +48,13 @@ async def metrics(call: Here) -> Response:
     core, may_see = call.engine.core, None
     if call.identity.role is Role.CLIENT:
         may_see = {*core.catalog.services, *core.task_types.of(call.tenant)}.__contains__
-    text = await call.door.meter.text(leaving=call.door.draining, may_see=may_see)
+    text = await call.app_context.instrumentation.text(
+        leaving=call.app_context.draining, may_see=may_see
+    )
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-class Use:
+class SlotUse:
     """How much runs. Where there is a limit, what takes a slot counts; elsewhere, what the ledger
     says."""
 
@@ -72,24 +76,26 @@ class Use:
         return self._held.get(f"prov:{name}", its)
 
 
-class Waits(NamedTuple):
+class RegionWaits(NamedTuple):
     """What waits in one service, or in one of its regions."""
 
     waiting: int = 0
     delayed: int = 0
     since: int | None = None
 
-    def and_also(self, waiting: int, delayed: int, since: int | None) -> Waits:
+    def and_also(self, waiting: int, delayed: int, since: int | None) -> RegionWaits:
         known = [at for at in (self.since, since) if at is not None]
-        return Waits(self.waiting + waiting, self.delayed + delayed, min(known) if known else None)
+        return RegionWaits(
+            self.waiting + waiting, self.delayed + delayed, min(known) if known else None
+        )
 
 
-class Lines:
+class QueueLines:
     """What waits, by service and by region. Each lane is looked at once."""
 
     def __init__(self, stats: Stats, catalog: Catalog) -> None:
-        self.services: dict[str, Waits] = {}
-        self.regions: dict[str, Waits] = {}
+        self.services: dict[str, RegionWaits] = {}
+        self.regions: dict[str, RegionWaits] = {}
         for depth in stats.depths:
             known = self.services.get(depth.service, NOTHING)
             found = known.and_also(depth.waiting, depth.delayed, depth.oldest)
@@ -102,10 +108,10 @@ class Lines:
                 self.regions[region] = self.regions.get(region, NOTHING).and_also(*counts)
 
 
-NOTHING = Waits()
+NOTHING = RegionWaits()
 
 
-async def _status(call: Call) -> dict[str, Any]:
+async def _status(call: RequestContext) -> dict[str, Any]:
     """Of what is configured, and of the task types that the caller's tenant has jobs of."""
     core = call.engine.core
     stats = await core.index.stats()
@@ -120,7 +126,7 @@ def shown(
     task_types: Set[str],
     now: int,
 ) -> dict[str, Any]:
-    use, lines = Use(stats, running), Lines(stats, catalog)
+    use, lines = SlotUse(stats, running), QueueLines(stats, catalog)
     services = catalog.services.values()
     types = sorted(task_types - catalog.services.keys())
     every = [*services, *(catalog.service(name) for name in types)]
@@ -136,7 +142,9 @@ def shown(
     }
 
 
-def _service(service: Service, stats: Stats, use: Use, lines: Lines, now: int) -> dict[str, Any]:
+def _service(
+    service: Service, stats: Stats, use: SlotUse, lines: QueueLines, now: int
+) -> dict[str, Any]:
     line = lines.services.get(service.name, NOTHING)
     return {
         "waiting": line.waiting,
@@ -149,7 +157,7 @@ def _service(service: Service, stats: Stats, use: Use, lines: Lines, now: int) -
 
 
 def _region(
-    region: str, stats: Stats, use: Use, catalog: Catalog, lines: Lines, now: int
+    region: str, stats: Stats, use: SlotUse, catalog: Catalog, lines: QueueLines, now: int
 ) -> dict[str, Any]:
     """What may run there waits there, also if it may run elsewhere."""
     here = [service for service in catalog.services.values() if region in service.regions]
@@ -165,17 +173,17 @@ def _region(
     }
 
 
-def _age(line: Waits, now: int) -> float | None:
+def _age(line: RegionWaits, now: int) -> float | None:
     return None if line.since is None else seconds(max(0, now - line.since))
 
 
 def _health(name: str, stats: Stats) -> str:
-    gate = stats.gates.get(name)
-    return "failing" if gate is not None and gate.closed else "healthy"
+    breaker = stats.breakers.get(name)
+    return "failing" if breaker is not None and breaker.closed else "healthy"
 
 
 # --- this process --------------------------------------------------------------------------------
-PATIENCE = 1.0
+READY_TIMEOUT_SECONDS = 1.0
 
 
 async def livez() -> Response:
@@ -183,13 +191,13 @@ async def livez() -> Response:
     return PlainTextResponse("ok")
 
 
-async def ready(door: Door) -> Response:
+async def ready(app_context: AppContext) -> Response:
     """It can take jobs: not leaving, the ledger answers and can write."""
-    core = door.engine.core
-    well = not door.draining and core.ready.is_set()
+    core = app_context.engine.core
+    well = not app_context.draining and core.ready.is_set()
     if well:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(READY_TIMEOUT_SECONDS):
                 await core.ledger.vitals.demand_writable()
         except Exception:  # noqa: BLE001 - whatever it is, it is not ready
             well = False

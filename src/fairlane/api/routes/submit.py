@@ -1,4 +1,4 @@
-"""Submitting: one job, or many at once. Answered after the durable commit."""
+"""Submit routes: one job, or a batch. They answer after the durable commit."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
-from fairlane.api import answers, show
-from fairlane.api.body import MOST_NODES, parse, read
-from fairlane.api.door import Door
-from fairlane.api.identity import Identity
-from fairlane.api.invalid import invalid
-from fairlane.api.problems import Problem, problem_of
-from fairlane.api.requests import (
+from fairlane.api.auth.roles import Identity
+from fairlane.api.context import AppContext
+from fairlane.api.http.body import MAX_JSON_NODES, parse, read
+from fairlane.api.http.problem_details import ProblemDetails, problem_of
+from fairlane.api.http.validation_errors import invalid
+from fairlane.api.routing import Routes
+from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas.requests import (
     IDEMPOTENCY_KEY,
-    MOST_JOBS,
+    MAX_BATCH_JOBS,
     BatchOutside,
     BatchRequest,
-    JobRequest,
+    JobRequestBody,
     key_on,
 )
-from fairlane.api.routing import Routes
-from fairlane.api.task_shapes import SlotRequest, TaskRequest
-from fairlane.engine.matrix import CellBudget
-from fairlane.engine.views import Placement, unplaced
+from fairlane.api.schemas.tasks import SlotRequest, TaskRequest
+from fairlane.engine.fanout_limits import CellBudget
+from fairlane.engine.queries import Placement, unplaced
 from fairlane.errors import Expired, FairlaneError, InvalidInput, UrlNotAllowed
-from fairlane.ledger.shapes import Accepted, Replayed, SubmitOutcome
+from fairlane.ledger.messages import Replayed, SubmissionAccepted, SubmitOutcome
 from fairlane.model.job import NewJob
 
 routes = Routes("jobs")
 
 KEY = re.compile(IDEMPOTENCY_KEY)
 TRACE = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-NODES_IN_A_BATCH = 10 * MOST_NODES
+MAX_BATCH_NODES = 10 * MAX_JSON_NODES
 MAX_EXPLAINED = 20
 
 
@@ -44,22 +44,28 @@ MAX_EXPLAINED = 20
     "POST",
     "/api/v1/jobs",
     "client",
-    takes=JobRequest,
-    gives=answers.Accepted,
+    takes=JobRequestBody,
+    gives=responses.AcceptedResponse,
     status=202,
-    also={200: {"model": answers.Accepted, "description": "Accepted before, with this key."}},
+    also={
+        200: {"model": responses.AcceptedResponse, "description": "Accepted before, with this key."}
+    },
 )
 async def submit_job(scope: Scope, receive: Receive) -> Response:
     """Durable and in line when it is answered. With an `Idempotency-Key` it is safe to send
     again."""
-    door: Door = scope["door"]
+    app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
-    job, outcome = await taken(scope, receive, JobRequest)
+    job, outcome = await taken(scope, receive, JobRequestBody)
     if isinstance(outcome, Replayed):
-        shown = await _known(door, identity, outcome)
-        return show.answer(shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"})
-    placement = await placement_of(door, outcome, job)
-    return show.answer(show.accepted(outcome.job, placement), 202, _location(outcome.job))
+        shown = await _known(app_context, identity, outcome)
+        return serializers.answer(
+            shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"}
+        )
+    placement = await placement_of(app_context, outcome, job)
+    return serializers.answer(
+        serializers.accepted(outcome.job, placement), 202, _location(outcome.job)
+    )
 
 
 @routes.hot(
@@ -67,42 +73,42 @@ async def submit_job(scope: Scope, receive: Receive) -> Response:
     "/api/v1/jobs:batch",
     "client",
     takes=BatchRequest,
-    gives=answers.Batch,
+    gives=responses.BatchResponse,
     status=200,
 )
 async def submit_batch(scope: Scope, receive: Receive) -> Response:
     """Up to 1,000 jobs, each with its own outcome. With an `Idempotency-Key` each job has that key
     and its number."""
-    door: Door = scope["door"]
+    app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
-    door.crowd.check()
-    body = parse(await read(scope, receive, door.bounds), NODES_IN_A_BATCH)
+    app_context.limiter.check()
+    body = parse(await read(scope, receive, app_context.bounds), MAX_BATCH_NODES)
     key, trace = marks(scope)
     results: list[dict[str, Any]] = []
     jobs: list[tuple[int, NewJob]] = []
     requests = _each(body)
-    door.rates.batch(identity, len(requests), door.engine.core.now())
-    cells = CellBudget(max(MOST_JOBS, door.engine.core.catalog.limits.cells))
+    app_context.rate_limiter.batch(identity, len(requests), app_context.engine.core.now())
+    cells = CellBudget(max(MAX_BATCH_JOBS, app_context.engine.core.catalog.limits.cells))
     for i, request in enumerate(requests):
         results.append({})
         try:
-            if isinstance(request, Problem):
+            if isinstance(request, ProblemDetails):
                 raise request
             cells.take(request.matrix or {})
             own = key_on(f"batch {i}", key)
-            job = await allowed_job(door, identity, request, own, trace)
-            check_room(door, identity, job)
+            job = await allowed_job(app_context, identity, request, own, trace)
+            check_room(app_context, identity, job)
             jobs.append((i, job))
-        except (Problem, InvalidInput) as error:
-            results[i] = _error(door, problem_of(error))
-    with door.crowd.inside(len(jobs)):
-        outcomes = await door.engine.submit_many([job for _, job in jobs], identity.caller)
+        except (ProblemDetails, InvalidInput) as error:
+            results[i] = _error(app_context, problem_of(error))
+    with app_context.limiter.inside(len(jobs)):
+        outcomes = await app_context.engine.submit_many([job for _, job in jobs], identity.caller)
     for (i, _), outcome in zip(jobs, outcomes, strict=True):
-        results[i] = await _result(door, identity, outcome)
-    return show.answer({"results": results})
+        results[i] = await _result(app_context, identity, outcome)
+    return serializers.answer({"results": results})
 
 
-def _each(body: Any) -> list[JobRequest | Problem]:
+def _each(body: Any) -> list[JobRequestBody | ProblemDetails]:
     """Every job of a batch, or what is wrong with it. Most batches are good as a whole."""
     try:
         return list(BatchRequest.model_validate(body).jobs)
@@ -110,42 +116,42 @@ def _each(body: Any) -> list[JobRequest | Problem]:
         return _one_by_one(validated(BatchOutside, body).jobs)
 
 
-def _one_by_one(bodies: list[Any]) -> list[JobRequest | Problem]:
+def _one_by_one(bodies: list[Any]) -> list[JobRequestBody | ProblemDetails]:
     """Names that may have been meant are looked for only in the first jobs that are wrong."""
-    found: list[JobRequest | Problem] = []
+    found: list[JobRequestBody | ProblemDetails] = []
     wrong = 0
     for body in bodies:
         try:
-            found.append(JobRequest.model_validate(body))
+            found.append(JobRequestBody.model_validate(body))
         except ValidationError as error:
-            known = JobRequest.model_fields if wrong < MAX_EXPLAINED else ()
+            known = JobRequestBody.model_fields if wrong < MAX_EXPLAINED else ()
             found.append(invalid(_errors(error), known))
             wrong += 1
     return found
 
 
 async def taken(
-    scope: Scope, receive: Receive, model: type[JobRequest] | type[TaskRequest]
-) -> tuple[NewJob, Accepted | Replayed]:
+    scope: Scope, receive: Receive, model: type[JobRequestBody] | type[TaskRequest]
+) -> tuple[NewJob, SubmissionAccepted | Replayed]:
     """The one job of a request, and what became of it. Who was let in counts already, and is not
     refused any more."""
-    door: Door = scope["door"]
+    app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
     if "let_in" in scope:
         job = await _asked(scope, receive, model)
-        return job, await door.engine.submit(job, identity.caller)
-    door.crowd.check()
+        return job, await app_context.engine.submit(job, identity.caller)
+    app_context.limiter.check()
     job = await _asked(scope, receive, model)
-    check_room(door, identity, job)
-    return job, await accepted(door, identity, job)
+    check_room(app_context, identity, job)
+    return job, await accepted(app_context, identity, job)
 
 
 async def _asked(
-    scope: Scope, receive: Receive, model: type[JobRequest] | type[TaskRequest]
+    scope: Scope, receive: Receive, model: type[JobRequestBody] | type[TaskRequest]
 ) -> NewJob:
-    door: Door = scope["door"]
-    request = validated(model, parse(await read(scope, receive, door.bounds)))
-    return await allowed_job(door, scope["identity"], request, *marks(scope))
+    app_context: AppContext = scope["app_context"]
+    request = validated(model, parse(await read(scope, receive, app_context.bounds)))
+    return await allowed_job(app_context, scope["identity"], request, *marks(scope))
 
 
 def validated(model: type[Any], body: Any) -> Any:
@@ -160,9 +166,9 @@ def _errors(error: ValidationError) -> list[Any]:
 
 
 async def allowed_job(
-    door: Door,
+    app_context: AppContext,
     identity: Identity,
-    request: JobRequest | TaskRequest | SlotRequest,
+    request: JobRequestBody | TaskRequest | SlotRequest,
     key: str | None,
     trace: str | None,
 ) -> NewJob:
@@ -174,34 +180,40 @@ async def allowed_job(
     if isinstance(request, TaskRequest) and None not in (key, request.idempotency_key):
         _check_same_key(key, request.idempotency_key)
     if request.callback_url is not None:
-        await _check_callback(door, request.callback_url)
+        await _check_callback(app_context, request.callback_url)
     return request.new_job(key, trace)
 
 
-def check_room(door: Door, identity: Identity, job: NewJob) -> None:
+def check_room(app_context: AppContext, identity: Identity, job: NewJob) -> None:
     """Raises if one of its tier has to wait outside."""
-    names = door.engine.core.catalog.tiers.names
-    tier = door.engine.likely_tier(identity.tenant, job.user, job.tier)
-    door.crowd.check(names.index(tier) if tier in names else 0, len(names))
+    names = app_context.engine.core.catalog.tiers.names
+    tier = app_context.engine.likely_tier(identity.tenant, job.user, job.tier)
+    app_context.limiter.check(names.index(tier) if tier in names else 0, len(names))
 
 
-async def _check_callback(door: Door, url: str) -> None:
-    egress = door.egress if await door.keyring.development() else door.egress.with_keys()
+async def _check_callback(app_context: AppContext, url: str) -> None:
+    egress = (
+        app_context.egress
+        if await app_context.key_cache.development()
+        else app_context.egress.with_keys()
+    )
     try:
         egress.check(url)
     except UrlNotAllowed as error:
-        raise Problem(422, error.code, str(error), more={"field": "callback_url"}) from None
+        raise ProblemDetails(422, error.code, str(error), more={"field": "callback_url"}) from None
 
 
-async def accepted(door: Door, identity: Identity, job: NewJob) -> Accepted | Replayed:
+async def accepted(
+    app_context: AppContext, identity: Identity, job: NewJob
+) -> SubmissionAccepted | Replayed:
     """Durable, and counted among the submits under way until it is."""
-    with door.crowd.inside():
-        return await door.engine.submit(job, identity.caller)
+    with app_context.limiter.inside():
+        return await app_context.engine.submit(job, identity.caller)
 
 
 def _check_same_key(header: str | None, body: str | None) -> None:
     if header != body:
-        raise Problem(
+        raise ProblemDetails(
             422,
             "id_mismatch",
             "the header Idempotency-Key and idempotency_key in the body differ; send one of them, "
@@ -210,8 +222,8 @@ def _check_same_key(header: str | None, body: str | None) -> None:
         )
 
 
-def not_allowed(field: str, right: str) -> Problem:
-    return Problem(
+def not_allowed(field: str, right: str) -> ProblemDetails:
+    return ProblemDetails(
         422,
         "field_not_allowed",
         f"{field} can only be set with a key that has {right}",
@@ -226,7 +238,7 @@ def marks(scope: Scope) -> tuple[str | None, str | None]:
         if name == b"idempotency-key":
             key = value.decode("latin-1")
             if not KEY.match(key):
-                raise Problem(
+                raise ProblemDetails(
                     400,
                     "invalid_idempotency_key",
                     "a key has 1 to 255 letters, digits, and _ - : .",
@@ -242,37 +254,41 @@ def _location(job: str) -> dict[str, str]:
 
 
 # --- what became of it ---------------------------------------------------------------------------
-async def placement_of(door: Door, accepted: Accepted, job: NewJob) -> Placement:
+async def placement_of(
+    app_context: AppContext, accepted: SubmissionAccepted, job: NewJob
+) -> Placement:
     """Nobody counts who is ahead while others have to be refused: that would cost a sixth of them
     their place."""
     began = time.perf_counter()
-    if not door.crowd.room_for_all or not door.counting.allows(began):
+    if not app_context.limiter.room_for_all or not app_context.counting.allows(began):
         return unplaced(accepted.tier)
-    placement = await door.engine.placement(accepted, job)
-    door.counting.spent(began, time.perf_counter())
+    placement = await app_context.engine.placement(accepted, job)
+    app_context.counting.spent(began, time.perf_counter())
     return placement
 
 
-async def _result(door: Door, identity: Identity, outcome: SubmitOutcome) -> dict[str, Any]:
+async def _result(
+    app_context: AppContext, identity: Identity, outcome: SubmitOutcome
+) -> dict[str, Any]:
     match outcome:
-        case Accepted():
-            return {"status": 202, "job": show.accepted(outcome.job, unplaced(outcome.tier))}
+        case SubmissionAccepted():
+            return {"status": 202, "job": serializers.accepted(outcome.job, unplaced(outcome.tier))}
         case Replayed():
-            return {"status": 200, "job": await _known(door, identity, outcome)}
+            return {"status": 200, "job": await _known(app_context, identity, outcome)}
         case FairlaneError():
-            return _error(door, problem_of(outcome, door.engine.core.now()))
+            return _error(app_context, problem_of(outcome, app_context.engine.core.now()))
 
 
-def _error(door: Door, problem: Problem) -> dict[str, Any]:
-    door.meter.refused(problem.status_code, problem.code)
+def _error(app_context: AppContext, problem: ProblemDetails) -> dict[str, Any]:
+    app_context.instrumentation.refused(problem.status_code, problem.code)
     error = {"code": problem.code, "detail": problem.detail, **problem.more}
     return {"status": problem.status_code, "error": error}
 
 
-async def _known(door: Door, identity: Identity, outcome: Replayed) -> dict[str, Any]:
+async def _known(app_context: AppContext, identity: Identity, outcome: Replayed) -> dict[str, Any]:
     """The job as it is now, or only how it ended if its record is gone."""
     try:
-        return show.known(await door.engine.view(outcome.job, identity.tenant))
+        return serializers.known(await app_context.engine.view(outcome.job, identity.tenant))
     except Expired:
         gone = dict.fromkeys(("priority", "effective_priority", "position", "eta"))
         return {"job_id": outcome.job, "status": "expired", **gone}

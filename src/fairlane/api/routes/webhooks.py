@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from fairlane.api import answers, show
-from fairlane.api.door import Call, Here
+from fairlane.api.context import Here, RequestContext
 from fairlane.api.routing import Routes
+from fairlane.api.schemas import responses, serializers
 from fairlane.webhooks import rotate_secret
 from fairlane.webhooks.signature import secrets_of
 
@@ -15,14 +15,14 @@ routes = Routes("webhooks")
 NOT_KEPT = {"Cache-Control": "no-store"}
 
 
-@routes.add("GET", "/admin/webhooks/secret", "admin", gives=answers.Secrets)
+@routes.add("GET", "/admin/webhooks/secret", "admin", gives=responses.SecretsResponse)
 async def show_secrets(call: Here) -> Response:
     """What webhooks of the tenant are signed with, newest first; made when it is first asked
     for."""
     return await _shown(call)
 
 
-@routes.add("POST", "/admin/webhooks/secret/rotate", "admin", gives=answers.Secrets)
+@routes.add("POST", "/admin/webhooks/secret/rotate", "admin", gives=responses.SecretsResponse)
 async def rotate_secrets(call: Here) -> Response:
     """A new secret from now on. For a day the old ones are signed with too, so that receivers can
     change in peace."""
@@ -31,6 +31,6 @@ async def rotate_secrets(call: Here) -> Response:
     return await _shown(call)
 
 
-async def _shown(call: Call) -> Response:
+async def _shown(call: RequestContext) -> Response:
     secrets = await secrets_of(call.engine, call.tenant)
-    return show.answer({"secrets": secrets}, headers=NOT_KEPT)
+    return serializers.answer({"secrets": secrets}, headers=NOT_KEPT)

@@ -1,4 +1,4 @@
-"""Workers that pull: register, poll, heartbeat, report. What they say goes to the desk."""
+"""Worker protocol routes: register, poll, heartbeat, result, progress."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fastapi import Path, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from fairlane.api import answers, show, worker_shapes
-from fairlane.api.body import parse, read
-from fairlane.api.door import Call, Here
-from fairlane.api.invalid import invalid
-from fairlane.api.problems import Problem
+from fairlane.api.context import Here, RequestContext
+from fairlane.api.http.body import parse, read
+from fairlane.api.http.problem_details import ProblemDetails
+from fairlane.api.http.validation_errors import invalid
 from fairlane.api.routing import Routes
-from fairlane.api.times import iso, seconds
-from fairlane.api.words import task_word
-from fairlane.api.worker_shapes import (
+from fairlane.api.schemas import responses, serializers, workers
+from fairlane.api.schemas.states import task_word
+from fairlane.api.schemas.timestamps import iso, seconds
+from fairlane.api.schemas.workers import (
     HeartbeatRequest,
     PollRequest,
     ProgressRequest,
@@ -26,39 +26,39 @@ from fairlane.api.worker_shapes import (
 )
 from fairlane.errors import NotYours, StaleLease
 from fairlane.model.worker import Worker, WorkerState, worker_of
-from fairlane.pull.desk import TOO_LARGE
-from fairlane.pull.shapes import News, Task, Verdict
+from fairlane.worker_protocol.messages import News, Task, Verdict
+from fairlane.worker_protocol.service import TOO_LARGE
 
 routes = Routes("workers")
 
-POLL_INTERVAL = 1000
-NODES_IN_RESULTS = 2_000_000
+POLL_INTERVAL_MS = 1000
+MAX_RESULT_NODES = 2_000_000
 """JSON values in one request with results: a result is a step's output, and may be long."""
 
 STATUSES = {"": 200, NotYours.code: 403, StaleLease.code: 409, TOO_LARGE: 413}
-WorkerId = Annotated[str, Path(pattern=r"^[^\u0000]{1,100}$", examples=[answers.ID])]
+WorkerId = Annotated[str, Path(pattern=r"^[^\u0000]{1,100}$", examples=[responses.ID])]
 
 
 @routes.add(
-    "POST", "/internal/workers/register", "worker", gives=worker_shapes.Registered, status=201
+    "POST", "/internal/workers/register", "worker", gives=workers.RegisterResponse, status=201
 )
 async def register_worker(call: Here, wish: RegisterRequest) -> Response:
     """A worker of this key. Its leases last three of its heartbeats."""
-    worker = await call.door.desk.register(wish.offer(), call.identity.key)
+    worker = await call.app_context.worker_service.register(wish.offer(), call.identity.key)
     shown = {
         "worker_id": worker.id,
-        "poll_interval_ms": POLL_INTERVAL,
+        "poll_interval_ms": POLL_INTERVAL_MS,
         "heartbeat_seconds": seconds(worker.heartbeat),
         "lease_seconds": seconds(worker.lease),
     }
-    return show.answer(shown, 201)
+    return serializers.answer(shown, 201)
 
 
 @routes.add(
     "POST",
     "/internal/workers/{worker_id}/poll",
     "worker",
-    gives=worker_shapes.Polled,
+    gives=workers.PollResponse,
     problems=(404,),
 )
 async def poll_tasks(
@@ -75,24 +75,24 @@ async def poll_tasks(
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    news = await call.door.desk.poll(worker, wish.ask(), hung_up)
+    news = await call.app_context.worker_service.poll(worker, wish.ask(), hung_up)
     tasks = [_task(each) for each in news.tasks]
-    return show.answer({"tasks": tasks, **_heard(news), "confirm": news.confirm})
+    return serializers.answer({"tasks": tasks, **_heard(news), "confirm": news.confirm})
 
 
 @routes.add(
     "POST",
     "/internal/workers/{worker_id}/heartbeat",
     "worker",
-    gives=worker_shapes.Heard,
+    gives=workers.HeartbeatResponse,
     problems=(404,),
 )
 async def hear_worker(call: Here, worker_id: WorkerId, wish: HeartbeatRequest) -> Response:
     """The worker lives and its leases go on. What to stop, and whether to take no more."""
     worker = await _own(call, worker_id)
     leases = None if wish.leases is None else [each.ref() for each in wish.leases]
-    news = await call.door.desk.heartbeat(worker, wish.state, leases)
-    return show.answer({"acknowledged": True, **_heard(news)})
+    news = await call.app_context.worker_service.heartbeat(worker, wish.state, leases)
+    return serializers.answer({"acknowledged": True, **_heard(news)})
 
 
 @routes.add(
@@ -100,7 +100,7 @@ async def hear_worker(call: Here, worker_id: WorkerId, wish: HeartbeatRequest) -
     "/internal/workers/{worker_id}/result",
     "worker",
     takes=ResultRequest,
-    gives=worker_shapes.ResultsTaken,
+    gives=workers.ResultsResponse,
     problems=(404, 409),
 )
 async def take_results(call: Here, worker_id: WorkerId, request: Request) -> Response:
@@ -108,31 +108,31 @@ async def take_results(call: Here, worker_id: WorkerId, request: Request) -> Res
     own."""
     worker = await _own(call, worker_id)
     sent = parse(
-        await read(request.scope, request.receive, request.scope["bounds"]), NODES_IN_RESULTS
+        await read(request.scope, request.receive, request.scope["bounds"]), MAX_RESULT_NODES
     )
     wish = _validated(sent)
-    verdicts = await call.door.desk.report(worker, wish.given())
+    verdicts = await call.app_context.worker_service.report(worker, wish.given())
     if wish.results is None:
         _raise_for(verdicts[0])
-    return show.answer({"results": [_verdict(each) for each in verdicts]})
+    return serializers.answer({"results": [_verdict(each) for each in verdicts]})
 
 
 @routes.add(
     "POST",
     "/internal/workers/{worker_id}/progress",
     "worker",
-    gives=worker_shapes.ProgressTaken,
+    gives=workers.ProgressResponseBody,
     problems=(404, 409),
 )
 async def take_progress(call: Here, worker_id: WorkerId, wish: ProgressRequest) -> Response:
     """How far a task is, for whoever watches it."""
     worker = await _own(call, worker_id)
-    await call.door.desk.progress(worker, wish.ref(), wish.percent, wish.text)
-    return show.answer({"acknowledged": True})
+    await call.app_context.worker_service.progress(worker, wish.ref(), wish.percent, wish.text)
+    return serializers.answer({"acknowledged": True})
 
 
-async def _own(call: Call, worker_id: str) -> Worker:
-    return await call.door.desk.worker(worker_id, call.identity.key)
+async def _own(call: RequestContext, worker_id: str) -> Worker:
+    return await call.app_context.worker_service.worker(worker_id, call.identity.key)
 
 
 def _validated(sent: Any) -> ResultRequest:
@@ -176,11 +176,13 @@ def _raise_for(verdict: Verdict) -> None:
     if verdict.code:
         told = verdict.state or verdict.code == StaleLease.code
         more = {"current_state": task_word(verdict.state)} if told else {}
-        raise Problem(STATUSES.get(verdict.code, 422), verdict.code, verdict.detail, more=more)
+        raise ProblemDetails(
+            STATUSES.get(verdict.code, 422), verdict.code, verdict.detail, more=more
+        )
 
 
 # --- looking at them -----------------------------------------------------------------------------
-@routes.add("GET", "/api/v1/workers", "read", gives=worker_shapes.Workers)
+@routes.add("GET", "/api/v1/workers", "read", gives=workers.Workers)
 async def list_workers(call: Here) -> Response:
     """Every worker that was heard of in the last day, with what it runs."""
     core = call.engine.core
@@ -192,7 +194,7 @@ async def list_workers(call: Here) -> Response:
         if call.identity.owns(job):
             tasks.setdefault(name, []).append(job.id)
     now = core.now()
-    return show.answer(
+    return serializers.answer(
         {
             "workers": [
                 _worker(worker, at, now, load.get(worker.id, 0), tasks.get(worker.id, []))
@@ -227,13 +229,13 @@ def status_of(worker: Worker, at: int, now: int) -> WorkerState:
     "POST",
     "/admin/workers/{worker_id}/drain",
     "admin",
-    gives=worker_shapes.WorkerView,
+    gives=workers.WorkerView,
     problems=(404,),
 )
 async def drain_worker(call: Here, worker_id: WorkerId) -> Response:
     """It gets no more work, finishes what it has, and hears of it with its next answer."""
-    worker = await call.door.desk.drain(worker_id)
+    worker = await call.app_context.worker_service.drain(worker_id)
     held = await call.engine.core.ledger.held(worker_id)
     own = [job.id for job in held if job.tenant == call.tenant]
     now = call.engine.core.now()
-    return show.answer(_worker(worker, now, now, len(held), own))
+    return serializers.answer(_worker(worker, now, now, len(held), own))

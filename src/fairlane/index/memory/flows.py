@@ -7,12 +7,12 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fairlane.index.memory.line import NOBODY, Line
-from fairlane.model.entry import Entry
+from fairlane.index.memory.sorted_queue import NOBODY, SortedQueue
+from fairlane.model.queue_entry import Entry
 from fairlane.policy.aging import Starts, ages_from
 
 if TYPE_CHECKING:
-    from fairlane.index.memory.desk import Queue
+    from fairlane.index.memory.service_queue import LaneQueue
 
 
 NEVER = Starts()
@@ -44,11 +44,11 @@ class Flow:
     __slots__ = ("account", "cap", "line", "model", "name", "parked", "queue", "user")
 
     def __init__(
-        self, name: str, queue: Queue, entry: Entry, model: str, account: Account | None
+        self, name: str, queue: LaneQueue, entry: Entry, model: str, account: Account | None
     ) -> None:
         self.name, self.queue, self.model, self.account = name, queue, model, account
         self.user, self.cap = entry.user, entry.cap
-        self.line = Line()
+        self.line = SortedQueue()
         self.parked = False
 
     def __lt__(self, other: Flow) -> bool:

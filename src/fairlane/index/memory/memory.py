@@ -1,4 +1,4 @@
-"""The index in memory, for one process. The executable specification of every other one."""
+"""The memory index, for one process. It is the executable specification of every other index."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
 from fairlane.ids import Tokens
-from fairlane.index.index import Call, Freed, Held, Picks, Proposal, Standing, Stats
-from fairlane.index.memory import views
-from fairlane.index.memory.delays import Delays
-from fairlane.index.memory.desk import Desk
+from fairlane.index.index import Freed, HeldEntry, Picks, Proposal, ServiceCallRef, Standing, Stats
+from fairlane.index.memory import queries
+from fairlane.index.memory.circuit_breakers import CircuitBreakerTable
+from fairlane.index.memory.claim import ClaimRound, Reservation
+from fairlane.index.memory.delayed_jobs import DelayedJobs
 from fairlane.index.memory.flows import Flow
-from fairlane.index.memory.gates import Gates
-from fairlane.index.memory.idle import Idle
-from fairlane.index.memory.parking import Parking
-from fairlane.index.memory.pick import Hold, Round
-from fairlane.index.memory.pools import Pools, SlotPool
-from fairlane.index.memory.wake import has_work_for
+from fairlane.index.memory.idle_workers import IdleWorkers
+from fairlane.index.memory.parked_flows import ParkedFlows
+from fairlane.index.memory.service_queue import ServiceQueue
+from fairlane.index.memory.slot_pools import Pools, SlotPool
+from fairlane.index.memory.wakeups import has_work_for
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry, Start
+from fairlane.model.construct import maker
 from fairlane.model.lease import Slot
-from fairlane.model.make import maker
+from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.service import is_user_pool, user_of_pool
 from fairlane.model.step import Lane, service_of
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.estimate import FIRST_LOAD, Average
-from fairlane.policy.health import Failure
+from fairlane.policy.circuit_breaker import FailureVerdict
+from fairlane.policy.estimate import FIRST_LOAD_MICROSECONDS, Average
 
-DUE_A_CLAIM, LOOK_AGAIN, held = 128, 5_000_000, maker(Held)
+DUE_A_CLAIM, LOOK_AGAIN, held = 128, 5_000_000, maker(HeldEntry)
 
 
 class MemoryIndex:
@@ -40,18 +40,22 @@ class MemoryIndex:
         self.catalog, self._clock, self._settings = catalog, clock, 0
         self.new_token = new_token or Tokens().new
         self._clear("")
-        self.loads, self.idle, self.gates = Average(FIRST_LOAD), Idle(), Gates()
+        self.loads, self.idle, self.breakers = (
+            Average(FIRST_LOAD_MICROSECONDS),
+            IdleWorkers(),
+            CircuitBreakerTable(),
+        )
 
     def _clear(self, epoch: str) -> None:
         self._epoch, self._loading = epoch, True
-        self.waiting, self.held = dict[str, Entry](), dict[str, Held]()
-        self.desks: dict[str, Desk] = {}
+        self.waiting, self.held = dict[str, Entry](), dict[str, HeldEntry]()
+        self.service_queues: dict[str, ServiceQueue] = {}
         self.pools = Pools()
         self.pools.configure(self.catalog.all_pools())
-        self.hold: Hold | None = None
+        self.hold: Reservation | None = None
         self.held_revs, self.verified_at = dict[str, int](), dict[str, int]()
-        self.delays = Delays()
-        self._parking = Parking()
+        self.delays = DelayedJobs()
+        self._parking = ParkedFlows()
         self._gone, self._freed = dict[str, int](), set[str]()
 
     # --- what waits --------------------------------------------------------------------------
@@ -99,28 +103,28 @@ class MemoryIndex:
         return self.held_revs.get(job, 0) < rev
 
     def _add(self, entry: Entry, now: int) -> None:
-        desk = self._desk(entry)
+        service_queue = self._service_queue(entry)
         self.waiting[entry.id] = entry
         if self._loading:
             return
         if entry.ready_at > now:
             self.delays.add(entry)
         else:
-            desk.enter(entry)
+            service_queue.enter(entry)
 
     def _remove(self, job: str) -> None:
         entry = self.waiting.pop(job, None)
         if entry is None or self._loading:
             return
         if not self.delays.discard(job):
-            self._desk(entry).remove(entry)
+            self._service_queue(entry).remove(entry)
 
-    def _desk(self, entry: Entry) -> Desk:
+    def _service_queue(self, entry: Entry) -> ServiceQueue:
         name = service_of(entry.lane)
-        desk = self.desks.get(name)
-        if desk is None:
-            desk = self.desks[name] = Desk(self.catalog.service(name))
-        return desk
+        service_queue = self.service_queues.get(name)
+        if service_queue is None:
+            service_queue = self.service_queues[name] = ServiceQueue(self.catalog.service(name))
+        return service_queue
 
     # --- handing out -------------------------------------------------------------------------
     async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
@@ -129,7 +133,7 @@ class MemoryIndex:
         self.idle.leave(worker.id)
         self._move_due(now)
         found: list[Proposal] = []
-        claim = Round(self, worker, loaded, now)
+        claim = ClaimRound(self, worker, loaded, now)
         while len(found) < n and (proposal := claim.next()) is not None:
             found.append(proposal)
         if not found:
@@ -142,15 +146,15 @@ class MemoryIndex:
         self._wake(len(tokens))
 
     async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - a clockless index
-        opened = self.gates and self.gates.opened_by(
-            Call(*answered, token) for token, _, _, answered in freed if answered
+        opened = self.breakers and self.breakers.opened_by(
+            ServiceCallRef(*answered, token) for token, _, _, answered in freed if answered
         )
         for token, actual, kept, _ in freed:
             self._let_go(token, actual, kept=kept)
         self._wake(len(self.idle) if opened else len(freed))
 
-    async def unverified(self, before: int, limit: int) -> list[Held]:
-        return views.unverified(self, before, limit)
+    async def unverified(self, before: int, limit: int) -> list[HeldEntry]:
+        return queries.unverified(self, before, limit)
 
     async def verified(self, tokens: Sequence[str], now: int) -> None:
         for token in tokens:
@@ -158,9 +162,9 @@ class MemoryIndex:
                 self.verified_at[token] = now
 
     async def wait(self, worker_id: str, until: int) -> None:
-        bell = self.idle.bell(worker_id)
-        if bell is not None and not bell.is_set():
-            await self._clock.wait(bell, until - self._clock.now())
+        wakeup = self.idle.wakeup(worker_id)
+        if wakeup is not None and not wakeup.is_set():
+            await self._clock.wait(wakeup, until - self._clock.now())
 
     async def leave(self, worker_id: str) -> None:
         self.idle.leave(worker_id)
@@ -174,8 +178,8 @@ class MemoryIndex:
         """File a picked job as held."""
         self.held[token] = held((token, entry, slots, now))
         self.held_revs[entry.id] = entry.rev
-        if self.gates:
-            self.gates.let_through(service_of(entry.lane), region, token)
+        if self.breakers:
+            self.breakers.let_through(service_of(entry.lane), region, token)
         if self.hold is not None and self.hold.job == entry.id:
             self.hold = None
 
@@ -189,8 +193,8 @@ class MemoryIndex:
     ) -> None:
         for user in self.pools.release(token, kept=kept, refused=refused):
             self._parking.unpark(user)
-        if self.gates:
-            self.gates.forget_probe(token)
+        if self.breakers:
+            self.breakers.forget_probe(token)
         if self._loading:
             self._freed.add(token)
         held = self.held.pop(token, None)
@@ -200,22 +204,22 @@ class MemoryIndex:
         entry = held.entry
         if self.held_revs.get(entry.id) == entry.rev:
             del self.held_revs[entry.id]
-        self._desk(entry).ended(entry, 0 if refused else actual)
+        self._service_queue(entry).ended(entry, 0 if refused else actual)
 
-    def park(self, desk: Desk, flow: Flow) -> None:
+    def park(self, service_queue: ServiceQueue, flow: Flow) -> None:
         """Its user has as many jobs running as allowed."""
         if self.hold is not None and self.hold.job == flow.line.head.id:
             self.hold = None
-        self._parking.park(desk, flow)
+        self._parking.park(service_queue, flow)
 
     def _move_due(self, now: int) -> None:
         if not self._loading:
             for entry in self.delays.due(now, DUE_A_CLAIM):
-                self._desk(entry).enter(entry)
+                self._service_queue(entry).enter(entry)
 
     def _look_again_at(self, now: int) -> int:
         times = [pool.next_expiry(now) for pool in self.pools]
-        times += [self.delays.next_due(), self.gates.next_opening(now)]
+        times += [self.delays.next_due(), self.breakers.next_opening(now)]
         soonest = min((at for at in times if at is not None), default=now + LOOK_AGAIN)
         return max(now, min(soonest, now + LOOK_AGAIN))
 
@@ -229,15 +233,15 @@ class MemoryIndex:
             return
         self.catalog, self._settings = catalog, settings
         self.pools.configure(catalog.all_pools())
-        for name, desk in list(self.desks.items()):
+        for name, service_queue in list(self.service_queues.items()):
             service = catalog.service(name)
-            if desk.orders_like(service):
-                desk.configure(service)
+            if service_queue.orders_like(service):
+                service_queue.configure(service)
             else:
-                self._parking.forget(desk)
+                self._parking.forget(service_queue)
                 running = [held.entry for held in self.held.values()]
                 waiting = [each for each in self.waiting.values() if each.id not in self.delays]
-                self.desks[name] = Desk(service).line_up(name, waiting, running)
+                self.service_queues[name] = ServiceQueue(service).line_up(name, waiting, running)
         self._wake(len(self.idle))
 
     def slot_pools(self, service: str, region: str | None, now: int) -> list[SlotPool]:
@@ -252,19 +256,21 @@ class MemoryIndex:
     def admits(self, service: str, region: str | None, now: int) -> bool:
         if self.catalog.service(service).paused:
             return False
-        return not self.gates or self.gates.admits(service, region, now)
+        return not self.breakers or self.breakers.admits(service, region, now)
 
-    def current_hold(self, now: int) -> Hold | None:
+    def current_hold(self, now: int) -> Reservation | None:
         if self.hold is not None and (self.hold.until <= now or self.hold.job not in self.waiting):
             self.hold = None
         return self.hold
 
-    async def answered(self, calls: Sequence[Call]) -> None:
-        if self.gates.opened_by(calls):
+    async def answered(self, calls: Sequence[ServiceCallRef]) -> None:
+        if self.breakers.opened_by(calls):
             self._wake(len(self.idle))
 
-    async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
-        return self.gates.unavailable(call, job, now, retry_after)
+    async def unavailable(
+        self, call: ServiceCallRef, job: str, now: int, retry_after: int
+    ) -> FailureVerdict:
+        return self.breakers.unavailable(call, job, now, retry_after)
 
     async def learn_load(self, service: str, model: str, duration: int) -> None:
         self.loads.learn(duration, service, model)
@@ -272,28 +278,28 @@ class MemoryIndex:
     # --- looking -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
         self._move_due(now)
-        return None if self._loading else views.standing(self, job, now)
+        return None if self._loading else queries.standing(self, job, now)
 
     def estimated(self, job: str, now: int) -> Standing | None:
         """The same with an estimated position, in a fraction of the time: for simulations."""
         self._move_due(now)
-        return None if self._loading else views.estimated(self, job, now)
+        return None if self._loading else queries.estimated(self, job, now)
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
         self._move_due(now)
-        return views.promotable(self, now, limit)
+        return queries.promotable(self, now, limit)
 
     async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
-        return views.differing(self, truth)
+        return queries.differing(self, truth)
 
     async def stats(self) -> Stats:
-        return await views.stats(self)
+        return await queries.stats(self)
 
     def walk(self, page: int) -> AsyncIterator[list[Entry]]:
-        return views.pages(self, page)
+        return queries.pages(self, page)
 
     async def lanes(self, service: str) -> dict[str, int]:
-        return views.lanes(self, service)
+        return queries.lanes(self, service)
 
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:
@@ -302,7 +308,7 @@ class MemoryIndex:
     async def begin(self, epoch: str) -> None:
         self._clear(epoch)
 
-    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[HeldEntry]) -> None:
         if epoch != self._epoch:
             return
         for entry in entries:
@@ -322,20 +328,22 @@ class MemoryIndex:
         for start in starts if epoch == self._epoch else ():
             if not self.catalog.knows(start.service):
                 continue  # nothing of it waits
-            desk = self.desks.get(start.service)
-            if desk is None:
-                desk = self.desks[start.service] = Desk(self.catalog.service(start.service))
-            if desk.fair:
-                desk.restart(start.rank, start.user, start.job, start.at)
+            service_queue = self.service_queues.get(start.service)
+            if service_queue is None:
+                service_queue = self.service_queues[start.service] = ServiceQueue(
+                    self.catalog.service(start.service)
+                )
+            if service_queue.fair:
+                service_queue.restart(start.rank, start.user, start.job, start.at)
 
     async def open(self, epoch: str, now: int) -> bool:
         if epoch != self._epoch:
             return False
         entries = sorted(self.waiting.values(), key=lambda entry: (entry.score, entry.id))
         self.waiting, self._loading, self._gone, self._freed = {}, False, {}, set()
-        self.gates.keep_probes(self.held)
+        self.breakers.keep_probes(self.held)
         for held in self.held.values():
-            self._desk(held.entry).resume(held.entry)
+            self._service_queue(held.entry).resume(held.entry)
         for entry in entries:
             self._add(entry, now)
         self._wake(len(self.idle))
@@ -351,6 +359,6 @@ class MemoryIndex:
     async def close(self) -> None: ...
 
     async def tidy(self, now: int) -> None:
-        for name, desk in list(self.desks.items()):
-            if desk.tidy(now, self.catalog.tiers.patience):
-                del self.desks[name]
+        for name, service_queue in list(self.service_queues.items()):
+            if service_queue.tidy(now, self.catalog.tiers.patience):
+                del self.service_queues[name]

@@ -12,13 +12,13 @@ from redis.backoff import NoBackoff
 
 from fairlane.errors import SetupError
 
-CONNECT_WITHIN = 1.0
+CONNECT_TIMEOUT_SECONDS = 1.0
 """Seconds after which a server that does not take a connection counts as away."""
 
 SENTINEL_PORT = 26379
 
 
-class Client:
+class RedisConnection:
     """`url` is `redis://`, `rediss://`, `unix://`, or for sentinels
     `redis+sentinel://host:port,host:port/name/0`. No call is ever repeated: scripts
     would run twice. `timeout` is how many seconds an answer takes that nobody has set another limit
@@ -27,7 +27,7 @@ class Client:
     def __init__(self, url: str, *, connections: int, timeout: float) -> None:
         options: dict[str, Any] = {
             "socket_timeout": timeout,
-            "socket_connect_timeout": CONNECT_WITHIN,
+            "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
         }
@@ -36,7 +36,7 @@ class Client:
             self._sentinel, self.redis = _behind_sentinels(url, options)
         else:
             pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
-                url, max_connections=connections, timeout=CONNECT_WITHIN, **options
+                url, max_connections=connections, timeout=CONNECT_TIMEOUT_SECONDS, **options
             )
             self.redis = Redis.from_pool(pool)
 

@@ -1,4 +1,5 @@
-"""The index in Redis, for several processes. It chooses the same jobs as the one in memory."""
+"""The Redis index, for several processes: one Lua script per verb. It chooses the same jobs as the
+memory index."""
 
 from __future__ import annotations
 
@@ -8,19 +9,19 @@ from typing import Any, Self, TypeVar
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
 from fairlane.ids import Tokens
-from fairlane.index.index import Call, Freed, Held, Picks, Standing, Stats
-from fairlane.index.redis import texts, views
-from fairlane.index.redis.bells import Bells
-from fairlane.index.redis.line import Word
-from fairlane.index.redis.server import Server
-from fairlane.index.redis.texts import Asking, json, plain
-from fairlane.index.redis.together import Together
+from fairlane.index.index import Freed, HeldEntry, Picks, ServiceCallRef, Standing, Stats
+from fairlane.index.redis import codec, decoding
+from fairlane.index.redis.batching import Batcher
+from fairlane.index.redis.codec import Asking, json, plain
+from fairlane.index.redis.multiplexed_connection import Word
+from fairlane.index.redis.script_client import ScriptClient
+from fairlane.index.redis.wakeups import Wakeups
 from fairlane.model.catalog import Catalog
-from fairlane.model.entry import Entry, Start
 from fairlane.model.lease import Slot
+from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.health import Failure
+from fairlane.policy.circuit_breaker import FailureVerdict
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ CLAIMED, A_CALL = 1_000, 2_000
 served in between. Many at once cost less each, as they have users in common; what the ledger has
 written in one transaction is put in one call."""
 
-LINE_UP = 1_000
+OPEN_BATCH = 1_000
 """How many line up in one call when the index opens: others are served in between."""
 
 
@@ -47,25 +48,23 @@ class RedisIndex:
     ) -> None:
         self.catalog, self._clock, self._settings = catalog, clock, 0
         self.new_token = new_token or Tokens().new
-        self._server = Server(url, prefix)
-        self._bells = Bells(self._server)
+        self._server = ScriptClient(url, prefix)
+        self._wakeups = Wakeups(self._server)
         self._run = self._server.run
-        self._claim = Together[Asking](
-            lambda now, asking: self._run("claim", now, *texts.asked(asking)), CLAIMED
+        self._claim = Batcher[Asking](
+            lambda now, asking: self._run("claim", now, *codec.asked(asking)), CLAIMED
         )
-        self._put = Together[Entry](
-            lambda now, entries: self._run("put", now, *texts.sent(entries)), A_CALL
+        self._put = Batcher[Entry](
+            lambda now, entries: self._run("put", now, *codec.sent(entries)), A_CALL
         )
-        self._free = Together[Freed](
-            lambda _, freed: self._run("free", *texts.freed(freed)), A_CALL
-        )
+        self._free = Batcher[Freed](lambda _, freed: self._run("free", *codec.freed(freed)), A_CALL)
 
     async def check(self) -> None:
         """Refuse a server that would not keep what it is told."""
         await self._server.check()
 
     async def close(self) -> None:
-        await self._bells.close()
+        await self._wakeups.close()
         await self._server.close()
 
     async def __aenter__(self) -> Self:
@@ -88,16 +87,16 @@ class RedisIndex:
 
     async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
         if jobs:
-            await self._run("take", *texts.pairs(jobs))
+            await self._run("take", *codec.pairs(jobs))
 
     async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
         shown = [] if truth is None else [truth]
         self._check(shown)
-        await self._run("mend", seen.id, texts.text(seen), now, *texts.sent(shown))
+        await self._run("mend", seen.id, codec.text(seen), now, *codec.sent(shown))
 
     async def announced(self, levels: Sequence[tuple[str, int]]) -> None:
         if levels:
-            await self._run("announced", *texts.pairs(levels))
+            await self._run("announced", *codec.pairs(levels))
 
     def _check(self, entries: Sequence[Entry]) -> None:
         """Raises UnknownName for a service that is not configured."""
@@ -107,17 +106,17 @@ class RedisIndex:
     # --- handing out -------------------------------------------------------------------------
     async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
         tokens = [self.new_token() for _ in range(n)]
-        await self._bells.hang(worker.id)
-        kind = texts.kind(worker, self._bells.process)
+        await self._wakeups.hang(worker.id)
+        kind = codec.kind(worker, self._wakeups.process)
         asking = Asking(kind, worker.id, loaded, epoch, tokens)
         (look_again_at, *answers), place = await self._claim.call(now, [asking], n)
         rows = answers[place]
         if rows is None:
-            self._bells.take_down(worker.id)
+            self._wakeups.take_down(worker.id)
             raise NotReady("the index is being rebuilt")
         if rows:
-            self._bells.take_down(worker.id)
-        found = await self._server.read("claim", lambda: texts.proposals(tokens, rows))
+            self._wakeups.take_down(worker.id)
+        found = await self._server.read("claim", lambda: codec.proposals(tokens, rows))
         return Picks(found, look_again_at)
 
     async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless verb
@@ -128,21 +127,21 @@ class RedisIndex:
         if freed:
             await self._free.call(now, freed)
 
-    async def unverified(self, before: int, limit: int) -> list[Held]:
-        return await self._read(lambda rows: [*map(texts.held, rows)], "unverified", before, limit)
+    async def unverified(self, before: int, limit: int) -> list[HeldEntry]:
+        return await self._read(lambda rows: [*map(codec.held, rows)], "unverified", before, limit)
 
     async def verified(self, tokens: Sequence[str], now: int) -> None:
         if tokens:
             await self._run("verified", now, *tokens)
 
     async def wait(self, worker_id: str, until: int) -> None:
-        bell = self._bells.get(worker_id)
-        if bell is not None and not bell.is_set():
-            await self._clock.wait(bell, until - self._clock.now())
+        wakeup = self._wakeups.get(worker_id)
+        if wakeup is not None and not wakeup.is_set():
+            await self._clock.wait(wakeup, until - self._clock.now())
 
     async def leave(self, worker_id: str) -> None:
         """Who found something is not idle, and nobody has to be asked."""
-        if self._bells.take_down(worker_id):
+        if self._wakeups.take_down(worker_id):
             await self._run("leave", worker_id)
 
     async def dismiss(self, worker_id: str) -> None:
@@ -153,39 +152,41 @@ class RedisIndex:
         """This process's own copy only names the services; what decides is kept in Redis."""
         if settings >= self._settings:
             self.catalog, self._settings = catalog, settings
-        await self._run("configure", settings, *texts.settings(catalog))
+        await self._run("configure", settings, *codec.settings(catalog))
 
-    async def answered(self, calls: Sequence[Call]) -> None:
+    async def answered(self, calls: Sequence[ServiceCallRef]) -> None:
         if calls:
-            await self._run("answered", *texts.calls(calls))
+            await self._run("answered", *codec.calls(calls))
 
-    async def unavailable(self, call: Call, job: str, now: int, retry_after: int) -> Failure:
-        return await self._read(views.failure, "unavailable", json(call), job, now, retry_after)
+    async def unavailable(
+        self, call: ServiceCallRef, job: str, now: int, retry_after: int
+    ) -> FailureVerdict:
+        return await self._read(decoding.failure, "unavailable", json(call), job, now, retry_after)
 
     async def learn_load(self, service: str, model: str, duration: int) -> None:
         await self._run("learn_load", service, model, duration)
 
     # --- looking -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
-        return await self._read(views.standing, "standing", job, now)
+        return await self._read(decoding.standing, "standing", job, now)
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
-        return await self._read(views.promotable, "promotable", now, limit)
+        return await self._read(decoding.promotable, "promotable", now, limit)
 
     async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
         if not truth:
             return []
         ids = [entry.id for entry in truth]
-        return await self._read(lambda shown: views.differing(truth, shown), "shown", *ids)
+        return await self._read(lambda shown: decoding.differing(truth, shown), "shown", *ids)
 
     async def stats(self) -> Stats:
-        return await self._read(views.stats, "stats")
+        return await self._read(decoding.stats, "stats")
 
     async def walk(self, page: int) -> AsyncIterator[list[Entry]]:
         """What waits all the time is seen; what comes or goes meanwhile may be."""
         cursor, seen = b"0", list[Entry]()
         while True:
-            cursor, found = await self._read(views.page, "walk", cursor, page)
+            cursor, found = await self._read(decoding.page, "walk", cursor, page)
             seen += found
             while len(seen) >= page or (cursor == b"0" and seen):
                 yield seen[:page]
@@ -205,14 +206,14 @@ class RedisIndex:
 
     async def begin(self, epoch: str) -> None:
         self._server.life = epoch
-        await self._run("begin", epoch, self._settings, *texts.settings(self.catalog))
+        await self._run("begin", epoch, self._settings, *codec.settings(self.catalog))
         await self._server.remove_other_lives()
 
-    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[Held]) -> None:
+    async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[HeldEntry]) -> None:
         if entries:
-            await self._run("load", epoch, *texts.sent(entries))
+            await self._run("load", epoch, *codec.sent(entries))
         if held:
-            await self._run("load_held", epoch, *texts.running(held))
+            await self._run("load_held", epoch, *codec.running(held))
 
     async def load_slots(self, epoch: str, rows: Sequence[tuple[Slot, str]]) -> None:
         if rows:
@@ -224,7 +225,7 @@ class RedisIndex:
             await self._run("load_starts", epoch, json(known))
 
     async def open(self, epoch: str, now: int) -> bool:
-        while (left := await self._run("open", epoch, now, LINE_UP)) > 0:
+        while (left := await self._run("open", epoch, now, OPEN_BATCH)) > 0:
             pass
         return bool(left == 0)
 

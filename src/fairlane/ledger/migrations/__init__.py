@@ -1,1 +1,1 @@
-"""Numbered steps of the schema, one folder a database, applied in order and never edited."""
+"""SQL schema and migrations: numbered steps per database, applied in order and never edited."""

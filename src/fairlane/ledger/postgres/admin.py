@@ -6,16 +6,23 @@ import itertools
 from collections.abc import Sequence
 
 from fairlane.errors import FairlaneError
-from fairlane.ledger import rows, specs
-from fairlane.ledger.accounts import MINT, account_of, reused
-from fairlane.ledger.postgres import stamps
+from fairlane.ledger import rows, worker_specs
+from fairlane.ledger.credit_accounts import MINT, account_of, reused
+from fairlane.ledger.messages import (
+    AuditedChange,
+    PoolLimit,
+    SettingChange,
+    Stamp,
+    StoredSettings,
+    Superseded,
+)
+from fairlane.ledger.postgres import epochs
+from fairlane.ledger.postgres.credits import balance, booked, transfer
+from fairlane.ledger.postgres.job_lists import IS_LEASED
 from fairlane.ledger.postgres.locks import hold_jobs
-from fairlane.ledger.postgres.money import balance, booked, transfer
 from fairlane.ledger.postgres.reading import Connection, snapshot
-from fairlane.ledger.postgres.rolls import IS_LEASED
-from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Transaction
+from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, PostgresTransaction
 from fairlane.ledger.requests import Grant, LimitsChange, QuotaChange, TierChange
-from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, Stamp, Superseded
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker, WorkerState
 
@@ -32,7 +39,7 @@ async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
     return found
 
 
-async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
+async def set_tier(tx: PostgresTransaction, items: Sequence[TierChange]) -> list[None]:
     await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:
         target = f"{item.tenant}/{item.user}"
@@ -49,11 +56,13 @@ async def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
             item.tier,
             item.now,
         )
-        await audited(tx, Change(item.now, item.actor, "set tier", target, before, item.tier))
+        await audited(
+            tx, AuditedChange(item.now, item.actor, "set tier", target, before, item.tier)
+        )
     return [None] * len(items)
 
 
-async def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]:
+async def set_quota(tx: PostgresTransaction, items: Sequence[QuotaChange]) -> list[None]:
     await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:
         target = f"{item.tenant}/{item.user}"
@@ -74,7 +83,7 @@ async def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]
                 item.per_hour,
             )
         before = rows.dumps(list(row)) if row is not None else None
-        await audited(tx, Change(item.now, item.actor, "set quota", target, before, after))
+        await audited(tx, AuditedChange(item.now, item.actor, "set quota", target, before, after))
     return [None] * len(items)
 
 
@@ -85,14 +94,14 @@ WHERE at = $1 AND actor = $2 AND action = $3 AND target = $4 AND after = $5 LIMI
 
 
 async def _is_made(
-    tx: Transaction, at: int, actor: str, action: str, target: str, after: str
+    tx: PostgresTransaction, at: int, actor: str, action: str, target: str, after: str
 ) -> bool:
     """Whether this very change was committed before, and its answer lost. Also if it was changed
     again since: the audit knows."""
     return await tx.fetchval(IS_MADE, at, actor, action, target, after) is not None
 
 
-async def audited(tx: Transaction, change: Change) -> None:
+async def audited(tx: PostgresTransaction, change: AuditedChange) -> None:
     await tx.execute(
         "INSERT INTO audit (at, actor, action, target, before, after) "
         "VALUES ($1, $2, $3, $4, $5, $6)",
@@ -100,15 +109,15 @@ async def audited(tx: Transaction, change: Change) -> None:
     )
 
 
-async def audit(connection: Connection, limit: int) -> list[Change]:
+async def audit(connection: Connection, limit: int) -> list[AuditedChange]:
     found = await connection.fetch(
         "SELECT at, actor, action, target, before, after FROM audit ORDER BY seq DESC LIMIT $1",
         limit,
     )
-    return [Change(*row) for row in found]
+    return [AuditedChange(*row) for row in found]
 
 
-async def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]:
+async def credit(tx: PostgresTransaction, items: Sequence[Grant]) -> list[int | FairlaneError]:
     outcomes: list[int | FairlaneError] = []
     await tx.execute(LOCK, CHANGES_LOCK)
     for item in items:
@@ -125,14 +134,14 @@ async def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | Fairlane
         if was is None and refusal is None:
             change = (str(after - item.amount), str(after))
             who = f"{item.tenant}/{item.user}"
-            await audited(tx, Change(item.now, item.actor, "add credits", who, *change))
+            await audited(tx, AuditedChange(item.now, item.actor, "add credits", who, *change))
         outcomes.append(refusal or after)
     return outcomes
 
 
 # --- limits and settings -------------------------------------------------------------------------
 async def set_pools(
-    tx: Transaction, items: Sequence[LimitsChange]
+    tx: PostgresTransaction, items: Sequence[LimitsChange]
 ) -> list[Stamp | Superseded | None]:
     """Claims wait meanwhile: limits never change between their check and their insert."""
     await tx.execute(LOCK, SETTINGS_LOCK)
@@ -141,33 +150,33 @@ async def set_pools(
     return [await _set_pools(tx, item) for item in items]
 
 
-async def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | Superseded | None:
+async def _set_pools(tx: PostgresTransaction, item: LimitsChange) -> Stamp | Superseded | None:
     """Exactly these pools are limited from now on, and the change that made it so is kept. A change
     that was committed without an answer is not made again."""
-    was = await stamps.stamp(tx)
+    was = await epochs.stamp(tx)
     if item.change is not None and await _is_set(tx, item.change):
-        return was if await stamps.meta(tx, "catalog") == item.catalog else Superseded(was)
+        return was if await epochs.meta(tx, "catalog") == item.catalog else Superseded(was)
     if was.settings != item.over:
         return None
     names = [pool.name for pool in item.pools]
     gone = await tx.fetch("DELETE FROM pools WHERE name <> ALL($1::text[]) RETURNING 1", names)
-    news = bool(gone) or await stamps.meta(tx, "catalog") != item.catalog
+    news = bool(gone) or await epochs.meta(tx, "catalog") != item.catalog
     uncounted = await _uncounted(tx, item.pools)
     for pool in item.pools:
         news = await _set_pool(tx, pool, uncounted[pool.name]) or news
     if item.change is not None:
         await _keep(tx, item.change)
     now = Stamp(was.life, was.settings + (news or item.change is not None))
-    await stamps.set_meta(tx, epoch=str(now), catalog=item.catalog, file=item.file)
+    await epochs.set_meta(tx, epoch=str(now), catalog=item.catalog, file=item.file)
     return now
 
 
-async def _is_set(tx: Transaction, change: SettingChange) -> bool:
+async def _is_set(tx: PostgresTransaction, change: SettingChange) -> bool:
     value = rows.dumps(change.value)
     return await _is_made(tx, change.now, change.actor, "set", change.name, value)
 
 
-async def _set_pool(tx: Transaction, pool: PoolLimit, uncounted: dict[str, str]) -> bool:
+async def _set_pool(tx: PostgresTransaction, pool: PoolLimit, uncounted: dict[str, str]) -> bool:
     """Whether anything changed. What runs is counted while there is no limit that would forbid
     it."""
     size = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool.name)
@@ -188,7 +197,9 @@ COUNTED = "SELECT pool, token FROM slots WHERE pool = ANY($1::text[])"
 RUNNING = f"SELECT id, token, lane, region FROM jobs WHERE {IS_LEASED}"
 
 
-async def _uncounted(tx: Transaction, pools: Sequence[PoolLimit]) -> dict[str, dict[str, str]]:
+async def _uncounted(
+    tx: PostgresTransaction, pools: Sequence[PoolLimit]
+) -> dict[str, dict[str, str]]:
     """What runs in each of these pools without a slot, and under which token. Nothing starts
     meanwhile; what is just ending is waited for, so that no slot is taken for a token that is
     gone. Slots are looked at first: what ends in between has none left, and runs no longer."""
@@ -209,7 +220,7 @@ async def _uncounted(tx: Transaction, pools: Sequence[PoolLimit]) -> dict[str, d
     }
 
 
-async def _count(tx: Transaction, pool: PoolLimit, running: dict[str, str]) -> None:
+async def _count(tx: PostgresTransaction, pool: PoolLimit, running: dict[str, str]) -> None:
     """What already runs takes a slot, also above the limit: it drains, nothing is killed."""
     if not running:
         return
@@ -227,7 +238,7 @@ async def _count(tx: Transaction, pool: PoolLimit, running: dict[str, str]) -> N
     )
 
 
-async def _keep(tx: Transaction, item: SettingChange) -> None:
+async def _keep(tx: PostgresTransaction, item: SettingChange) -> None:
     await tx.execute(LOCK, CHANGES_LOCK)
     before = await tx.fetchval("SELECT value FROM settings WHERE name = $1", item.name)
     value = rows.dumps(item.value)
@@ -239,25 +250,27 @@ async def _keep(tx: Transaction, item: SettingChange) -> None:
         rows.dumps(item.file_value),
         item.now,
     )
-    await audited(tx, Change(item.now, item.actor, "set", item.name, before, value))
+    await audited(tx, AuditedChange(item.now, item.actor, "set", item.name, before, value))
 
 
-async def settings(connection: Connection) -> Settings:
+async def settings(connection: Connection) -> StoredSettings:
     async with snapshot(connection):
         found = await connection.fetch("SELECT name, value, file_value FROM settings")
-        catalog = await stamps.meta(connection, "catalog")
-        file = await stamps.meta(connection, "file")
-        return Settings(await stamps.stamp(connection), catalog, file, specs.changes(found))
+        catalog = await epochs.meta(connection, "catalog")
+        file = await epochs.meta(connection, "file")
+        return StoredSettings(
+            await epochs.stamp(connection), catalog, file, worker_specs.changes(found)
+        )
 
 
 # --- workers -------------------------------------------------------------------------------------
-async def put_worker(tx: Transaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
+async def put_worker(tx: PostgresTransaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
     for worker, now in sorted(items, key=lambda item: item[0].id):
         await tx.execute(
             "INSERT INTO workers (id, spec, state, heartbeat_at) VALUES ($1, $2, $3, $4) "
             "ON CONFLICT (id) DO UPDATE SET spec = $2, state = $3, heartbeat_at = $4",
             worker.id,
-            specs.worker_spec(worker),
+            worker_specs.worker_spec(worker),
             worker.state,
             now,
         )
@@ -273,7 +286,7 @@ WHERE id = $1 RETURNING id, spec, state, heartbeat_at
 
 
 async def hear(
-    tx: Transaction, items: Sequence[tuple[str, WorkerState, int]]
+    tx: PostgresTransaction, items: Sequence[tuple[str, WorkerState, int]]
 ) -> list[Worker | None]:
     """(worker, state, now): heard of; its state goes only onward."""
     in_order = sorted(enumerate(items), key=lambda each: each[1][0])
@@ -281,8 +294,10 @@ async def hear(
     return [found[i] for i in range(len(items))]
 
 
-async def _heard(tx: Transaction, worker: str, state: WorkerState, now: int) -> Worker | None:
-    found = specs.workers(await tx.fetch(HEAR, worker, state, now))
+async def _heard(
+    tx: PostgresTransaction, worker: str, state: WorkerState, now: int
+) -> Worker | None:
+    found = worker_specs.workers(await tx.fetch(HEAR, worker, state, now))
     return found[0][0] if found else None
 
 
@@ -296,18 +311,18 @@ SELECT count(*) FROM gone
 """
 
 
-async def forget_workers(tx: Transaction, items: Sequence[int]) -> list[int]:
+async def forget_workers(tx: PostgresTransaction, items: Sequence[int]) -> list[int]:
     """Those not heard of since then."""
     return [int(await tx.fetchval(FORGET, before)) for before in items]
 
 
 async def worker(connection: Connection, name: str) -> Worker | None:
     columns = "SELECT id, spec, state, heartbeat_at FROM workers WHERE id = $1"
-    found = specs.workers(await connection.fetch(columns, name))
+    found = worker_specs.workers(await connection.fetch(columns, name))
     return found[0][0] if found else None
 
 
 async def workers(connection: Connection) -> list[tuple[Worker, int]]:
-    return specs.workers(
+    return worker_specs.workers(
         await connection.fetch("SELECT id, spec, state, heartbeat_at FROM workers ORDER BY id")
     )

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
-from fairlane.ledger.postgres.context import contexts, inputs_elsewhere
-from fairlane.ledger.postgres.history import find
+from fairlane.ledger.lease_rows import COLUMNS, granted, reason, wrong_epoch_or_pools
+from fairlane.ledger.messages import Confirmation, Unconfirmed
+from fairlane.ledger.postgres.events import find
+from fairlane.ledger.postgres.job_context import contexts, inputs_elsewhere
+from fairlane.ledger.postgres.job_lists import LEASED, enrol
 from fairlane.ledger.postgres.locks import hold_jobs
-from fairlane.ledger.postgres.rolls import LEASED, enrol
 from fairlane.ledger.postgres.slots import hold, take, take_all
-from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, Reader, Row, Transaction
+from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, PostgresTransaction, Reader, Row
 from fairlane.ledger.rows import loads
-from fairlane.ledger.shapes import Confirmation, Unconfirmed
 from fairlane.model.lease import Lease
 
 RETURNED = ", ".join(f"jobs.{column}" for column in COLUMNS.split(", "))
@@ -43,7 +43,9 @@ PROPOSALS = """
 START_ALL = f"{START.format(proposals=PROPOSALS, begin=BEGIN)} RETURNING {RETURNED}"
 
 
-async def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
+async def confirm(
+    tx: PostgresTransaction, items: Sequence[Confirmation]
+) -> list[Lease | Unconfirmed]:
     await tx.execute("SELECT pg_advisory_xact_lock_shared($1)", SETTINGS_LOCK)
     epoch = await tx.fetchval("SELECT value FROM meta WHERE name = 'epoch'")
     refused: dict[int, Unconfirmed] = {}
@@ -75,7 +77,7 @@ class _NoRoom(Exception):
     """Takes back what was started; never seen outside."""
 
 
-async def _start(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row] | None:
+async def _start(tx: PostgresTransaction, items: Sequence[Confirmation]) -> dict[str, Row] | None:
     """Almost always every slot is free, so all are taken at once. None, and nothing done, if one
     is not."""
     if not any(item.slots for item in items):
@@ -87,14 +89,16 @@ async def _start(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Ro
         return None
 
 
-async def _update_and_take(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row]:
+async def _update_and_take(
+    tx: PostgresTransaction, items: Sequence[Confirmation]
+) -> dict[str, Row]:
     rows = await _update(tx, items)
     if not await take_all(tx, [item for item in items if item.token in rows]):
         raise _NoRoom
     return rows
 
 
-async def _update(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row]:
+async def _update(tx: PostgresTransaction, items: Sequence[Confirmation]) -> dict[str, Row]:
     if not items:
         return {}
     rows = await tx.fetch(START_ALL, *_values(items))
@@ -119,7 +123,7 @@ def _values(items: Sequence[Confirmation]) -> tuple[list[Any], ...]:
 
 
 async def _start_one_by_one(
-    tx: Transaction, items: Sequence[Confirmation], refused: dict[int, Unconfirmed]
+    tx: PostgresTransaction, items: Sequence[Confirmation], refused: dict[int, Unconfirmed]
 ) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     hopeful = [(i, item) for i, item in enumerate(items) if i not in refused]
@@ -165,7 +169,7 @@ async def _again(tx: Reader, item: Confirmation) -> Lease:
     return (await found_leases(tx, [item], {item.token: row}))[item.token]
 
 
-async def _start_parent(tx: Transaction, parent: str, now: int) -> None:
+async def _start_parent(tx: PostgresTransaction, parent: str, now: int) -> None:
     """A fan-out runs from the start of its first cell."""
     await tx.execute(
         "UPDATE jobs SET state = 'running', rev = rev + 1, started_at = $1 "

@@ -10,10 +10,10 @@ import asyncpg
 
 from fairlane.errors import LedgerTooNew, LedgerUnusable, NotSetUp, SetupError, StoreAway
 from fairlane.ids import token
-from fairlane.ledger.postgres.silence import Watched, Watchlist
+from fairlane.ledger.postgres.silent_connections import WatchedConnection, WatchedConnections
 
 SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
-MIGRATING = 4215
+MIGRATION_LOCK = 4215
 """Advisory lock: one process migrates, the others wait and find it done."""
 
 EMBEDDED = "without DATABASE_URL (database_url) the queue needs no database"
@@ -60,15 +60,17 @@ SLOWEST_STATEMENT = 60.0
 """Seconds. A server that does not answer at all is noticed much sooner (presence.py)."""
 
 
-async def connect(url: str, *, most: int, watched: Watchlist | None = None) -> asyncpg.Pool:
+async def connect(
+    url: str, *, most: int, watched: WatchedConnections | None = None
+) -> asyncpg.Pool:
     try:
         pool = await asyncpg.create_pool(
             plain(url),
             min_size=0,
             max_size=most,
-            connect=(watched or Watchlist()).connect,
+            connect=(watched or WatchedConnections()).connect,
             reset=_leave,
-            connection_class=Watched,
+            connection_class=WatchedConnection,
             server_settings=SETTINGS,
             timeout=CONNECT_WITHIN,
             command_timeout=SLOWEST_STATEMENT,
@@ -141,7 +143,7 @@ async def migrate(pool: asyncpg.Pool) -> None:
     that start at once apply each step once."""
     steps = _steps()
     async with pool.acquire() as connection:
-        await connection.execute("SELECT pg_advisory_lock($1)", MIGRATING)
+        await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
         try:
             await connection.execute(
                 "CREATE SCHEMA IF NOT EXISTS fairlane; "
@@ -158,4 +160,4 @@ async def migrate(pool: asyncpg.Pool) -> None:
                         await connection.execute(step.read_text())
                         await connection.execute("INSERT INTO migrations VALUES ($1)", number)
         finally:
-            await connection.execute("SELECT pg_advisory_unlock($1)", MIGRATING)
+            await connection.execute("SELECT pg_advisory_unlock($1)", MIGRATION_LOCK)

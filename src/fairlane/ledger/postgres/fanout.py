@@ -1,19 +1,17 @@
-"""Fan-out: a parent counts the cells that are not over. Whoever ends the last one ends it.
-
-Counting locks the parent's row until the transaction ends, so cells that end at the same time are
-counted one after the other, and exactly one of them is the last."""
+"""Fan-out: a parent counts its unfinished cells. The transaction that ends the last cell ends the
+parent."""
 
 from __future__ import annotations
 
-from fairlane.ledger.assemble import ending
-from fairlane.ledger.postgres.history import find, write_events
-from fairlane.ledger.postgres.rolls import enrol, enrol_live
-from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.events import find, write_events
+from fairlane.ledger.postgres.job_lists import enrol, enrol_live
+from fairlane.ledger.postgres.transaction import PostgresTransaction
+from fairlane.ledger.row_groups import ending
 from fairlane.model.event import EventType, Fact
 from fairlane.model.state import Move, State, moved
 
 
-async def cell_ended(tx: Transaction, parent: str, now: int) -> str | None:
+async def cell_ended(tx: PostgresTransaction, parent: str, now: int) -> str | None:
     """Count one cell down. Returns the parent if this ended it."""
     row = await tx.fetchrow(
         "UPDATE jobs SET cells_left = cells_left - 1 WHERE id = $1 RETURNING cells_left, state",
@@ -25,7 +23,7 @@ async def cell_ended(tx: Transaction, parent: str, now: int) -> str | None:
     return parent
 
 
-async def cell_reopened(tx: Transaction, parent: str, now: int, cells: int = 1) -> None:
+async def cell_reopened(tx: PostgresTransaction, parent: str, now: int, cells: int = 1) -> None:
     """Count one cell, or several, up again; a parent that had ended runs again."""
     state = await tx.fetchval(
         "UPDATE jobs SET cells_left = cells_left + $2 WHERE id = $1 RETURNING state", parent, cells
@@ -40,7 +38,7 @@ async def cell_reopened(tx: Transaction, parent: str, now: int, cells: int = 1) 
         await _tell(tx, parent, Fact(EventType.JOB_REOPENED, now, {}))
 
 
-async def _end(tx: Transaction, parent: str, now: int) -> None:
+async def _end(tx: PostgresTransaction, parent: str, now: int) -> None:
     """All cells that have ended are visible now: each held the parent until it was committed."""
     row = await tx.fetchrow(
         "SELECT count(*), count(*) FILTER (WHERE state <> 'completed') FROM jobs WHERE parent = $1",
@@ -61,7 +59,7 @@ async def _end(tx: Transaction, parent: str, now: int) -> None:
     await enrol(tx, end.state, at, [parent])
 
 
-async def _tell(tx: Transaction, parent: str, fact: Fact) -> int:
+async def _tell(tx: PostgresTransaction, parent: str, fact: Fact) -> int:
     """When it was told."""
     job = await find(tx, parent)
     return fact.at if job is None else await write_events(tx, job, [fact])

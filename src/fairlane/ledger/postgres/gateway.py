@@ -1,4 +1,4 @@
-"""What the gateway keeps beside jobs: what was said about users, and webhooks."""
+"""Webhooks and last known tiers in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from fairlane.ledger import gateway
 from fairlane.ledger.gateway import (
-    Again,
-    NewSecret,
-    Over,
+    KnownTier,
+    NewWebhookSecret,
     TierVerbs,
-    Told,
+    WebhookEnd,
+    WebhookRetry,
     WebhookVerbs,
     webhook,
 )
 from fairlane.ledger.postgres.admin import audited
 from fairlane.ledger.postgres.reading import Connection
-from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.webhook import Webhook
 
 WEBHOOK = gateway.WEBHOOK.replace(" user,", " username,")
@@ -32,7 +32,7 @@ async def _known(connection: Connection, tenant: str, users: Sequence[str]) -> d
     return {row[0]: row[1] for row in found}
 
 
-async def _know(tx: Transaction, items: Sequence[Told]) -> list[None]:
+async def _know(tx: PostgresTransaction, items: Sequence[KnownTier]) -> list[None]:
     told = [row for item in items for row in item.rows]
     for row in sorted(told, key=lambda row: (row[0], row[1], row[3])):  # locked in one order
         await tx.execute(
@@ -70,7 +70,9 @@ SELECT {WEBHOOK} FROM held ORDER BY since, id
 """
 
 
-async def _due(tx: Transaction, items: Sequence[tuple[int, int, int]]) -> list[list[Webhook]]:
+async def _due(
+    tx: PostgresTransaction, items: Sequence[tuple[int, int, int]]
+) -> list[list[Webhook]]:
     """What another process has just taken is locked or no longer due."""
     found = []
     for now, hold_until, limit in items:
@@ -80,7 +82,7 @@ async def _due(tx: Transaction, items: Sequence[tuple[int, int, int]]) -> list[l
     return found
 
 
-async def _again(tx: Transaction, items: Sequence[Again]) -> list[None]:
+async def _again(tx: PostgresTransaction, items: Sequence[WebhookRetry]) -> list[None]:
     for item in sorted(items):
         await tx.execute(
             "UPDATE webhooks SET tries = $2, due_at = $3 WHERE id = $1 AND due_at IS NOT NULL",
@@ -89,7 +91,7 @@ async def _again(tx: Transaction, items: Sequence[Again]) -> list[None]:
     return [None] * len(items)
 
 
-async def _over(tx: Transaction, items: Sequence[Over]) -> list[None]:
+async def _over(tx: PostgresTransaction, items: Sequence[WebhookEnd]) -> list[None]:
     for item in sorted(items):
         await tx.execute(
             "UPDATE webhooks SET due_at = NULL, outcome = $2, over_at = $3 "
@@ -116,7 +118,7 @@ SELECT count(*) FROM gone
 """
 
 
-async def _forget(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[int]:
+async def _forget(tx: PostgresTransaction, items: Sequence[tuple[int, int]]) -> list[int]:
     return [int(await tx.fetchval(FORGET, *item)) for item in items]
 
 
@@ -134,7 +136,7 @@ SECRETS_LOCK = 4220
 """Advisory lock: secrets are changed one after the other, so that a tenant's first one is one."""
 
 
-async def _keep_secret(tx: Transaction, items: Sequence[NewSecret]) -> list[None]:
+async def _keep_secret(tx: PostgresTransaction, items: Sequence[NewWebhookSecret]) -> list[None]:
     await tx.execute("SELECT pg_advisory_xact_lock($1)", SECRETS_LOCK)
     for item in items:
         latest = await tx.fetchval(

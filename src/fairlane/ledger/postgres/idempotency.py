@@ -1,4 +1,4 @@
-"""Idempotency keys: a key belongs to whoever inserts it first, for as long as it is kept."""
+"""Idempotency keys: a key belongs to the first submit that inserts it, until it expires."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.errors import FairlaneError, KeyReused
-from fairlane.ledger.postgres.transaction import Transaction
-from fairlane.ledger.shapes import Replayed, Submission
+from fairlane.ledger.messages import Replayed, Submission
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 
 FIND = """
 SELECT v.scope, v.key, hash, job, status
@@ -23,7 +23,7 @@ RETURNING job
 """
 
 
-class Use(NamedTuple):
+class IdempotencyUse(NamedTuple):
     """Which request a key was used for, and what became of its job."""
 
     hash: str
@@ -31,17 +31,17 @@ class Use(NamedTuple):
     status: str | None
 
 
-class Keys:
+class IdempotencyKeys:
     """The keys of one batch: as the ledger knows them, and as the batch itself uses them."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: PostgresTransaction) -> None:
         self._tx = tx
-        self._used: dict[tuple[str, str], Use] = {}
+        self._used: dict[tuple[str, str], IdempotencyUse] = {}
         self._mine: list[Submission] = []
         self._lost: set[tuple[str, str]] = set()
 
     @classmethod
-    async def of(cls, tx: Transaction, items: Sequence[Submission]) -> Keys:
+    async def of(cls, tx: PostgresTransaction, items: Sequence[Submission]) -> IdempotencyKeys:
         keys = cls(tx)
         await keys._find([item for item in items if item.idempotency is not None])
         return keys
@@ -59,7 +59,7 @@ class Keys:
     def use(self, item: Submission) -> None:
         if item.idempotency is not None:
             scope, key, digest = item.idempotency
-            self._used[scope, key] = Use(digest, item.id, None)
+            self._used[scope, key] = IdempotencyUse(digest, item.id, None)
             self._mine.append(item)
 
     async def take(self) -> bool:
@@ -96,4 +96,4 @@ class Keys:
         if wanted:
             scopes, names = zip(*wanted, strict=True)
             for scope, key, *use in await self._tx.fetch(FIND, scopes, names, wanted.values()):
-                self._used[scope, key] = Use(*use)
+                self._used[scope, key] = IdempotencyUse(*use)

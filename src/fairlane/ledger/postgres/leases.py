@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from fairlane.ids import token as new_token
 from fairlane.ledger import rows
+from fairlane.ledger.messages import Renewal
+from fairlane.ledger.postgres.credits import refund
+from fairlane.ledger.postgres.events import JOB, find_all, write_all
 from fairlane.ledger.postgres.fanout import cell_ended
-from fairlane.ledger.postgres.history import JOB, find_all, write_all
+from fairlane.ledger.postgres.job_lists import IS_LEASED, enrol
 from fairlane.ledger.postgres.locks import hold_jobs
-from fairlane.ledger.postgres.money import refund
-from fairlane.ledger.postgres.rolls import IS_LEASED, enrol
-from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
-from fairlane.ledger.shapes import Renewal
 from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Job
 from fairlane.model.service import is_rate_pool
@@ -33,13 +33,13 @@ RETURNING jobs.id, jobs.token
 """
 
 
-async def renew(tx: Transaction, items: Sequence[RenewRequest]) -> list[Renewal]:
+async def renew(tx: PostgresTransaction, items: Sequence[RenewRequest]) -> list[Renewal]:
     if len(items) > 1:
         await hold_jobs(tx, [job for item in items for job, _ in item.tokens])
     return [await _renew(tx, item) for item in items]
 
 
-async def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
+async def _renew(tx: PostgresTransaction, item: RenewRequest) -> Renewal:
     if not item.tokens:
         return Renewal([], [])
     jobs, tokens = [job for job, _ in item.tokens], [token for _, token in item.tokens]
@@ -53,7 +53,7 @@ async def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
     return Renewal(lost, cancelled)
 
 
-async def _states(tx: Transaction, jobs: Sequence[str]) -> dict[str, State]:
+async def _states(tx: PostgresTransaction, jobs: Sequence[str]) -> dict[str, State]:
     if not jobs:
         return {}
     found = await tx.fetch("SELECT id, state FROM jobs WHERE id = ANY($1::text[])", jobs)
@@ -70,7 +70,7 @@ FROM held WHERE jobs.id = held.id
 """
 
 
-async def prolong(tx: Transaction, items: Sequence[int]) -> list[None]:
+async def prolong(tx: PostgresTransaction, items: Sequence[int]) -> list[None]:
     """Every lease lasts from now on. Past its deadline only once: then it ends behind it."""
     for now in items:
         await tx.execute(PROLONG, now)
@@ -89,7 +89,7 @@ RETURNING jobs.id, jobs.token
 """
 
 
-async def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | None]:
+async def progress(tx: PostgresTransaction, items: Sequence[ProgressReport]) -> list[State | None]:
     """None if the token holds, otherwise where the job is; a missing one counts as cancelled."""
     last = {(item.job, item.token): rows.dumps(list(item.progress)) for item in items}
     jobs, tokens = [job for job, _ in last], [token for _, token in last]
@@ -119,20 +119,20 @@ UPDATE pools SET drain = 0 WHERE name IN (
 """Only a change of limits makes slots above one, and writes the pool's row anew."""
 
 
-async def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
+async def free_slots(tx: PostgresTransaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
     """(now, limit): slots whose time is over are free; the tokens that were kept beyond their
     lease. A rate's slot says nothing about its lease. Pools that have drained are like others."""
     await tx.execute(DRAINED)
     return [await _free_slots(tx, now, limit) for now, limit in items]
 
 
-async def _free_slots(tx: Transaction, now: int, limit: int) -> list[str]:
+async def _free_slots(tx: PostgresTransaction, now: int, limit: int) -> list[str]:
     found = await tx.fetch(FREE, now, limit)
-    left_behind = await tx.fetch(FREE_LEFT_BEHIND, new_token(), LOOKED_AT)
+    left_behind = await tx.fetch(FREE_LEFT_BEHIND, new_token(), MAX_SLOTS_SCANNED)
     return [token for pool, token in (*found, *left_behind) if not is_rate_pool(pool)]
 
 
-LOOKED_AT = 100
+MAX_SLOTS_SCANNED = 100
 """Slots before and behind a place by chance: a few at a time, sooner or later all."""
 
 FREE_LEFT_BEHIND = """
@@ -153,7 +153,7 @@ RETURNING slots.pool, slots.token
 """Slots of leases that no job has. There should be none; one would be missing for ever."""
 
 
-async def revoke(tx: Transaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:
+async def revoke(tx: PostgresTransaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:
     """Whether the job runs under that token; if not, its rev moves on: a late confirm fails."""
     jobs = await find_all(tx, [item.job for item in items])
     moved_on: set[str] = set()
@@ -179,7 +179,7 @@ FROM unnest($1::text[], $2::text[], $3::bigint[]) v (id, level, at) WHERE jobs.i
 """
 
 
-async def promote(tx: Transaction, items: Sequence[Promotion]) -> list[str | None]:
+async def promote(tx: PostgresTransaction, items: Sequence[Promotion]) -> list[str | None]:
     """The level each job had before, or None if there was nothing to announce."""
     jobs = await find_all(tx, [item.job for item in items])
     reached: dict[str, str] = {}
@@ -213,7 +213,7 @@ WHERE jobs.id = v.id
 """
 
 
-async def give_up(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
+async def give_up(tx: PostgresTransaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
     """(now, limit): queued jobs past their longest wait have failed, resumable."""
     given_up = [await _give_up(tx, now, limit) for now, limit in items]
     ended = [(job, now) for (now, _), jobs in zip(items, given_up, strict=True) for job in jobs]
@@ -225,7 +225,7 @@ async def give_up(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[lis
     return given_up
 
 
-async def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
+async def _give_up(tx: PostgresTransaction, now: int, limit: int) -> list[Job]:
     jobs = [rows.job(tuple(row)) for row in await tx.fetch(WAITED_TOO_LONG, now, limit)]
     if not jobs:
         return []
@@ -253,7 +253,7 @@ UPDATE jobs SET attempt = attempt - 1 FROM queued WHERE jobs.id = queued.id
 """
 
 
-async def forgive(tx: Transaction, items: Sequence[tuple[str, int]]) -> list[None]:
+async def forgive(tx: PostgresTransaction, items: Sequence[tuple[str, int]]) -> list[None]:
     """A queued job gets its last attempt back. Seen the same twice, it is forgiven once."""
     await tx.execute(FORGIVE, [job for job, _ in items], [seen for _, seen in items])
     return [None] * len(items)

@@ -1,4 +1,4 @@
-"""The ledger in PostgreSQL: the truth that any number of processes share."""
+"""The PostgreSQL ledger: the truth that any number of processes share."""
 
 from __future__ import annotations
 
@@ -11,24 +11,48 @@ import asyncpg
 
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
-from fairlane.ledger.accounts import account_of
+from fairlane.ledger.api_keys import ApiKeys
+from fairlane.ledger.credit_accounts import account_of
 from fairlane.ledger.gateway import KnownTiers, Webhooks
-from fairlane.ledger.keybook import KeyBook
+from fairlane.ledger.messages import (
+    AuditedChange,
+    Confirmation,
+    Counts,
+    Ended,
+    LiveSlot,
+    PoolLimit,
+    Renewal,
+    Reopened,
+    Request,
+    SettingChange,
+    Settled,
+    Settlement,
+    Skipped,
+    Stale,
+    Stamp,
+    StoredSettings,
+    Submission,
+    SubmitOutcome,
+    Superseded,
+    Turn,
+    Unconfirmed,
+    Unwritten,
+    WrittenOrNot,
+)
 from fairlane.ledger.postgres import (
     admin,
+    api_keys,
+    credits,
+    epochs,
     gateway,
-    keys,
+    job_actions,
+    job_lists,
     leases,
-    money,
-    moves,
     outbox,
     reads,
     retention,
-    rolls,
-    stamps,
-    vitals,
+    store_stats,
 )
-from fairlane.ledger.postgres.clock import SharedClock
 from fairlane.ledger.postgres.confirm import confirm
 from fairlane.ledger.postgres.connect import (
     connect,
@@ -38,13 +62,14 @@ from fairlane.ledger.postgres.connect import (
     migrate,
 )
 from fairlane.ledger.postgres.looking import PostgresReads
-from fairlane.ledger.postgres.presence import Presence
+from fairlane.ledger.postgres.process_lock import ProcessLock
 from fairlane.ledger.postgres.reading import Connection, snapshot
 from fairlane.ledger.postgres.settle import settle
-from fairlane.ledger.postgres.silence import Watchlist, asking
+from fairlane.ledger.postgres.shared_clock import SharedClock
+from fairlane.ledger.postgres.silent_connections import WatchedConnections, asking
 from fairlane.ledger.postgres.submit import submit
-from fairlane.ledger.postgres.transaction import Transaction
-from fairlane.ledger.postgres.writer import Writer
+from fairlane.ledger.postgres.transaction import PostgresTransaction
+from fairlane.ledger.postgres.writer import PostgresWriter
 from fairlane.ledger.requests import (
     CancelRequest,
     Extension,
@@ -58,39 +83,14 @@ from fairlane.ledger.requests import (
     RenewRequest,
     ReopenRequest,
     Retirement,
-    SkipRequest,
+    SkipCommand,
     TierChange,
     UnconfirmedProposal,
 )
-from fairlane.ledger.shapes import (
-    Change,
-    Confirmation,
-    Counts,
-    Ended,
-    LiveSlot,
-    PoolLimit,
-    Renewal,
-    Reopened,
-    Request,
-    SettingChange,
-    Settings,
-    Settled,
-    Settlement,
-    Skipped,
-    Stale,
-    Stamp,
-    Submission,
-    SubmitOutcome,
-    Superseded,
-    Turn,
-    Unconfirmed,
-    Unwritten,
-    Written,
-)
-from fairlane.ledger.vitals import Vitals
-from fairlane.model.entry import Start
+from fairlane.ledger.store_stats import StoreStats
 from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease
+from fairlane.model.queue_entry import Start
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.admission import Quota
@@ -103,22 +103,26 @@ CONNECTIONS = 10
 CLOSE_WITHIN = 5.0
 """Seconds that a server has to close its connections."""
 
-LOOKS = 100
+MAX_LIST_CLEANUPS = 100
 """Transactions that strike finished jobs off the roll of the living in one go, at most."""
 
 
 class PostgresLedger(PostgresReads):
     shared = True
 
-    def __init__(self, pool: asyncpg.Pool, presence: Presence) -> None:
+    def __init__(self, pool: asyncpg.Pool, presence: ProcessLock) -> None:
         self._pool, self._presence, self._closed = pool, presence, False
         self.alone = presence.alone
-        self._writer = Writer(pool, refusal=lambda: presence.refusal)
-        self.keys = KeyBook(self._one, self._read, keys.VERBS)
+        self._writer = PostgresWriter(pool, refusal=lambda: presence.refusal)
+        self.keys = ApiKeys(self._one, self._read, api_keys.VERBS)
         self.known_tiers = KnownTiers(self._one, self._read, gateway.TIERS)
         self.webhooks = Webhooks(self._one, self._read, gateway.WEBHOOKS)
-        self.vitals = Vitals(
-            self._writer.waits, self._read, self._try_to_write, vitals.signs, vitals.imbalance
+        self.vitals = StoreStats(
+            self._writer.waits,
+            self._read,
+            self._try_to_write,
+            store_stats.signs,
+            store_stats.imbalance,
         )
         self.clock = SharedClock(self._read_clock, self._set_clock)
 
@@ -128,13 +132,13 @@ class PostgresLedger(PostgresReads):
     ) -> PostgresLedger:
         """Migrates the schema as needed, unless told to demand it. `unsafe` accepts a server that
         may lose jobs; `alone` accepts no other process on this database."""
-        watched = Watchlist()
+        watched = WatchedConnections()
         pool = await connect(url, most=CONNECTIONS, watched=watched)
         try:
             if not unsafe:
                 await demand_durable(pool)
             await (migrate(pool) if migrating else demand_schema(pool))
-            return cls(pool, await Presence.taken(url, alone=alone, watched=watched))
+            return cls(pool, await ProcessLock.taken(url, alone=alone, watched=watched))
         except BaseException:
             pool.terminate()
             raise
@@ -159,18 +163,20 @@ class PostgresLedger(PostgresReads):
         return explained(error)
 
     # --- hot ---------------------------------------------------------------------------------
-    async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
-        written: Written[Any] = await self._writer.write(submit, items)
+    async def submit(self, items: Sequence[Submission]) -> WrittenOrNot[SubmitOutcome | Unwritten]:
+        written: WrittenOrNot[Any] = await self._writer.write(submit, items)
         return written
 
     async def confirm(
         self, items: Sequence[Confirmation]
-    ) -> Written[Lease | Unconfirmed | Unwritten]:
-        written: Written[Any] = await self._writer.write(confirm, items)
+    ) -> WrittenOrNot[Lease | Unconfirmed | Unwritten]:
+        written: WrittenOrNot[Any] = await self._writer.write(confirm, items)
         return written
 
-    async def settle(self, items: Sequence[Settlement]) -> Written[Settled | Stale | Unwritten]:
-        written: Written[Any] = await self._writer.write(settle, items)
+    async def settle(
+        self, items: Sequence[Settlement]
+    ) -> WrittenOrNot[Settled | Stale | Unwritten]:
+        written: WrittenOrNot[Any] = await self._writer.write(settle, items)
         return written
 
     def published(self, receipts: Sequence[int]) -> None:
@@ -195,7 +201,7 @@ class PostgresLedger(PostgresReads):
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
         if not await self._read(reads.is_due, now):
             return []
-        await self._one(rolls.look_through_leases, now)
+        await self._one(job_lists.look_through_leases, now)
         return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
 
     async def prolong(self, now: int) -> None:
@@ -207,16 +213,16 @@ class PostgresLedger(PostgresReads):
     # --- moves from outside ------------------------------------------------------------------
     async def cancel(
         self, request: Request, strict: Container[str]
-    ) -> Written[list[Ended] | FairlaneError]:
-        return await self._writer.write(moves.cancel, [CancelRequest(request, strict)])
+    ) -> WrittenOrNot[list[Ended] | FairlaneError]:
+        return await self._writer.write(job_actions.cancel, [CancelRequest(request, strict)])
 
     async def reopen(
         self, request: Request, move: Move, quota: Quota | None
-    ) -> Written[Reopened | FairlaneError]:
-        return await self._writer.write(moves.reopen, [ReopenRequest(request, move, quota)])
+    ) -> WrittenOrNot[Reopened | FairlaneError]:
+        return await self._writer.write(job_actions.reopen, [ReopenRequest(request, move, quota)])
 
-    async def skip(self, request: Request, price: int) -> Written[Skipped | FairlaneError]:
-        return await self._writer.write(moves.skip, [SkipRequest(request, price)])
+    async def skip(self, request: Request, price: int) -> WrittenOrNot[Skipped | FairlaneError]:
+        return await self._writer.write(job_actions.skip, [SkipCommand(request, price)])
 
     async def promote(
         self, levels: Sequence[tuple[str, str]], order: Sequence[str], now: int
@@ -225,26 +231,26 @@ class PostgresLedger(PostgresReads):
         items = [Promotion(job, level, ranks, now) for job, level in levels]
         return (await self._writer.write(leases.promote, items)).outcomes
 
-    async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
+    async def give_up(self, now: int, limit: int) -> WrittenOrNot[list[Job]]:
         return await self._writer.write(leases.give_up, [(now, limit)])
 
     async def forgive(self, jobs: Sequence[tuple[str, int]]) -> None:
         await self._writer.write(leases.forgive, jobs)
 
-    async def revoke(self, held: Sequence[tuple[str, int, str]]) -> Written[bool]:
+    async def revoke(self, held: Sequence[tuple[str, int, str]]) -> WrittenOrNot[bool]:
         return await self._writer.write(
             leases.revoke, [UnconfirmedProposal(*each) for each in held]
         )
 
     # --- rebuild -----------------------------------------------------------------------------
     async def turn(self) -> tuple[Stamp, Turn]:
-        return await self._read(stamps.turn)
+        return await self._read(epochs.turn)
 
     async def begin_rebuild(self, life: str, over: int) -> bool:
-        return await self._one(stamps.begin_rebuild, RebuildRequest(life, over))
+        return await self._one(epochs.begin_rebuild, RebuildRequest(life, over))
 
     async def extend_rebuild(self, life: str, *, done: bool = False) -> bool:
-        return await self._one(stamps.extend_rebuild, Extension(life, done))
+        return await self._one(epochs.extend_rebuild, Extension(life, done))
 
     async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
         async with self._pool.acquire() as connection, snapshot(connection):
@@ -286,7 +292,7 @@ class PostgresLedger(PostgresReads):
         change = QuotaChange(tenant, user, pending, per_hour, now, actor)
         await self._one(admin.set_quota, change)
 
-    async def audit(self, limit: int) -> list[Change]:
+    async def audit(self, limit: int) -> list[AuditedChange]:
         return await self._read(admin.audit, limit)
 
     async def credit(
@@ -300,7 +306,7 @@ class PostgresLedger(PostgresReads):
 
     async def balance(self, tenant: str, user: str) -> int:
         account = account_of(tenant, user)
-        return await self._read(money.balance, account)
+        return await self._read(credits.balance, account)
 
     async def set_pools(
         self,
@@ -313,7 +319,7 @@ class PostgresLedger(PostgresReads):
         wanted = LimitsChange(pools, catalog, file, over, change)
         return await self._one(admin.set_pools, wanted)
 
-    async def settings(self) -> Settings:
+    async def settings(self) -> StoredSettings:
         return await self._read(admin.settings)
 
     async def put_worker(self, worker: Worker, now: int) -> None:
@@ -339,8 +345,8 @@ class PostgresLedger(PostgresReads):
         self, finished_before: int, dead_before: int, keys_before: int, limit: int
     ) -> int:
         wanted = Retirement(finished_before, dead_before, keys_before, limit)
-        for _ in range(LOOKS):
-            if not await self._one(rolls.look_through_live, limit):
+        for _ in range(MAX_LIST_CLEANUPS):
+            if not await self._one(job_lists.look_through_live, limit):
                 break
         return await self._one(retention.retire, wanted)
 
@@ -352,20 +358,20 @@ class PostgresLedger(PostgresReads):
         full = self._writer.full_lately()
         if full is not None:
             raise full
-        await self._one(vitals.try_to_write, None)
+        await self._one(store_stats.try_to_write, None)
 
     async def check(self) -> Counts:
         return await self._read(reads.check)
 
     async def _read_clock(self) -> tuple[int, str]:
-        return await self._read(stamps.read_clock)
+        return await self._read(epochs.read_clock)
 
     async def _set_clock(self, old: str, new: str) -> bool:
-        return await self._one(stamps.set_clock, (old, new))
+        return await self._one(epochs.set_clock, (old, new))
 
     # --- connections -------------------------------------------------------------------------
     async def _one(
-        self, verb: Callable[[Transaction, Sequence[T]], Awaitable[list[Out]]], item: T
+        self, verb: Callable[[PostgresTransaction, Sequence[T]], Awaitable[list[Out]]], item: T
     ) -> Out:
         return (await self._writer.write(verb, [item])).outcomes[0]
 

@@ -1,12 +1,12 @@
-"""The one order in which every verb locks, so that nobody waits in a circle. What it is and why:
-docs/decisions/0005-postgres.md, "The order of locks"."""
+"""The lock order: every verb locks rows in one order, so that no two verbs deadlock. See decision
+5, docs/decisions/0005-postgres.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fairlane.ledger.postgres.transaction import Transaction
-from fairlane.ledger.shapes import Request
+from fairlane.ledger.messages import Request
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.job import fair_user
 
 USERS = "SELECT pg_advisory_xact_lock(hashtextextended(who, 7)) FROM unnest($1::text[]) who"
@@ -33,29 +33,29 @@ Held = frozenset[str]
 
 
 # --- users ---------------------------------------------------------------------------------------
-async def hold_users(tx: Transaction, users: Iterable[str]) -> None:
+async def hold_users(tx: PostgresTransaction, users: Iterable[str]) -> None:
     """Nobody else counts these users' jobs until this transaction ends."""
     await tx.execute(USERS, sorted(users))
 
 
-async def hold_owners(tx: Transaction, requests: Sequence[Request]) -> None:
+async def hold_owners(tx: PostgresTransaction, requests: Sequence[Request]) -> None:
     """The same for the users of these jobs. Strangers hold up nobody."""
     found = await tx.fetch(NAMED, *_names(requests))
     await hold_users(tx, {fair_user(*owner) for _, _, *owner in found})
 
 
 # --- jobs ----------------------------------------------------------------------------------------
-async def hold_jobs(tx: Transaction, ids: Sequence[str]) -> Held:
+async def hold_jobs(tx: PostgresTransaction, ids: Sequence[str]) -> Held:
     """Those that exist."""
     return frozenset(row[0] for row in await tx.fetch(HOLD_JOBS, ids)) if ids else frozenset()
 
 
-async def hold_named(tx: Transaction, requests: Sequence[Request]) -> Held:
+async def hold_named(tx: PostgresTransaction, requests: Sequence[Request]) -> Held:
     """The jobs that are asked for, by those who may."""
     return frozenset(row[0] for row in await tx.fetch(HOLD_NAMED, *_names(requests)))
 
 
-async def hold_families(tx: Transaction, requests: Sequence[Request]) -> Held:
+async def hold_families(tx: PostgresTransaction, requests: Sequence[Request]) -> Held:
     """The same with their cells and their parents."""
     return frozenset(row[0] for row in await tx.fetch(HOLD_FAMILIES, *_names(requests)))
 

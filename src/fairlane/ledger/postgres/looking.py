@@ -1,4 +1,4 @@
-"""The verbs of the ledger that only look."""
+"""Read verbs of the PostgreSQL ledger."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from fairlane.ledger.messages import Filter
 from fairlane.ledger.postgres import reads
-from fairlane.ledger.shapes import Filter
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json

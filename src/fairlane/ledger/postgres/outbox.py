@@ -1,11 +1,11 @@
-"""The outbox: which jobs the index may not have heard of."""
+"""The transactional outbox: jobs that the index may not have heard of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fairlane.ledger.postgres.reading import Connection
-from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 
 
 async def rows(connection: Connection, limit: int) -> list[tuple[int, list[str]]]:
@@ -20,6 +20,6 @@ DELETE FROM outbox WHERE seq IN (
 """Who has one of them at hand clears it too."""
 
 
-async def clear(tx: Transaction, items: Sequence[int]) -> list[None]:
+async def clear(tx: PostgresTransaction, items: Sequence[int]) -> list[None]:
     await tx.execute(CLEAR, list(items))
     return [None] * len(items)

@@ -1,4 +1,4 @@
-"""Connections that only look."""
+"""Read-only connections with a time limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction as Snapshot
 
 from fairlane.errors import TookTooLong
-from fairlane.ledger.shapes import GIVEN_UP, LONGEST_LOOK
+from fairlane.ledger.messages import GIVEN_UP, QUERY_TIMEOUT_SECONDS
 
 Connection = asyncpg.Connection | PoolConnectionProxy
 
@@ -26,7 +26,7 @@ async def brief(connection: Connection) -> AsyncIterator[None]:
     then."""
     try:
         async with connection.transaction(readonly=True):
-            most = round(LONGEST_LOOK * 1000)
+            most = round(QUERY_TIMEOUT_SECONDS * 1000)
             await connection.execute(f"SET LOCAL statement_timeout = {most}")
             yield
     except asyncpg.QueryCanceledError:

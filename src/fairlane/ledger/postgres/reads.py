@@ -1,20 +1,20 @@
-"""Reads. On a connection of their own: nobody who looks waits for somebody who writes."""
+"""Queries of the PostgreSQL ledger, on connections of their own: reads do not wait for writes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from fairlane.ledger import assemble, rows
-from fairlane.ledger.postgres.history import JOB
+from fairlane.ledger import row_groups, rows
+from fairlane.ledger.messages import Counts, Filter, LiveSlot
+from fairlane.ledger.postgres.events import JOB
+from fairlane.ledger.postgres.job_lists import IS_LEASED, IS_LIVE
 from fairlane.ledger.postgres.reading import Connection, brief, snapshot
-from fairlane.ledger.postgres.rolls import IS_LEASED, IS_LIVE
-from fairlane.ledger.shapes import Counts, Filter, LiveSlot
 from fairlane.model.attempt import Attempt
-from fairlane.model.entry import Start
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json
 from fairlane.model.lease import Slot
+from fairlane.model.queue_entry import Start
 from fairlane.model.state import ENDED, State
 from fairlane.model.state import LIVE as LIVE_STATES
 
@@ -79,7 +79,7 @@ RUNNING = f"SELECT lane, region, count(*) FROM jobs WHERE {IS_LEASED} GROUP BY l
 
 
 async def running_in(connection: Connection) -> Counter[tuple[str, str | None]]:
-    return assemble.running_in(await connection.fetch(RUNNING))
+    return row_groups.running_in(await connection.fetch(RUNNING))
 
 
 async def slots(connection: Connection, pool: str | None) -> list[LiveSlot]:
@@ -104,7 +104,7 @@ STARTS = (
 
 async def starts(connection: Connection, since: int, ranks: dict[str, int]) -> list[Start]:
     """From what lives or has finished since then: an older start no longer holds anybody back."""
-    return assemble.starts(await connection.fetch(STARTS, since), ranks)
+    return row_groups.starts(await connection.fetch(STARTS, since), ranks)
 
 
 BAD = frozenset({State.FAILED, State.DEAD})
@@ -151,7 +151,7 @@ async def list_jobs(
     return [rows.job(tuple(row)) for row in found]
 
 
-PAYLOAD = assemble.PAYLOAD.format("$1")
+PAYLOAD = row_groups.PAYLOAD.format("$1")
 STEPS = """
 SELECT step, service, output, metrics, attempts FROM steps WHERE job = $1 ORDER BY step
 """
@@ -163,7 +163,7 @@ async def payload(connection: Connection, job: str) -> tuple[Json, dict[str, Jso
         finished = await connection.fetch(STEPS, job)
     if row is None:
         return None, {}
-    return assemble.payload(row, [tuple(each) for each in finished])
+    return row_groups.payload(row, [tuple(each) for each in finished])
 
 
 ATTEMPTS = """
@@ -189,12 +189,12 @@ async def events(connection: Connection, job_id: str, after: int) -> list[Event]
         written = await connection.fetch(
             "SELECT first, body FROM events WHERE job = $1 ORDER BY first", job_id
         )
-    return [] if found is None else assemble.events(found, written, after)
+    return [] if found is None else row_groups.events(found, written, after)
 
 
 async def fate(connection: Connection, job: str, owner: str | None) -> str | None:
     found = await connection.fetch("SELECT scope, status FROM idempotency WHERE job = $1", job)
-    return assemble.fate(found, owner)
+    return row_groups.fate(found, owner)
 
 
 async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:

@@ -1,17 +1,17 @@
-"""What is kept for how long: ended jobs, their records, and idempotency keys."""
+"""Retention: how long ended jobs, their records and idempotency keys are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlane.ledger.messages import AuditedChange
 from fairlane.ledger.postgres.admin import audited
-from fairlane.ledger.postgres.rolls import enrol
-from fairlane.ledger.postgres.transaction import Transaction
+from fairlane.ledger.postgres.job_lists import enrol
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.requests import Purge, Retirement
-from fairlane.ledger.shapes import Change
 from fairlane.model.state import ENDED, State
 
-ROUNDS = 5
+MAX_ROUNDS = 5
 """How often those that had to stay are looked at in one call: a fan-out goes after its cells."""
 
 Gone = tuple[str, str]
@@ -67,17 +67,17 @@ SELECT count(*) FROM gone
 """
 
 
-async def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
+async def retire(tx: PostgresTransaction, items: Sequence[Retirement]) -> list[int]:
     gone = [await _retire(tx, item) for item in items]
     await _remember(tx, [each for those in gone for each in those])
     keys = [await tx.fetchval(FORGET_KEYS, item.keys_before, item.limit) for item in items]
     return [max(len(jobs), number) for jobs, number in zip(gone, keys, strict=True)]
 
 
-async def _retire(tx: Transaction, item: Retirement) -> list[Gone]:
+async def _retire(tx: PostgresTransaction, item: Retirement) -> list[Gone]:
     """Oldest first."""
     gone: list[Gone] = []
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         due = await _due(tx, item, item.limit - len(gone))
         if not due:
             break
@@ -91,7 +91,9 @@ async def _retire(tx: Transaction, item: Retirement) -> list[Gone]:
     return gone
 
 
-async def _due(tx: Transaction, item: Retirement, limit: int) -> list[tuple[str, list[str]]]:
+async def _due(
+    tx: PostgresTransaction, item: Retirement, limit: int
+) -> list[tuple[str, list[str]]]:
     """(state, jobs) off the rolls: not more jobs than that, and nobody else has them. Those that
     stay are enrolled again behind all others that are due, so none waits for ever."""
     found: list[tuple[str, list[str]]] = []
@@ -106,7 +108,7 @@ async def _due(tx: Transaction, item: Retirement, limit: int) -> list[tuple[str,
     return found
 
 
-async def _remove(tx: Transaction, item: Retirement, jobs: Sequence[str]) -> list[Gone]:
+async def _remove(tx: PostgresTransaction, item: Retirement, jobs: Sequence[str]) -> list[Gone]:
     """Cells of a parent that lives or is being reopened, parents of cells that are kept, and jobs
     the outbox still names, stay; so does what another process is at."""
     found = await tx.fetch(OVER, item.finished_before, item.dead_before, jobs)
@@ -117,13 +119,13 @@ async def _remove(tx: Transaction, item: Retirement, jobs: Sequence[str]) -> lis
     return gone
 
 
-async def _remember(tx: Transaction, gone: Sequence[Gone]) -> None:
+async def _remember(tx: PostgresTransaction, gone: Sequence[Gone]) -> None:
     """Keys know how their jobs ended."""
     if gone:
         await tx.execute(REMEMBER, *zip(*gone, strict=True))
 
 
-async def _forget(tx: Transaction, ids: Sequence[str]) -> None:
+async def _forget(tx: PostgresTransaction, ids: Sequence[str]) -> None:
     if not ids:
         return
     for table in ("steps", "attempts", "events", "inputs"):
@@ -139,7 +141,7 @@ WHERE state = 'dead' AND parent IS NULL AND cells = 0 ORDER BY jobs.id FOR UPDAT
 """
 
 
-async def purge(tx: Transaction, items: Sequence[Purge]) -> list[int]:
+async def purge(tx: PostgresTransaction, items: Sequence[Purge]) -> list[int]:
     named = [(job, item.tenant) for item in items for job in item.jobs]
     jobs, tenants = [job for job, _ in named], [tenant for _, tenant in named]
     dead = {(job, tenant) for job, tenant in await tx.fetch(DEAD, jobs, tenants)}
@@ -150,6 +152,6 @@ async def purge(tx: Transaction, items: Sequence[Purge]) -> list[int]:
         found = sorted(dead & {(job, item.tenant) for job in item.jobs})
         dead -= set(found)
         for job, _ in found:
-            await audited(tx, Change(item.now, item.actor, "purge", job, "dead", None))
+            await audited(tx, AuditedChange(item.now, item.actor, "purge", job, "dead", None))
         done.append(len(found))
     return done

@@ -6,7 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.ledger.endings import (
+from fairlane.ledger.messages import Settled, Settlement, Stale
+from fairlane.ledger.postgres.credits import refund
+from fairlane.ledger.postgres.fanout import cell_ended
+from fairlane.ledger.postgres.job_lists import enrol
+from fairlane.ledger.postgres.locks import hold_jobs
+from fairlane.ledger.postgres.slots import free
+from fairlane.ledger.postgres.transaction import PostgresTransaction, Reader, Row
+from fairlane.ledger.rows import facts_text
+from fairlane.ledger.settle_rows import (
     AFTER,
     attempt_row,
     complete_row,
@@ -16,14 +24,6 @@ from fairlane.ledger.endings import (
     step_row,
     unwritten,
 )
-from fairlane.ledger.postgres.fanout import cell_ended
-from fairlane.ledger.postgres.locks import hold_jobs
-from fairlane.ledger.postgres.money import refund
-from fairlane.ledger.postgres.rolls import enrol
-from fairlane.ledger.postgres.slots import free
-from fairlane.ledger.postgres.transaction import Reader, Row, Transaction
-from fairlane.ledger.rows import facts_text
-from fairlane.ledger.shapes import Settled, Settlement, Stale
 from fairlane.model.attempt import Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.state import ENDED, Move, State
@@ -76,7 +76,7 @@ INSERT INTO steps SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4:
 EVENTS = "INSERT INTO events SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])"
 
 
-async def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
+async def settle(tx: PostgresTransaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
     first: dict[str, Settlement] = {}
     for item in sorted(items, key=lambda item: item.lease.job):
         first.setdefault(item.lease.token, item)
@@ -112,7 +112,7 @@ def _statement(item: Settlement) -> str:
     return REQUEUE if AFTER[item.move] is State.QUEUED else END
 
 
-async def _write(tx: Transaction, items: Sequence[Settlement]) -> set[str]:
+async def _write(tx: PostgresTransaction, items: Sequence[Settlement]) -> set[str]:
     """Write what these settlements say. Returns the tokens that held."""
     completed = [item for item in items if item.move is Move.COMPLETE]
     others = [item for item in items if item.move is not Move.COMPLETE]
@@ -126,7 +126,7 @@ async def _write(tx: Transaction, items: Sequence[Settlement]) -> set[str]:
     return held
 
 
-async def _write_others(tx: Transaction, items: Sequence[Settlement]) -> set[str]:
+async def _write_others(tx: PostgresTransaction, items: Sequence[Settlement]) -> set[str]:
     """What a completed job's row says by itself, any other ending writes down."""
     ends, requeues, told = [], [], {}
     for item in items:
@@ -145,18 +145,20 @@ async def _write_others(tx: Transaction, items: Sequence[Settlement]) -> set[str
     return held
 
 
-async def _update(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> set[str]:
+async def _update(
+    tx: PostgresTransaction, statement: str, rows: Sequence[tuple[Any, ...]]
+) -> set[str]:
     if not rows:
         return set()
     return {row[0] for row in await tx.fetch(statement, *zip(*rows, strict=True))}
 
 
-async def _insert(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+async def _insert(tx: PostgresTransaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
     if rows:
         await tx.execute(statement, *zip(*rows, strict=True))
 
 
-async def _enrol_ended(tx: Transaction, items: Sequence[Settlement]) -> None:
+async def _enrol_ended(tx: PostgresTransaction, items: Sequence[Settlement]) -> None:
     ended: dict[State, list[Settlement]] = {}
     for item in items:
         if AFTER[item.move] in ENDED:
@@ -166,7 +168,7 @@ async def _enrol_ended(tx: Transaction, items: Sequence[Settlement]) -> None:
         await enrol(tx, state, at, [item.lease.job for item in those])
 
 
-async def _account_for(tx: Transaction, item: Settlement) -> None:
+async def _account_for(tx: PostgresTransaction, item: Settlement) -> None:
     """What else follows: the place in line, the outbox, and money back for a skip that brought
     nothing."""
     lease = item.lease
@@ -177,7 +179,9 @@ async def _account_for(tx: Transaction, item: Settlement) -> None:
         await refund(tx, lease.job, item.now)
 
 
-async def _end_parents(tx: Transaction, winners: Sequence[Settlement]) -> dict[str, str | None]:
+async def _end_parents(
+    tx: PostgresTransaction, winners: Sequence[Settlement]
+) -> dict[str, str | None]:
     """Fan-outs that end with their last cell."""
     over = [item for item in winners if item.lease.parent is not None and AFTER[item.move] in ENDED]
     return {

@@ -10,10 +10,10 @@ from typing import Any
 
 import asyncpg
 
-from fairlane.ledger.postgres.transaction import Transaction
-from fairlane.ledger.shapes import Confirmation, Settlement, Unconfirmed
+from fairlane.ledger.messages import Confirmation, Settlement, Unconfirmed
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.lease import Slot
-from fairlane.model.service import RATE_WINDOW, is_rate_pool, is_user_pool
+from fairlane.model.service import RATE_WINDOW_MICROSECONDS, is_rate_pool, is_user_pool
 
 INSERT = """
 INSERT INTO slots
@@ -25,7 +25,7 @@ NOT_FREE = "slot taken or above the limit"
 Wanted = list[tuple[str, int, Confirmation]]
 
 
-async def take_all(tx: Transaction, items: Sequence[Confirmation]) -> bool:
+async def take_all(tx: PostgresTransaction, items: Sequence[Confirmation]) -> bool:
     """Every slot of every item, if all of them are free and within their limits."""
     wanted = [(slot.pool, slot.n, item) for item in items for slot in item.slots]
     if not wanted:
@@ -40,7 +40,7 @@ async def take_all(tx: Transaction, items: Sequence[Confirmation]) -> bool:
     return True
 
 
-async def _insert(tx: Transaction, wanted: Wanted) -> None:
+async def _insert(tx: PostgresTransaction, wanted: Wanted) -> None:
     await tx.execute(INSERT, *slot_values(wanted))
 
 
@@ -56,7 +56,7 @@ def slot_values(wanted: Wanted) -> tuple[list[Any], ...]:
     )
 
 
-async def _within_limits(tx: Transaction, wanted: Wanted) -> bool:
+async def _within_limits(tx: PostgresTransaction, wanted: Wanted) -> bool:
     """By number. Whether a slot is free, its primary key will say."""
     pools = sorted({pool for pool, _, _ in wanted})
     sizes = {}
@@ -80,13 +80,13 @@ async def _within_limits(tx: Transaction, wanted: Wanted) -> bool:
 HOLD = "SELECT pg_advisory_xact_lock(hashtextextended(pool, 9)) FROM unnest($1::text[]) pool"
 
 
-async def hold(tx: Transaction, items: Iterable[Confirmation]) -> None:
+async def hold(tx: PostgresTransaction, items: Iterable[Confirmation]) -> None:
     """Whoever counts a pool that drains counts alone. All pools at once, in one order for all, so
     that nobody waits in a circle."""
     await tx.execute(HOLD, sorted({slot.pool for item in items for slot in item.slots}))
 
 
-async def take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
+async def take(tx: PostgresTransaction, item: Confirmation) -> Unconfirmed | None:
     """All slots or none, one proposal at a time, with its pools held. Who has taken some before
     does not wait for a number: whoever is taking that one may wait for one of theirs."""
     try:
@@ -99,7 +99,7 @@ async def take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
         return Unconfirmed(NOT_FREE, tuple(slot.pool for slot in item.slots))
 
 
-async def _take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
+async def _take(tx: PostgresTransaction, item: Confirmation) -> Unconfirmed | None:
     if not item.slots or await _runs_already(tx, item):
         return None
     wrong = [
@@ -116,7 +116,7 @@ async def _take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
     return Unconfirmed(NOT_FREE, tuple(wrong)) if wrong else None
 
 
-async def _runs_already(tx: Transaction, item: Confirmation) -> bool:
+async def _runs_already(tx: PostgresTransaction, item: Confirmation) -> bool:
     """A claim run again has its slots, or had them: it takes no others."""
     found = await tx.fetchval(
         "SELECT 1 FROM jobs WHERE id = $1 AND token = $2", item.job, item.token
@@ -126,7 +126,7 @@ async def _runs_already(tx: Transaction, item: Confirmation) -> bool:
 
 def _until(pool: str, now: int) -> int | None:
     """When a slot ends by itself: only a rate's does."""
-    return now + RATE_WINDOW if is_rate_pool(pool) else None
+    return now + RATE_WINDOW_MICROSECONDS if is_rate_pool(pool) else None
 
 
 FREE_DUE = """
@@ -136,7 +136,7 @@ DELETE FROM slots WHERE pool = $1 AND n IN (
 """Who frees one of them just now is not waited for."""
 
 
-async def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bool:
+async def _is_free(tx: PostgresTransaction, pool: str, n: int, cap: int, now: int) -> bool:
     known = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool)
     size = known if known is not None else cap if is_user_pool(pool) else 0
     if not 0 < n <= size:
@@ -147,7 +147,7 @@ async def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bo
     return await _has_room(tx, pool, n, size)
 
 
-async def _has_room(tx: Transaction, pool: str, n: int, size: int) -> bool:
+async def _has_room(tx: PostgresTransaction, pool: str, n: int, size: int) -> bool:
     ((above, same, held),) = await tx.fetch(
         "SELECT EXISTS (SELECT 1 FROM slots WHERE pool = $1 AND n > $2), "
         "EXISTS (SELECT 1 FROM slots WHERE pool = $1 AND n = $3), "
@@ -161,7 +161,7 @@ async def _has_room(tx: Transaction, pool: str, n: int, size: int) -> bool:
 
 # --- freeing -------------------------------------------------------------------------------------
 async def free(
-    tx: Transaction, items: Iterable[Settlement], winners: set[str]
+    tx: PostgresTransaction, items: Iterable[Settlement], winners: set[str]
 ) -> dict[str, tuple[Slot, ...]]:
     """Rates run on by themselves. Everything else of a token goes, unless its call may still be
     open and the service is strict about it; a user's own cap never waits for that."""
@@ -185,7 +185,7 @@ async def free(
     return kept
 
 
-async def keep_until(tx: Transaction, token: str, until: int) -> tuple[Slot, ...]:
+async def keep_until(tx: PostgresTransaction, token: str, until: int) -> tuple[Slot, ...]:
     """The token's slots stay taken until then, except its user's own."""
     await tx.execute("DELETE FROM slots WHERE token = $1 AND pool LIKE 'user:%'", token)
     await tx.execute("UPDATE slots SET until = $1 WHERE token = $2 AND until IS NULL", until, token)

@@ -11,20 +11,20 @@ from typing import Any
 
 from fairlane.errors import FairlaneError
 from fairlane.ids import floor
-from fairlane.ledger.postgres.idempotency import Keys
+from fairlane.ledger.messages import Submission, SubmissionAccepted, SubmitOutcome
+from fairlane.ledger.postgres.idempotency import IdempotencyKeys
+from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, enrol_live
 from fairlane.ledger.postgres.locks import hold_users
-from fairlane.ledger.postgres.rolls import OLDEST_LIVE, enrol_live
 from fairlane.ledger.postgres.transaction import (
     AT_ONCE_A_VERB,
-    MOST_ITEMS,
+    MAX_TRANSACTION_ITEMS,
     QUEUE_LOCK,
-    Transaction,
+    PostgresTransaction,
 )
-from fairlane.ledger.rows import INLINE, dumps, plan_text
-from fairlane.ledger.shapes import Accepted, Submission, SubmitOutcome
-from fairlane.policy.admission import HOUR, Quota, Usage, admit
+from fairlane.ledger.rows import MAX_INLINE_BYTES, dumps, plan_text
+from fairlane.policy.admission import HOUR_MICROSECONDS, Quota, Usage, admit
 
-ALMOST = 25 * AT_ONCE_A_VERB * MOST_ITEMS
+EXACT_COUNT_MARGIN = 25 * AT_ONCE_A_VERB * MAX_TRANSACTION_ITEMS
 """How close to its limit the queue is counted exactly: what the submits of 25 processes can bring
 that nobody sees yet. Beyond that, or with larger fan-outs in flight, the limit may be passed by the
 rest."""
@@ -44,13 +44,13 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
 """
 
 
-async def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
-    quotas = await _Quotas.of(tx, items)
+async def submit(tx: PostgresTransaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
+    quotas = await _PostgresQuotas.of(tx, items)
     known = {row[0] for row in await tx.fetch(KNOWN, [item.id for item in items])}
     # each once: not what was run again after a lost answer, nor beside itself, which is known only
     # when the quotas' locks are held
     news = list({item.id: item for item in items if item.id not in known}.values())
-    keys = await Keys.of(tx, news)
+    keys = await IdempotencyKeys.of(tx, news)
     answers: dict[str, SubmitOutcome] = {}
     accepted: list[Submission] = []
     for item in news:
@@ -67,7 +67,7 @@ async def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOut
                 answers[item.id] = first
     written = [item for item in accepted if item.id not in answers]
     await _insert(tx, sorted((each for item in written for each in (item, *item.cells)), key=_id))
-    return [answers.get(item.id) or Accepted(item.id, item.common.tier) for item in items]
+    return [answers.get(item.id) or SubmissionAccepted(item.id, item.common.tier) for item in items]
 
 
 _id = attrgetter("id")
@@ -75,11 +75,11 @@ _id = attrgetter("id")
 KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"
 
 
-async def _insert(tx: Transaction, items: list[Submission]) -> None:
+async def _insert(tx: PostgresTransaction, items: list[Submission]) -> None:
     if not items:
         return
     await tx.execute(INSERT, *_values(items))
-    long = [item for item in items if len(item.input or "") > INLINE]
+    long = [item for item in items if len(item.input or "") > MAX_INLINE_BYTES]
     if long:
         await tx.execute(
             "INSERT INTO inputs SELECT * FROM unnest($1::text[], $2::text[])",
@@ -102,7 +102,7 @@ def _values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
         [item.common.name for item in items],
         [plan_text(item.common.plan) for item in items],
         [item.common.plan[0].lane for item in items],
-        [item.input if len(item.input or "") <= INLINE else None for item in items],
+        [item.input if len(item.input or "") <= MAX_INLINE_BYTES else None for item in items],
         [item.common.model for item in items],
         [item.common.duration for item in items],
         [item.common.tier for item in items],
@@ -120,17 +120,17 @@ def _values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
 
 
 # --- quotas ------------------------------------------------------------------------------------
-class _Quotas:
+class _PostgresQuotas:
     """Usage as the rows count it, plus what this batch has already accepted."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: PostgresTransaction) -> None:
         self._tx = tx
         self._own: dict[tuple[str, str], tuple[int | None, int | None]] = {}
         self._usage: dict[str, Usage] = {}
         self._waiting = 0
 
     @classmethod
-    async def of(cls, tx: Transaction, items: Sequence[Submission]) -> _Quotas:
+    async def of(cls, tx: PostgresTransaction, items: Sequence[Submission]) -> _PostgresQuotas:
         quotas = cls(tx)
         await quotas._read_own(items)
         counted = {item.who: item for item in items if quotas._quota(item).counts_user}
@@ -181,7 +181,7 @@ class _Quotas:
             self._own[tenant, user] = (pending, per_hour)
 
     async def _count(self, item: Submission) -> Usage:
-        since = item.common.created_at - HOUR
+        since = item.common.created_at - HOUR_MICROSECONDS
         mine = "username = $2" if item.user is not None else "username IS NULL AND key = $2"
         who = item.user if item.user is not None else item.common.key
         pending = await self._tx.fetchval(
@@ -206,13 +206,13 @@ class _Quotas:
 LINE = "SELECT sum(queued)::bigint FROM line"
 
 
-async def hold_queue(tx: Transaction, quotas: Iterable[Quota]) -> int:
+async def hold_queue(tx: PostgresTransaction, quotas: Iterable[Quota]) -> int:
     """How many wait, if there is a limit. Near it the queue lets one transaction in at a time."""
     most = min((quota.waiting for quota in quotas if quota.waiting), default=0)
     if not most:
         return 0
     waiting: int = await tx.fetchval(LINE)
-    if waiting + ALMOST > most:
+    if waiting + EXACT_COUNT_MARGIN > most:
         await tx.execute("SELECT pg_advisory_xact_lock($1)", QUEUE_LOCK)
         waiting = await tx.fetchval(LINE)
     return waiting

@@ -12,7 +12,7 @@ from fairlane.ledger.postgres.reading import Connection
 Row = asyncpg.Record
 
 
-class Transaction:
+class PostgresTransaction:
     """One open transaction. Jobs a verb marks as touched are named in the outbox; every verb that
     moves jobs in or out of line says so with `line`, and one that starts or stops them with
     `running`."""
@@ -38,16 +38,16 @@ class Transaction:
         self.line = self.running = 0
 
 
-Reader = Transaction | Connection
+Reader = PostgresTransaction | Connection
 """What only looks needs no transaction."""
 
-Verb = Callable[[Transaction, Sequence[Any]], Awaitable[list[Any]]]
+Verb = Callable[[PostgresTransaction, Sequence[Any]], Awaitable[list[Any]]]
 """Writes each item, in order, and returns as many outcomes."""
 
 AT_ONCE, AT_ONCE_A_VERB = 6, 2
 """Transactions of a process that may be open."""
 
-MOST_ITEMS = 2000
+MAX_TRANSACTION_ITEMS = 2000
 """Items that share one transaction, unless a single call brings more."""
 
 SETTINGS_LOCK = 4217

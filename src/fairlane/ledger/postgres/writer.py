@@ -15,27 +15,27 @@ from typing import Any, NamedTuple, TypeVar
 import asyncpg
 
 from fairlane.errors import InvalidInput, SetupError
-from fairlane.ledger.postgres.quick import QUICK, Beside
+from fairlane.ledger.messages import WrittenOrNot, joined
+from fairlane.ledger.postgres.fast_path import QUICK, FastPathExtras
 from fairlane.ledger.postgres.reading import Connection
 from fairlane.ledger.postgres.transaction import (
     AT_ONCE,
     AT_ONCE_A_VERB,
-    MOST_ITEMS,
-    Transaction,
+    MAX_TRANSACTION_ITEMS,
+    PostgresTransaction,
     Verb,
 )
-from fairlane.ledger.shapes import Written, joined
-from fairlane.ledger.vitals import Waits
+from fairlane.ledger.store_stats import StoreWaits
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 
-PARTS = 16
+SPLIT_PARTS = 16
 TRIES, PATIENCE = 5, 1.0
 """Times a clash is answered by trying again, and seconds a lost server is waited for: whoever
 calls hears soon that it is gone."""
 
-LONGEST = 15.0
+HOT_VERB_TIMEOUT_SECONDS = 15.0
 """Seconds a hot verb may take: more than it takes the server to miss a process that holds locks."""
 
 FULL_SECONDS = 5.0
@@ -52,24 +52,24 @@ LOST = (
 CLASHES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
-class Call(NamedTuple):
+class PostgresCall(NamedTuple):
     items: Sequence[Any]
-    future: asyncio.Future[Written[Any]]
+    future: asyncio.Future[WrittenOrNot[Any]]
     at: float
 
 
-class Writer:
+class PostgresWriter:
     """`refusal` says what is to be heard instead, if nothing may be written now."""
 
     def __init__(
         self,
         pool: asyncpg.Pool,
-        longest: float = LONGEST,
+        longest: float = HOT_VERB_TIMEOUT_SECONDS,
         refusal: Callable[[], Exception | None] = lambda: None,
     ) -> None:
         self._pool, self._longest, self._refusal = pool, longest, refusal
-        self.waits = Waits()
-        self._waiting: dict[Verb, list[Call]] = {}
+        self.waits = StoreWaits()
+        self._waiting: dict[Verb, list[PostgresCall]] = {}
         self._open: dict[Verb, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unpublished: dict[int, int] = {}
@@ -86,16 +86,16 @@ class Writer:
 
     def write(
         self,
-        verb: Callable[[Transaction, Sequence[Item]], Awaitable[list[Out]]],
+        verb: Callable[[PostgresTransaction, Sequence[Item]], Awaitable[list[Out]]],
         items: Sequence[Item],
-    ) -> asyncio.Future[Written[Out]]:
+    ) -> asyncio.Future[WrittenOrNot[Out]]:
         """Durable when it resolves."""
-        future: asyncio.Future[Written[Any]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[WrittenOrNot[Any]] = asyncio.get_running_loop().create_future()
         refusal = SetupError("the ledger is closed") if self._closed else self._refusal()
         if refusal is not None:
             future.set_exception(refusal)
         else:
-            self._waiting.setdefault(verb, []).append(Call(items, future, perf_counter()))
+            self._waiting.setdefault(verb, []).append(PostgresCall(items, future, perf_counter()))
             self._start()
         return future
 
@@ -139,17 +139,17 @@ class Writer:
             self._tasks.discard(asyncio.current_task())
             self._start()
 
-    def _take(self, verb: Verb) -> list[Call]:
+    def _take(self, verb: Verb) -> list[PostgresCall]:
         waiting = self._waiting.pop(verb, [])
         items = number = 0
-        while number < len(waiting) and (number == 0 or items < MOST_ITEMS):
+        while number < len(waiting) and (number == 0 or items < MAX_TRANSACTION_ITEMS):
             items += len(waiting[number].items)
             number += 1
         if number < len(waiting):
             self._waiting[verb] = waiting[number:]
         return waiting[:number]
 
-    async def _answer(self, verb: Verb, calls: list[Call]) -> None:
+    async def _answer(self, verb: Verb, calls: list[PostgresCall]) -> None:
         for call, answer in zip(calls, await self._commit(verb, calls), strict=True):
             if call.future.done():
                 continue
@@ -158,7 +158,9 @@ class Writer:
             else:
                 call.future.set_result(answer)
 
-    async def _commit(self, verb: Verb, calls: list[Call]) -> list[Written[Any] | Exception]:
+    async def _commit(
+        self, verb: Verb, calls: list[PostgresCall]
+    ) -> list[WrittenOrNot[Any] | Exception]:
         try:
             return list(await self._durable(verb, calls))
         except ValueError as error:  # asyncpg's too, for what it cannot send
@@ -172,8 +174,8 @@ class Writer:
             return await self._without_culprit(verb, calls, error)
 
     async def _without_culprit(
-        self, verb: Verb, calls: list[Call], error: Exception
-    ) -> list[Written[Any] | Exception]:
+        self, verb: Verb, calls: list[PostgresCall], error: Exception
+    ) -> list[WrittenOrNot[Any] | Exception]:
         if len(calls) > 1:
             half = len(calls) // 2
             return [
@@ -189,7 +191,7 @@ class Writer:
         halves = [(await self._commit(verb, [call._replace(items=part)]))[0] for part in parts]
         return [joined(halves, [len(part) for part in parts])]
 
-    async def _durable(self, verb: Verb, calls: list[Call]) -> list[Written[Any]]:
+    async def _durable(self, verb: Verb, calls: list[PostgresCall]) -> list[WrittenOrNot[Any]]:
         """Run until the database has answered a commit, or has said why not."""
         clashes, lost_since = 0, None
         loop = asyncio.get_running_loop()
@@ -212,7 +214,7 @@ class Writer:
                     raise
                 await asyncio.sleep(0.05)
 
-    async def _transaction(self, verb: Verb, calls: list[Call]) -> list[Written[Any]]:
+    async def _transaction(self, verb: Verb, calls: list[PostgresCall]) -> list[WrittenOrNot[Any]]:
         items = [item for call in calls for item in call.items]
         cleared, self._published = self._published, []
         longest = self._longest if verb in QUICK else None
@@ -226,20 +228,20 @@ class Writer:
         for receipt in receipts:
             self._unpublished[receipt] = len(calls)
         found = iter(outcomes)
-        return [Written([next(found) for _ in call.items], receipts) for call in calls]
+        return [WrittenOrNot([next(found) for _ in call.items], receipts) for call in calls]
 
 
 async def _write(
     connection: Connection, verb: Verb, items: Sequence[Any], cleared: list[int]
 ) -> tuple[list[Any], tuple[int, ...]]:
     """In one statement where that will do, otherwise as the verb decides."""
-    part = random.randrange(PARTS)
+    part = random.randrange(SPLIT_PARTS)
     if items and verb in QUICK:
-        written = await QUICK[verb](connection, items, Beside(part, cleared))
+        written = await QUICK[verb](connection, items, FastPathExtras(part, cleared))
         if written is not None:
             return written
     async with connection.transaction():
-        tx = Transaction(connection)
+        tx = PostgresTransaction(connection)
         outcomes = await verb(tx, items)
         receipts = ()
         if tx.touched or cleared or tx.line or tx.running:

@@ -1,4 +1,4 @@
-"""Users, money, limits, live settings, workers, and what is kept for how long."""
+"""Users, credits, limits, live settings, workers, retention."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Sequence
 
 from fairlane.errors import FairlaneError
-from fairlane.ledger import rows, specs
-from fairlane.ledger.accounts import MINT, account_of, reused
+from fairlane.ledger import rows, worker_specs
+from fairlane.ledger.credit_accounts import MINT, account_of, reused
+from fairlane.ledger.messages import AuditedChange, PoolLimit, SettingChange, Stamp, StoredSettings
 from fairlane.ledger.requests import (
     Grant,
     LimitsChange,
@@ -18,9 +19,8 @@ from fairlane.ledger.requests import (
     Retirement,
     TierChange,
 )
-from fairlane.ledger.shapes import Change, PoolLimit, SettingChange, Settings, Stamp
-from fairlane.ledger.sqlite.money import balance, booked, transfer
-from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.ledger.sqlite.credits import balance, booked, transfer
+from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker, WorkerState
 
@@ -32,7 +32,7 @@ def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | Non
     return None if row is None else row[0]
 
 
-def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
+def set_tier(tx: SqliteTransaction, items: Sequence[TierChange]) -> list[None]:
     for item in items:
         target = f"{item.tenant}/{item.user}"
         if _is_made(tx, item.now, item.actor, "set tier", target, item.tier):
@@ -49,7 +49,7 @@ def set_tier(tx: Transaction, items: Sequence[TierChange]) -> list[None]:
     return [None] * len(items)
 
 
-def set_quota(tx: Transaction, items: Sequence[QuotaChange]) -> list[None]:
+def set_quota(tx: SqliteTransaction, items: Sequence[QuotaChange]) -> list[None]:
     for item in items:
         who = (item.tenant, item.user)
         after = rows.dumps([item.pending, item.per_hour])
@@ -74,20 +74,22 @@ WHERE at = ? AND actor = ? AND action = ? AND target = ? AND after = ?
 """
 
 
-def _is_made(tx: Transaction, at: int, actor: str, action: str, target: str, after: str) -> bool:
+def _is_made(
+    tx: SqliteTransaction, at: int, actor: str, action: str, target: str, after: str
+) -> bool:
     """Whether this very change was made before: run again, it is no other one."""
     return tx.execute(IS_MADE, (at, actor, action, target, after)).fetchone() is not None
 
 
-def audit(connection: sqlite3.Connection, limit: int) -> list[Change]:
+def audit(connection: sqlite3.Connection, limit: int) -> list[AuditedChange]:
     found = connection.execute(
         "SELECT at, actor, action, target, before, after FROM audit ORDER BY seq DESC LIMIT ?",
         (limit,),
     )
-    return [Change(*row) for row in found]
+    return [AuditedChange(*row) for row in found]
 
 
-def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]:
+def credit(tx: SqliteTransaction, items: Sequence[Grant]) -> list[int | FairlaneError]:
     outcomes: list[int | FairlaneError] = []
     for item in items:
         account = account_of(item.tenant, item.user)
@@ -106,11 +108,11 @@ def credit(tx: Transaction, items: Sequence[Grant]) -> list[int | FairlaneError]
     return outcomes
 
 
-def set_pools(tx: Transaction, items: Sequence[LimitsChange]) -> list[Stamp | None]:
+def set_pools(tx: SqliteTransaction, items: Sequence[LimitsChange]) -> list[Stamp | None]:
     return [_set_pools(tx, item) for item in items]
 
 
-def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | None:
+def _set_pools(tx: SqliteTransaction, item: LimitsChange) -> Stamp | None:
     """Exactly these pools are limited from now on, and the change that made it so is kept."""
     was = stamp(tx)
     if was.settings != item.over:
@@ -130,28 +132,28 @@ def _set_pools(tx: Transaction, item: LimitsChange) -> Stamp | None:
     return now
 
 
-def meta(connection: Transaction | sqlite3.Connection, name: str) -> str:
+def meta(connection: SqliteTransaction | sqlite3.Connection, name: str) -> str:
     (value,) = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return str(value)
 
 
-def set_meta(tx: Transaction, **values: str) -> None:
+def set_meta(tx: SqliteTransaction, **values: str) -> None:
     for name, value in values.items():
         tx.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
 
 
-def stamp(connection: Transaction | sqlite3.Connection) -> Stamp:
+def stamp(connection: SqliteTransaction | sqlite3.Connection) -> Stamp:
     return Stamp.parse(meta(connection, "epoch"))
 
 
-def begin_rebuild(tx: Transaction, items: Sequence[RebuildRequest]) -> list[bool]:
+def begin_rebuild(tx: SqliteTransaction, items: Sequence[RebuildRequest]) -> list[bool]:
     """The file belongs to one process: nobody else can be at it."""
     for item in items:
         set_meta(tx, epoch=str(Stamp(item.life, stamp(tx).settings)))
     return [True] * len(items)
 
 
-def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:
+def _set_pool(tx: SqliteTransaction, pool: PoolLimit) -> bool:
     """Whether anything changed. What runs is counted while there is no limit that would forbid
     it."""
     row = tx.execute("SELECT size, drain FROM pools WHERE name = ?", (pool.name,)).fetchone()
@@ -167,7 +169,7 @@ def _set_pool(tx: Transaction, pool: PoolLimit) -> bool:
     return True
 
 
-def _count_running(tx: Transaction, pool: PoolLimit) -> int:
+def _count_running(tx: SqliteTransaction, pool: PoolLimit) -> int:
     """What already runs takes a slot, also above the limit: it drains, nothing is killed."""
     if not pool.services:
         return 0
@@ -190,7 +192,7 @@ def _count_running(tx: Transaction, pool: PoolLimit) -> int:
     return len(mine)
 
 
-def _keep(tx: Transaction, item: SettingChange) -> None:
+def _keep(tx: SqliteTransaction, item: SettingChange) -> None:
     row = tx.execute("SELECT value FROM settings WHERE name = ?", (item.name,)).fetchone()
     tx.execute(
         "INSERT OR REPLACE INTO settings VALUES (?, ?, ?, ?)",
@@ -201,7 +203,7 @@ def _keep(tx: Transaction, item: SettingChange) -> None:
 
 
 def _audit(
-    tx: Transaction,
+    tx: SqliteTransaction,
     now: int,
     actor: str,
     action: str,
@@ -215,18 +217,18 @@ def _audit(
     )
 
 
-def settings(connection: sqlite3.Connection) -> Settings:
+def settings(connection: sqlite3.Connection) -> StoredSettings:
     found = connection.execute("SELECT name, value, file_value FROM settings")
     catalog, file = meta(connection, "catalog"), meta(connection, "file")
-    return Settings(stamp(connection), catalog, file, specs.changes(found))
+    return StoredSettings(stamp(connection), catalog, file, worker_specs.changes(found))
 
 
 # --- workers -------------------------------------------------------------------------------------
-def put_worker(tx: Transaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
+def put_worker(tx: SqliteTransaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
     for worker, now in items:
         tx.execute(
             "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?)",
-            (worker.id, specs.worker_spec(worker), worker.state, now),
+            (worker.id, worker_specs.worker_spec(worker), worker.state, now),
         )
     return [None] * len(items)
 
@@ -239,17 +241,19 @@ WHERE id = :id RETURNING id, spec, state, heartbeat_at
 """
 
 
-def hear(tx: Transaction, items: Sequence[tuple[str, WorkerState, int]]) -> list[Worker | None]:
+def hear(
+    tx: SqliteTransaction, items: Sequence[tuple[str, WorkerState, int]]
+) -> list[Worker | None]:
     """(worker, state, now): heard of; its state goes only onward."""
     return [_heard(tx, *item) for item in items]
 
 
-def _heard(tx: Transaction, worker: str, state: WorkerState, now: int) -> Worker | None:
+def _heard(tx: SqliteTransaction, worker: str, state: WorkerState, now: int) -> Worker | None:
     found = tx.execute(HEAR, {"id": worker, "state": state, "now": now}).fetchall()
-    return specs.workers(found)[0][0] if found else None
+    return worker_specs.workers(found)[0][0] if found else None
 
 
-def forget_workers(tx: Transaction, items: Sequence[int]) -> list[int]:
+def forget_workers(tx: SqliteTransaction, items: Sequence[int]) -> list[int]:
     """Those not heard of since then."""
     gone = "DELETE FROM workers WHERE heartbeat_at < ?"
     return [tx.execute(gone, (before,)).rowcount for before in items]
@@ -257,22 +261,22 @@ def forget_workers(tx: Transaction, items: Sequence[int]) -> list[int]:
 
 def worker(connection: sqlite3.Connection, name: str) -> Worker | None:
     columns = "SELECT id, spec, state, heartbeat_at FROM workers WHERE id = ?"
-    found = specs.workers(connection.execute(columns, (name,)))
+    found = worker_specs.workers(connection.execute(columns, (name,)))
     return found[0][0] if found else None
 
 
 def workers(connection: sqlite3.Connection) -> list[tuple[Worker, int]]:
-    return specs.workers(
+    return worker_specs.workers(
         connection.execute("SELECT id, spec, state, heartbeat_at FROM workers ORDER BY id")
     )
 
 
 # --- retention -----------------------------------------------------------------------------------
-def retire(tx: Transaction, items: Sequence[Retirement]) -> list[int]:
+def retire(tx: SqliteTransaction, items: Sequence[Retirement]) -> list[int]:
     return [_retire(tx, item) for item in items]
 
 
-def purge(tx: Transaction, items: Sequence[Purge]) -> list[int]:
+def purge(tx: SqliteTransaction, items: Sequence[Purge]) -> list[int]:
     done = []
     for item in items:
         found = [
@@ -291,14 +295,14 @@ def purge(tx: Transaction, items: Sequence[Purge]) -> list[int]:
     return done
 
 
-def _forget(tx: Transaction, job: str, state: str) -> None:
+def _forget(tx: SqliteTransaction, job: str, state: str) -> None:
     tx.execute("UPDATE idempotency SET status = ? WHERE job = ?", (state, job))
     for table in ("steps", "attempts", "events", "inputs"):
         tx.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
     tx.execute("DELETE FROM jobs WHERE id = ?", (job,))
 
 
-def _retire(tx: Transaction, item: Retirement) -> int:
+def _retire(tx: SqliteTransaction, item: Retirement) -> int:
     """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
     names, stay."""
     found = tx.execute(

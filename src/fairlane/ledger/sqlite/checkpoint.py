@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairlane.ledger.sqlite.connect import connect
 
-EVERY = 10_000
+ROWS_PER_CHECKPOINT = 10_000
 """Rows written between two checkpoints."""
 
 
@@ -22,7 +22,7 @@ class Checkpoints:
 
     def wrote(self, rows: int) -> None:
         self._rows += rows
-        if self._rows >= EVERY:
+        if self._rows >= ROWS_PER_CHECKPOINT:
             self._rows = 0
             self._due.set()
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from fairlane.ledger.grants import COLUMNS, granted, reason, wrong_epoch_or_pools
+from fairlane.ledger.lease_rows import COLUMNS, granted, reason, wrong_epoch_or_pools
+from fairlane.ledger.messages import Confirmation, Unconfirmed
 from fairlane.ledger.rows import loads
-from fairlane.ledger.shapes import Confirmation, Unconfirmed
-from fairlane.ledger.sqlite.context import contexts, inputs_elsewhere
-from fairlane.ledger.sqlite.history import find
-from fairlane.ledger.sqlite.rows import parts
+from fairlane.ledger.sqlite.events import find
+from fairlane.ledger.sqlite.job_context import contexts, inputs_elsewhere
 from fairlane.ledger.sqlite.slots import take, take_all
-from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.ledger.sqlite.statements import parts
+from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.lease import Lease
 
 Row = tuple[Any, ...]
@@ -42,7 +42,7 @@ def start(proposals: int) -> str:
     """
 
 
-def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
+def confirm(tx: SqliteTransaction, items: Sequence[Confirmation]) -> list[Lease | Unconfirmed]:
     (epoch,) = tx.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
     refused: dict[int, Unconfirmed] = {}
     hopeful: list[Confirmation] = []
@@ -64,7 +64,7 @@ def confirm(tx: Transaction, items: Sequence[Confirmation]) -> list[Lease | Unco
     ]
 
 
-def _start(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row] | None:
+def _start(tx: SqliteTransaction, items: Sequence[Confirmation]) -> dict[str, Row] | None:
     """Almost always every slot is free, so all are taken at once. None, and nothing done, if one
     is not."""
     limited = any(item.slots for item in items)
@@ -81,7 +81,7 @@ def _start(tx: Transaction, items: Sequence[Confirmation]) -> dict[str, Row] | N
 
 
 def _start_one_by_one(
-    tx: Transaction, items: Sequence[Confirmation], refused: dict[int, Unconfirmed]
+    tx: SqliteTransaction, items: Sequence[Confirmation], refused: dict[int, Unconfirmed]
 ) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for i, item in enumerate(items):
@@ -114,7 +114,7 @@ def _statement(part: Sequence[Confirmation]) -> tuple[str, list[Any]]:
 
 
 def _leases(
-    tx: Transaction, items: Sequence[Confirmation], rows: dict[str, Row]
+    tx: SqliteTransaction, items: Sequence[Confirmation], rows: dict[str, Row]
 ) -> dict[str, Lease]:
     context = contexts(tx, [row[1] for row in rows.values() if row[6]])
     inputs = inputs_elsewhere(tx, [row[1] for row in rows.values() if row[8] is None])
@@ -128,7 +128,9 @@ def _leases(
 
 
 # --- those that did not start ------------------------------------------------------------------
-def _loser(tx: Transaction, item: Confirmation, refusal: Unconfirmed | None) -> Lease | Unconfirmed:
+def _loser(
+    tx: SqliteTransaction, item: Confirmation, refusal: Unconfirmed | None
+) -> Lease | Unconfirmed:
     """The same proposal again is answered as before; any other hears why it was refused."""
     job = find(tx, item.job)
     if job is not None and job.token == item.token:
@@ -139,12 +141,12 @@ def _loser(tx: Transaction, item: Confirmation, refusal: Unconfirmed | None) -> 
     return Unconfirmed(reason(item, job))
 
 
-def _again(tx: Transaction, item: Confirmation) -> Lease:
+def _again(tx: SqliteTransaction, item: Confirmation) -> Lease:
     row = tx.execute(f"SELECT {COLUMNS} FROM jobs WHERE id = ?", (item.job,)).fetchone()
     return _leases(tx, [item], {item.token: row})[item.token]
 
 
-def _start_parent(tx: Transaction, parent: str, now: int) -> None:
+def _start_parent(tx: SqliteTransaction, parent: str, now: int) -> None:
     """A fan-out runs from the start of its first cell."""
     tx.execute(
         "UPDATE jobs SET state = 'running', rev = rev + 1, started_at = ? "

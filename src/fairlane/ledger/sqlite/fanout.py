@@ -1,15 +1,16 @@
-"""Fan-out: a parent counts the cells that are not over. Whoever ends the last one ends it."""
+"""Fan-out: a parent counts its unfinished cells. The transaction that ends the last cell ends the
+parent."""
 
 from __future__ import annotations
 
-from fairlane.ledger.assemble import ending
-from fairlane.ledger.sqlite.history import find, write_events
-from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.ledger.row_groups import ending
+from fairlane.ledger.sqlite.events import find, write_events
+from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.event import EventType, Fact
 from fairlane.model.state import Move, State, moved
 
 
-def cell_ended(tx: Transaction, parent: str, now: int) -> str | None:
+def cell_ended(tx: SqliteTransaction, parent: str, now: int) -> str | None:
     """Count one cell down. Returns the parent if this ended it."""
     row = tx.execute(
         "UPDATE jobs SET cells_left = cells_left - 1 WHERE id = ? RETURNING cells_left, state",
@@ -21,7 +22,7 @@ def cell_ended(tx: Transaction, parent: str, now: int) -> str | None:
     return parent
 
 
-def cell_reopened(tx: Transaction, parent: str, now: int) -> None:
+def cell_reopened(tx: SqliteTransaction, parent: str, now: int) -> None:
     """Count one cell up again; a parent that had ended runs again."""
     row = tx.execute(
         "UPDATE jobs SET cells_left = cells_left + 1 WHERE id = ? RETURNING state", (parent,)
@@ -35,7 +36,7 @@ def cell_reopened(tx: Transaction, parent: str, now: int) -> None:
         _tell(tx, parent, Fact(EventType.JOB_REOPENED, now, {}))
 
 
-def _end(tx: Transaction, parent: str, now: int) -> None:
+def _end(tx: SqliteTransaction, parent: str, now: int) -> None:
     cells, bad = tx.execute(
         "SELECT count(*), count(*) FILTER (WHERE state <> 'completed') FROM jobs WHERE parent = ?",
         (parent,),
@@ -49,7 +50,7 @@ def _end(tx: Transaction, parent: str, now: int) -> None:
     )
 
 
-def _tell(tx: Transaction, parent: str, fact: Fact) -> int:
+def _tell(tx: SqliteTransaction, parent: str, fact: Fact) -> int:
     """When it was told."""
     job = find(tx, parent)
     return fact.at if job is None else write_events(tx, job, [fact])

@@ -1,4 +1,4 @@
-"""What the gateway keeps beside jobs: what was said about users, and webhooks."""
+"""Webhooks and last known tiers in SQLite."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 from fairlane.ledger.gateway import (
     WEBHOOK,
-    Again,
-    NewSecret,
-    Over,
+    KnownTier,
+    NewWebhookSecret,
     TierVerbs,
-    Told,
+    WebhookEnd,
+    WebhookRetry,
     WebhookVerbs,
     webhook,
 )
-from fairlane.ledger.sqlite.rows import chunks, marks
-from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.ledger.sqlite.statements import chunks, marks
+from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.webhook import Webhook
 
 
@@ -32,7 +32,7 @@ def _known(connection: sqlite3.Connection, tenant: str, users: Sequence[str]) ->
     }
 
 
-def _know(tx: Transaction, items: Sequence[Told]) -> list[None]:
+def _know(tx: SqliteTransaction, items: Sequence[KnownTier]) -> list[None]:
     rows = [row for item in items for row in item.rows]
     tx.executemany("INSERT OR REPLACE INTO known_tiers VALUES (?, ?, ?, ?)", rows)
     return [None] * len(items)
@@ -58,7 +58,7 @@ ORDER BY due_at, id LIMIT ?
 HOLD = "UPDATE webhooks SET due_at = ? WHERE id = ?"
 
 
-def _due(tx: Transaction, items: Sequence[tuple[int, int, int]]) -> list[list[Webhook]]:
+def _due(tx: SqliteTransaction, items: Sequence[tuple[int, int, int]]) -> list[list[Webhook]]:
     found = []
     for now, hold_until, limit in items:
         tx.execute(UNWANTED, (now,))
@@ -68,7 +68,7 @@ def _due(tx: Transaction, items: Sequence[tuple[int, int, int]]) -> list[list[We
     return found
 
 
-def _again(tx: Transaction, items: Sequence[Again]) -> list[None]:
+def _again(tx: SqliteTransaction, items: Sequence[WebhookRetry]) -> list[None]:
     tx.executemany(
         "UPDATE webhooks SET tries = ?, due_at = ? WHERE id = ? AND due_at IS NOT NULL",
         [(item.tries, item.at, item.webhook) for item in items],
@@ -76,7 +76,7 @@ def _again(tx: Transaction, items: Sequence[Again]) -> list[None]:
     return [None] * len(items)
 
 
-def _over(tx: Transaction, items: Sequence[Over]) -> list[None]:
+def _over(tx: SqliteTransaction, items: Sequence[WebhookEnd]) -> list[None]:
     tx.executemany(
         "UPDATE webhooks SET due_at = NULL, outcome = ?, over_at = ? "
         "WHERE id = ? AND due_at IS NOT NULL",
@@ -92,7 +92,7 @@ def _listed(connection: sqlite3.Connection, limit: int) -> list[tuple[Any, ...]]
     ).fetchall()
 
 
-def _forget(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[int]:
+def _forget(tx: SqliteTransaction, items: Sequence[tuple[int, int]]) -> list[int]:
     return [
         tx.execute(
             "DELETE FROM webhooks WHERE id IN (SELECT id FROM webhooks WHERE over_at <= ? LIMIT ?)",
@@ -114,7 +114,7 @@ def _secrets(connection: sqlite3.Connection, tenant: str, now: int) -> list[str]
 AUDIT = "INSERT INTO audit (at, actor, action, target, before, after) VALUES (?, ?, ?, ?, ?, ?)"
 
 
-def _keep_secret(tx: Transaction, items: Sequence[NewSecret]) -> list[None]:
+def _keep_secret(tx: SqliteTransaction, items: Sequence[NewWebhookSecret]) -> list[None]:
     for item in items:
         latest = tx.execute(
             "SELECT max(at) FROM webhook_secrets WHERE tenant = ?", (item.tenant,)

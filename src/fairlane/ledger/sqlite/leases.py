@@ -6,23 +6,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlane.ledger import rows
+from fairlane.ledger.messages import Renewal
 from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
-from fairlane.ledger.shapes import Renewal
+from fairlane.ledger.sqlite.credits import refund
+from fairlane.ledger.sqlite.events import find, write_events
 from fairlane.ledger.sqlite.fanout import cell_ended
-from fairlane.ledger.sqlite.history import find, write_events
-from fairlane.ledger.sqlite.money import refund
-from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Job, fair_user
 from fairlane.model.service import is_rate_pool
 from fairlane.model.state import Code, Move, State, moved
 
 
-def renew(tx: Transaction, items: Sequence[RenewRequest]) -> list[Renewal]:
+def renew(tx: SqliteTransaction, items: Sequence[RenewRequest]) -> list[Renewal]:
     return [_renew(tx, item) for item in items]
 
 
-def _renew(tx: Transaction, item: RenewRequest) -> Renewal:
+def _renew(tx: SqliteTransaction, item: RenewRequest) -> Renewal:
     lost: list[str] = []
     cancelled: list[str] = []
     for job, token in item.tokens:
@@ -47,14 +47,14 @@ WHERE token IS NOT NULL
 """
 
 
-def prolong(tx: Transaction, items: Sequence[int]) -> list[None]:
+def prolong(tx: SqliteTransaction, items: Sequence[int]) -> list[None]:
     """Every lease lasts from now on. Past its deadline only once: then it ends behind it."""
     for now in items:
         tx.execute(PROLONG, (now,))
     return [None] * len(items)
 
 
-def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | None]:
+def progress(tx: SqliteTransaction, items: Sequence[ProgressReport]) -> list[State | None]:
     """None if the token holds, otherwise where the job is; a missing one counts as cancelled."""
     outcomes: list[State | None] = []
     for item in items:
@@ -67,7 +67,7 @@ def progress(tx: Transaction, items: Sequence[ProgressReport]) -> list[State | N
     return outcomes
 
 
-def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
+def free_slots(tx: SqliteTransaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
     """(now, limit): slots whose time is over are free; the tokens that were kept beyond their
     lease. A rate's slot says nothing about its lease."""
     freed = []
@@ -80,7 +80,7 @@ def free_slots(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[s
     return freed
 
 
-def revoke(tx: Transaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:
+def revoke(tx: SqliteTransaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:
     """Whether the job runs under that token; if not, its rev moves on: a late confirm fails."""
     runs = []
     for item in items:
@@ -94,7 +94,7 @@ def revoke(tx: Transaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:
     return runs
 
 
-def promote(tx: Transaction, items: Sequence[Promotion]) -> list[str | None]:
+def promote(tx: SqliteTransaction, items: Sequence[Promotion]) -> list[str | None]:
     """The level each job had before, or None if there was nothing to announce."""
     outcomes: list[str | None] = []
     for item in items:
@@ -112,12 +112,12 @@ def promote(tx: Transaction, items: Sequence[Promotion]) -> list[str | None]:
     return outcomes
 
 
-def give_up(tx: Transaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
+def give_up(tx: SqliteTransaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
     """(now, limit): queued jobs past their longest wait have failed, resumable."""
     return [_give_up(tx, now, limit) for now, limit in items]
 
 
-def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
+def _give_up(tx: SqliteTransaction, now: int, limit: int) -> list[Job]:
     found = tx.execute(
         f"SELECT {rows.JOB} FROM jobs WHERE give_up_at <= ? AND state = 'queued' LIMIT ?",
         (now, limit),
@@ -147,7 +147,7 @@ def _give_up(tx: Transaction, now: int, limit: int) -> list[Job]:
     return jobs
 
 
-def forgive(tx: Transaction, items: Sequence[tuple[str, int]]) -> list[None]:
+def forgive(tx: SqliteTransaction, items: Sequence[tuple[str, int]]) -> list[None]:
     """A queued job gets its last attempt back."""
     tx.executemany(
         "UPDATE jobs SET attempt = attempt - 1 WHERE id = ? AND state = 'queued' AND attempt = ?",

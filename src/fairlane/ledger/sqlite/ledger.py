@@ -11,9 +11,33 @@ from typing import Any, TypeVar
 
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger import rows
-from fairlane.ledger.accounts import account_of
+from fairlane.ledger.api_keys import ApiKeys
+from fairlane.ledger.credit_accounts import account_of
 from fairlane.ledger.gateway import KnownTiers, Webhooks
-from fairlane.ledger.keybook import KeyBook
+from fairlane.ledger.messages import (
+    AuditedChange,
+    Confirmation,
+    Counts,
+    Ended,
+    LiveSlot,
+    PoolLimit,
+    Renewal,
+    Reopened,
+    Request,
+    SettingChange,
+    Settled,
+    Settlement,
+    Skipped,
+    Stale,
+    Stamp,
+    StoredSettings,
+    Submission,
+    SubmitOutcome,
+    Turn,
+    Unconfirmed,
+    Unwritten,
+    WrittenOrNot,
+)
 from fairlane.ledger.requests import (
     CancelRequest,
     Grant,
@@ -26,35 +50,20 @@ from fairlane.ledger.requests import (
     RenewRequest,
     ReopenRequest,
     Retirement,
-    SkipRequest,
+    SkipCommand,
     TierChange,
     UnconfirmedProposal,
 )
-from fairlane.ledger.shapes import (
-    Change,
-    Confirmation,
-    Counts,
-    Ended,
-    LiveSlot,
-    PoolLimit,
-    Renewal,
-    Reopened,
-    Request,
-    SettingChange,
-    Settings,
-    Settled,
-    Settlement,
-    Skipped,
-    Stale,
-    Stamp,
-    Submission,
-    SubmitOutcome,
-    Turn,
-    Unconfirmed,
-    Unwritten,
-    Written,
+from fairlane.ledger.sqlite import (
+    admin,
+    api_keys,
+    credits,
+    gateway,
+    job_actions,
+    leases,
+    reads,
+    store_stats,
 )
-from fairlane.ledger.sqlite import admin, gateway, keys, leases, money, moves, reads, vitals
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.confirm import confirm
 from fairlane.ledger.sqlite.connect import (
@@ -68,11 +77,11 @@ from fairlane.ledger.sqlite.connect import (
 from fairlane.ledger.sqlite.looking import SqliteReads
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
-from fairlane.ledger.sqlite.writer import Transaction, Writer
-from fairlane.ledger.vitals import Vitals
-from fairlane.model.entry import Start
+from fairlane.ledger.sqlite.writer import SqliteTransaction, SqliteWriter
+from fairlane.ledger.store_stats import StoreStats
 from fairlane.model.job import Job, Progress
 from fairlane.model.lease import Lease
+from fairlane.model.queue_entry import Start
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.admission import Quota
@@ -90,17 +99,21 @@ class SqliteLedger(SqliteReads):
         self._reading = connect(path)
         self._checkpoints = Checkpoints(path)
         try:
-            self._writer = Writer(connection, self._checkpoints.wrote)
+            self._writer = SqliteWriter(connection, self._checkpoints.wrote)
         except BaseException:
             self._checkpoints.close()
             self._reading.close()
             raise
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fairlane-reader")
-        self.keys = KeyBook(self._one, self._read, keys.VERBS)
+        self.keys = ApiKeys(self._one, self._read, api_keys.VERBS)
         self.known_tiers = KnownTiers(self._one, self._read, gateway.TIERS)
         self.webhooks = Webhooks(self._one, self._read, gateway.WEBHOOKS)
-        self.vitals = Vitals(
-            self._writer.waits, self._read, self._try_to_write, vitals.signs, vitals.imbalance
+        self.vitals = StoreStats(
+            self._writer.waits,
+            self._read,
+            self._try_to_write,
+            store_stats.signs,
+            store_stats.imbalance,
         )
 
     @classmethod
@@ -148,18 +161,20 @@ class SqliteLedger(SqliteReads):
         return self._writer.tally.queued
 
     # --- hot ---------------------------------------------------------------------------------
-    async def submit(self, items: Sequence[Submission]) -> Written[SubmitOutcome | Unwritten]:
-        written: Written[Any] = await self._writer.admit(submit, items)
+    async def submit(self, items: Sequence[Submission]) -> WrittenOrNot[SubmitOutcome | Unwritten]:
+        written: WrittenOrNot[Any] = await self._writer.admit(submit, items)
         return written
 
     async def confirm(
         self, items: Sequence[Confirmation]
-    ) -> Written[Lease | Unconfirmed | Unwritten]:
-        written: Written[Any] = await self._writer.write(confirm, items)
+    ) -> WrittenOrNot[Lease | Unconfirmed | Unwritten]:
+        written: WrittenOrNot[Any] = await self._writer.write(confirm, items)
         return written
 
-    async def settle(self, items: Sequence[Settlement]) -> Written[Settled | Stale | Unwritten]:
-        written: Written[Any] = await self._writer.write(settle, items)
+    async def settle(
+        self, items: Sequence[Settlement]
+    ) -> WrittenOrNot[Settled | Stale | Unwritten]:
+        written: WrittenOrNot[Any] = await self._writer.write(settle, items)
         return written
 
     def published(self, receipts: Sequence[int]) -> None:
@@ -193,16 +208,16 @@ class SqliteLedger(SqliteReads):
     # --- moves from outside ------------------------------------------------------------------
     async def cancel(
         self, request: Request, strict: Container[str]
-    ) -> Written[list[Ended] | FairlaneError]:
-        return await self._writer.write(moves.cancel, [CancelRequest(request, strict)])
+    ) -> WrittenOrNot[list[Ended] | FairlaneError]:
+        return await self._writer.write(job_actions.cancel, [CancelRequest(request, strict)])
 
     async def reopen(
         self, request: Request, move: Move, quota: Quota | None
-    ) -> Written[Reopened | FairlaneError]:
-        return await self._writer.write(moves.reopen, [ReopenRequest(request, move, quota)])
+    ) -> WrittenOrNot[Reopened | FairlaneError]:
+        return await self._writer.write(job_actions.reopen, [ReopenRequest(request, move, quota)])
 
-    async def skip(self, request: Request, price: int) -> Written[Skipped | FairlaneError]:
-        return await self._writer.write(moves.skip, [SkipRequest(request, price)])
+    async def skip(self, request: Request, price: int) -> WrittenOrNot[Skipped | FairlaneError]:
+        return await self._writer.write(job_actions.skip, [SkipCommand(request, price)])
 
     async def promote(
         self, levels: Sequence[tuple[str, str]], order: Sequence[str], now: int
@@ -211,13 +226,13 @@ class SqliteLedger(SqliteReads):
         items = [Promotion(job, level, ranks, now) for job, level in levels]
         return (await self._writer.write(leases.promote, items)).outcomes
 
-    async def give_up(self, now: int, limit: int) -> Written[list[Job]]:
+    async def give_up(self, now: int, limit: int) -> WrittenOrNot[list[Job]]:
         return await self._writer.write(leases.give_up, [(now, limit)])
 
     async def forgive(self, jobs: Sequence[tuple[str, int]]) -> None:
         await self._writer.write(leases.forgive, jobs)
 
-    async def revoke(self, held: Sequence[tuple[str, int, str]]) -> Written[bool]:
+    async def revoke(self, held: Sequence[tuple[str, int, str]]) -> WrittenOrNot[bool]:
         return await self._writer.write(
             leases.revoke, [UnconfirmedProposal(*each) for each in held]
         )
@@ -277,7 +292,7 @@ class SqliteLedger(SqliteReads):
         change = QuotaChange(tenant, user, pending, per_hour, now, actor)
         await self._one(admin.set_quota, change)
 
-    async def audit(self, limit: int) -> list[Change]:
+    async def audit(self, limit: int) -> list[AuditedChange]:
         return await self._read(admin.audit, limit)
 
     async def credit(
@@ -291,7 +306,7 @@ class SqliteLedger(SqliteReads):
 
     async def balance(self, tenant: str, user: str) -> int:
         account = account_of(tenant, user)
-        return await self._read(lambda connection: money.balance(connection, account))
+        return await self._read(lambda connection: credits.balance(connection, account))
 
     async def set_pools(
         self,
@@ -304,7 +319,7 @@ class SqliteLedger(SqliteReads):
         wanted = LimitsChange(pools, catalog, file, over, change)
         return await self._one(admin.set_pools, wanted)
 
-    async def settings(self) -> Settings:
+    async def settings(self) -> StoredSettings:
         return await self._read(admin.settings)
 
     async def put_worker(self, worker: Worker, now: int) -> None:
@@ -337,13 +352,15 @@ class SqliteLedger(SqliteReads):
 
     async def _try_to_write(self) -> None:
         await self._in_reader(demand_room, self._path)
-        await self._one(vitals.try_to_write, None)
+        await self._one(store_stats.try_to_write, None)
 
     async def check(self) -> Counts:
         return await self._read(reads.check)
 
     # --- threads -----------------------------------------------------------------------------
-    async def _one(self, verb: Callable[[Transaction, Sequence[T]], list[Out]], item: T) -> Out:
+    async def _one(
+        self, verb: Callable[[SqliteTransaction, Sequence[T]], list[Out]], item: T
+    ) -> Out:
         return (await self._writer.write(verb, [item])).outcomes[0]
 
     async def _read(self, query: Callable[..., T], *args: object) -> T:
@@ -367,6 +384,6 @@ def _outbox(connection: sqlite3.Connection, limit: int) -> list[tuple[int, list[
     return [(seq, rows.loads(jobs)) for seq, jobs in found]
 
 
-def _clear_outbox(tx: Transaction, items: Sequence[int]) -> list[None]:
+def _clear_outbox(tx: SqliteTransaction, items: Sequence[int]) -> list[None]:
     tx.executemany("DELETE FROM outbox WHERE seq = ?", [(item,) for item in items])
     return [None] * len(items)

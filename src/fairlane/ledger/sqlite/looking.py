@@ -1,4 +1,4 @@
-"""The verbs of the ledger that only look."""
+"""Read verbs of the SQLite ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fairlane.ledger.shapes import Filter
+from fairlane.ledger.messages import Filter
 from fairlane.ledger.sqlite import reads
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event

@@ -1,4 +1,4 @@
-"""Connections that only look."""
+"""Read-only connections with a time limit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fairlane.errors import TookTooLong
-from fairlane.ledger.shapes import GIVEN_UP, LONGEST_LOOK
+from fairlane.ledger.messages import GIVEN_UP, QUERY_TIMEOUT_SECONDS
 
-STEPS = 50_000
+STEPS_PER_DEADLINE_CHECK = 50_000
 """Instructions of SQLite, about a millisecond of them, between two looks at the time."""
 
 
@@ -18,8 +18,8 @@ STEPS = 50_000
 def brief(connection: sqlite3.Connection) -> Iterator[None]:
     """What is looked for inside it is given up if it takes long: everybody else who looks waits.
     Raises TookTooLong then."""
-    until = time.monotonic() + LONGEST_LOOK
-    connection.set_progress_handler(lambda: time.monotonic() >= until, STEPS)
+    until = time.monotonic() + QUERY_TIMEOUT_SECONDS
+    connection.set_progress_handler(lambda: time.monotonic() >= until, STEPS_PER_DEADLINE_CHECK)
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -27,4 +27,4 @@ def brief(connection: sqlite3.Connection) -> Iterator[None]:
             raise TookTooLong(GIVEN_UP) from None
         raise
     finally:
-        connection.set_progress_handler(None, STEPS)
+        connection.set_progress_handler(None, STEPS_PER_DEADLINE_CHECK)

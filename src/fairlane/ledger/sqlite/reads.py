@@ -1,4 +1,4 @@
-"""Reads. On a connection of their own: nobody who looks waits for somebody who writes."""
+"""Queries of the SQLite ledger, on a connection of their own: reads do not wait for writes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
-from fairlane.ledger import assemble, rows
-from fairlane.ledger.shapes import Counts, Filter, LiveSlot
+from fairlane.ledger import row_groups, rows
+from fairlane.ledger.messages import Counts, Filter, LiveSlot
 from fairlane.ledger.sqlite.reading import brief
-from fairlane.ledger.sqlite.rows import chunks, marks
+from fairlane.ledger.sqlite.statements import chunks, marks
 from fairlane.model.attempt import Attempt
-from fairlane.model.entry import Start
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json
 from fairlane.model.lease import Slot
+from fairlane.model.queue_entry import Start
 from fairlane.model.state import LIVE as LIVE_STATES
 from fairlane.model.state import State
 
@@ -69,7 +69,7 @@ SELECT lane, region, count(*) FROM jobs WHERE token IS NOT NULL GROUP BY lane, r
 
 
 def running_in(connection: sqlite3.Connection) -> Counter[tuple[str, str | None]]:
-    return assemble.running_in(connection.execute(RUNNING))
+    return row_groups.running_in(connection.execute(RUNNING))
 
 
 def slots(connection: sqlite3.Connection, pool: str | None) -> list[LiveSlot]:
@@ -88,7 +88,7 @@ def starts(connection: sqlite3.Connection, since: int, ranks: dict[str, int]) ->
     living = f"{columns} AND finished_at IS NULL AND started_at > ?"
     finished = f"{columns} AND finished_at > ? AND started_at IS NOT NULL"
     found = (connection.execute(query, (since,)) for query in (living, finished))
-    return assemble.starts(chain.from_iterable(found), ranks)
+    return row_groups.starts(chain.from_iterable(found), ranks)
 
 
 BELOW = """rowid < coalesce(
@@ -124,14 +124,14 @@ def list_jobs(
 
 
 def payload(connection: sqlite3.Connection, job: str) -> tuple[Json, dict[str, Json]]:
-    row = connection.execute(assemble.PAYLOAD.format("?"), (job,)).fetchone()
+    row = connection.execute(row_groups.PAYLOAD.format("?"), (job,)).fetchone()
     if row is None:
         return None, {}
     finished = connection.execute(
         "SELECT step, service, output, metrics, attempts FROM steps WHERE job = ? ORDER BY step",
         (job,),
     )
-    return assemble.payload(row, finished)
+    return row_groups.payload(row, finished)
 
 
 ATTEMPTS = """
@@ -160,12 +160,12 @@ def events(connection: sqlite3.Connection, job_id: str, after: int) -> list[Even
         ).fetchall()
     finally:
         connection.execute("COMMIT")
-    return [] if found is None else assemble.events(found, written, after)
+    return [] if found is None else row_groups.events(found, written, after)
 
 
 def fate(connection: sqlite3.Connection, job: str, owner: str | None) -> str | None:
     found = connection.execute("SELECT scope, status FROM idempotency WHERE job = ?", (job,))
-    return assemble.fate(found, owner)
+    return row_groups.fate(found, owner)
 
 
 def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:

@@ -9,7 +9,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
-from fairlane.ledger.endings import (
+from fairlane.ledger.messages import Settled, Settlement, Stale
+from fairlane.ledger.rows import facts_text
+from fairlane.ledger.settle_rows import (
     AFTER,
     attempt_row,
     complete_row,
@@ -19,13 +21,11 @@ from fairlane.ledger.endings import (
     step_row,
     unwritten,
 )
-from fairlane.ledger.rows import facts_text
-from fairlane.ledger.shapes import Settled, Settlement, Stale
+from fairlane.ledger.sqlite.credits import refund
 from fairlane.ledger.sqlite.fanout import cell_ended
-from fairlane.ledger.sqlite.money import refund
-from fairlane.ledger.sqlite.rows import chunks, insert, marks, parts, placeholders
 from fairlane.ledger.sqlite.slots import free
-from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.ledger.sqlite.statements import chunks, insert, marks, parts, placeholders
+from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.attempt import Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.state import ENDED, Move, State
@@ -69,7 +69,7 @@ def update(statement: str, values: tuple[str, ...], rows: int) -> str:
     return numbered.replace("FROM v", f"FROM (VALUES {placeholders(len(values), rows)}) AS v")
 
 
-def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
+def settle(tx: SqliteTransaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
     """Almost always every token holds, so all are written and counted; if one was missing, the
     batch is taken back and written again without it."""
     tx.execute("SAVEPOINT settle")
@@ -89,7 +89,7 @@ def settle(tx: Transaction, items: Sequence[Settlement]) -> list[Settled | Stale
     return _with_consequences(tx, items, winners, outcomes)
 
 
-def _holding(tx: Transaction, items: Sequence[Settlement]) -> list[Settlement]:
+def _holding(tx: SqliteTransaction, items: Sequence[Settlement]) -> list[Settlement]:
     """The first settlement of each token that holds."""
     present = _present(tx, items)
     first: dict[str, Settlement] = {}
@@ -102,7 +102,7 @@ def _holding(tx: Transaction, items: Sequence[Settlement]) -> list[Settlement]:
 
 
 def _tell_losers(
-    tx: Transaction,
+    tx: SqliteTransaction,
     items: Sequence[Settlement],
     winners: Sequence[Settlement],
     outcomes: list[Settled | Stale],
@@ -124,7 +124,7 @@ class Present(NamedTuple):
     ended_by: str | None
 
 
-def _present(tx: Transaction, items: Sequence[Settlement]) -> dict[str, Present]:
+def _present(tx: SqliteTransaction, items: Sequence[Settlement]) -> dict[str, Present]:
     return {
         job: Present(*values)
         for part in chunks([item.lease.job for item in items])
@@ -137,7 +137,7 @@ def _present(tx: Transaction, items: Sequence[Settlement]) -> dict[str, Present]
 
 
 def _with_consequences(
-    tx: Transaction,
+    tx: SqliteTransaction,
     items: Sequence[Settlement],
     winners: Sequence[Settlement],
     outcomes: list[Settled | Stale],
@@ -161,7 +161,7 @@ def _with_consequences(
     ]
 
 
-def _too_late(tx: Transaction, item: Settlement, present: Present | None) -> Settled | Stale:
+def _too_late(tx: SqliteTransaction, item: Settlement, present: Present | None) -> Settled | Stale:
     """The same settlement again is answered as before; any other hears what became of the job."""
     if present is None:
         return Stale(None)
@@ -170,7 +170,7 @@ def _too_late(tx: Transaction, item: Settlement, present: Present | None) -> Set
     return Stale(State(present.state))
 
 
-def _outcome(tx: Transaction, lease: Lease, ended_by: str | None) -> str | None:
+def _outcome(tx: SqliteTransaction, lease: Lease, ended_by: str | None) -> str | None:
     """How the attempt ended that this lease was for."""
     if lease.token == ended_by:
         return Outcome.COMPLETED
@@ -181,7 +181,7 @@ def _outcome(tx: Transaction, lease: Lease, ended_by: str | None) -> str | None:
     return None if row is None else row[0]
 
 
-def _write(tx: Transaction, items: Sequence[Settlement]) -> int:
+def _write(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
     """Write what these settlements say. Returns how many of their tokens held."""
     completed = [item for item in items if item.move is Move.COMPLETE]
     others = [item for item in items if item.move is not Move.COMPLETE]
@@ -195,7 +195,7 @@ def _write(tx: Transaction, items: Sequence[Settlement]) -> int:
     return held
 
 
-def _write_others(tx: Transaction, items: Sequence[Settlement]) -> int:
+def _write_others(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
     """What a completed job's row says by itself, any other ending writes down."""
     ends, requeues, attempts, events = [], [], [], []
     for item in items:
@@ -216,7 +216,7 @@ def _write_others(tx: Transaction, items: Sequence[Settlement]) -> int:
 
 
 def _update(
-    tx: Transaction, statement: str, values: tuple[str, ...], rows: list[tuple[Any, ...]]
+    tx: SqliteTransaction, statement: str, values: tuple[str, ...], rows: list[tuple[Any, ...]]
 ) -> int:
     """How many rows were there to update."""
     return sum(
@@ -225,12 +225,12 @@ def _update(
     )
 
 
-def _insert(tx: Transaction, table: str, rows: list[tuple[Any, ...]]) -> None:
+def _insert(tx: SqliteTransaction, table: str, rows: list[tuple[Any, ...]]) -> None:
     for part in parts(rows):
         tx.execute(insert(table, len(part[0]), len(part)), list(chain.from_iterable(part)))
 
 
-def _account_for(tx: Transaction, item: Settlement) -> None:
+def _account_for(tx: SqliteTransaction, item: Settlement) -> None:
     """What else follows: the counts, the outbox, and money back for a skip that brought nothing."""
     lease = item.lease
     if AFTER[item.move] is State.QUEUED:

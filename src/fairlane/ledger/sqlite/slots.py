@@ -6,14 +6,14 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from fairlane.ledger.shapes import Confirmation, Settlement, Unconfirmed
-from fairlane.ledger.sqlite.rows import chunks, insert, marks, parts
-from fairlane.ledger.sqlite.writer import Transaction
+from fairlane.ledger.messages import Confirmation, Settlement, Unconfirmed
+from fairlane.ledger.sqlite.statements import chunks, insert, marks, parts
+from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.lease import Slot
-from fairlane.model.service import RATE_WINDOW, is_rate_pool, is_user_pool
+from fairlane.model.service import RATE_WINDOW_MICROSECONDS, is_rate_pool, is_user_pool
 
 
-def take_all(tx: Transaction, items: Sequence[Confirmation]) -> bool:
+def take_all(tx: SqliteTransaction, items: Sequence[Confirmation]) -> bool:
     """Every slot of every item, if all of them are free and within their limits."""
     wanted = [(slot.pool, slot.n, item) for item in items for slot in item.slots]
     if not _within_limits(tx, wanted):
@@ -27,7 +27,7 @@ def take_all(tx: Transaction, items: Sequence[Confirmation]) -> bool:
     return True
 
 
-def _within_limits(tx: Transaction, wanted: Sequence[tuple[str, int, Confirmation]]) -> bool:
+def _within_limits(tx: SqliteTransaction, wanted: Sequence[tuple[str, int, Confirmation]]) -> bool:
     """By number. Whether a slot is free, its primary key will say."""
     pools = sorted({pool for pool, _, _ in wanted})
     sizes = {
@@ -49,7 +49,7 @@ def _within_limits(tx: Transaction, wanted: Sequence[tuple[str, int, Confirmatio
     )
 
 
-def take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
+def take(tx: SqliteTransaction, item: Confirmation) -> Unconfirmed | None:
     """All slots or none. One writer: what is free when we look is free when we insert."""
     if not item.slots or _runs_already(tx, item):
         return None
@@ -68,7 +68,7 @@ def take(tx: Transaction, item: Confirmation) -> Unconfirmed | None:
     return None
 
 
-def _runs_already(tx: Transaction, item: Confirmation) -> bool:
+def _runs_already(tx: SqliteTransaction, item: Confirmation) -> bool:
     """A claim run again has its slots, or had them: it takes no others."""
     found = tx.execute("SELECT 1 FROM jobs WHERE id = ? AND token = ?", (item.job, item.token))
     return found.fetchone() is not None
@@ -76,10 +76,10 @@ def _runs_already(tx: Transaction, item: Confirmation) -> bool:
 
 def _until(pool: str, now: int) -> int | None:
     """When a slot ends by itself: only a rate's does."""
-    return now + RATE_WINDOW if is_rate_pool(pool) else None
+    return now + RATE_WINDOW_MICROSECONDS if is_rate_pool(pool) else None
 
 
-def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bool:
+def _is_free(tx: SqliteTransaction, pool: str, n: int, cap: int, now: int) -> bool:
     row = tx.execute("SELECT size FROM pools WHERE name = ?", (pool,)).fetchone()
     size = row[0] if row is not None else cap
     if not 0 < n <= size:
@@ -90,7 +90,7 @@ def _is_free(tx: Transaction, pool: str, n: int, cap: int, now: int) -> bool:
     return _has_room(tx, pool, n, size)
 
 
-def _has_room(tx: Transaction, pool: str, n: int, size: int) -> bool:
+def _has_room(tx: SqliteTransaction, pool: str, n: int, size: int) -> bool:
     above, same = tx.execute(
         "SELECT EXISTS (SELECT 1 FROM slots WHERE pool = ? AND n > ?), "
         "EXISTS (SELECT 1 FROM slots WHERE pool = ? AND n = ?)",
@@ -104,7 +104,7 @@ def _has_room(tx: Transaction, pool: str, n: int, size: int) -> bool:
 
 # --- freeing ------------------------------------------------------------------------------------
 def free(
-    tx: Transaction, items: Iterable[Settlement], winners: set[str]
+    tx: SqliteTransaction, items: Iterable[Settlement], winners: set[str]
 ) -> dict[str, tuple[Slot, ...]]:
     """Rates run on by themselves. Everything else of a token goes, unless its call may still be
     open and the service is strict about it; a user's own cap never waits for that."""
@@ -124,7 +124,7 @@ def free(
     return kept
 
 
-def _free_closed(tx: Transaction, tokens: Sequence[str]) -> None:
+def _free_closed(tx: SqliteTransaction, tokens: Sequence[str]) -> None:
     """Whoever closed its call frees also what was kept for it. A rate's row is not kept: it is
     due."""
     for part in parts(tokens):
@@ -133,7 +133,7 @@ def _free_closed(tx: Transaction, tokens: Sequence[str]) -> None:
         )
 
 
-def keep_until(tx: Transaction, token: str, until: int) -> tuple[Slot, ...]:
+def keep_until(tx: SqliteTransaction, token: str, until: int) -> tuple[Slot, ...]:
     """The token's slots stay taken until then, except its user's own."""
     tx.execute("DELETE FROM slots WHERE token = ? AND pool LIKE 'user:%'", (token,))
     tx.execute("UPDATE slots SET until = ? WHERE token = ? AND until IS NULL", (until, token))

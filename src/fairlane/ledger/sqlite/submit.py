@@ -9,21 +9,21 @@ from typing import Any
 
 from fairlane.errors import FairlaneError, KeyReused
 from fairlane.ids import floor
-from fairlane.ledger.rows import INLINE, dumps, plan_text
-from fairlane.ledger.shapes import Accepted, Replayed, Submission, SubmitOutcome
-from fairlane.ledger.sqlite.rows import chunks, marks, parts
-from fairlane.ledger.sqlite.tally import Who
-from fairlane.ledger.sqlite.writer import Transaction
-from fairlane.model.make import maker
-from fairlane.policy.admission import HOUR, Quota, Usage, admit
+from fairlane.ledger.messages import Replayed, Submission, SubmissionAccepted, SubmitOutcome
+from fairlane.ledger.rows import MAX_INLINE_BYTES, dumps, plan_text
+from fairlane.ledger.sqlite.counters import Who
+from fairlane.ledger.sqlite.statements import chunks, marks, parts
+from fairlane.ledger.sqlite.writer import SqliteTransaction
+from fairlane.model.construct import maker
+from fairlane.policy.admission import HOUR_MICROSECONDS, Quota, Usage, admit
 
 PLAIN = (
     "id, tenant, key, user, name, plan, lane, input, model, duration, tier, level, timeout, "
     "ready_at, give_up_at, created_at"
 )
 NOTHING = Usage()
-MINUTE = 60_000_000
-accepted_as = maker(Accepted)
+MINUTE_MICROSECONDS = 60_000_000
+accepted_as = maker(SubmissionAccepted)
 FULL = f"{PLAIN}, parent, cell, cells, cells_left, tags, callback, trace"
 
 
@@ -33,9 +33,9 @@ def insert(columns: str, jobs: int) -> str:
     return f"INSERT INTO jobs ({columns}) VALUES {', '.join([f'({marks})'] * jobs)}"
 
 
-def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
+def submit(tx: SqliteTransaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
     known = _known(tx, items)
-    quotas = _Quotas(tx)
+    quotas = _SqliteQuotas(tx)
     outcomes: list[SubmitOutcome] = []
     accepted: list[Submission] = []
     for item in items:
@@ -55,7 +55,7 @@ def submit(tx: Transaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
     return outcomes
 
 
-def _known(tx: Transaction, items: Sequence[Submission]) -> set[str]:
+def _known(tx: SqliteTransaction, items: Sequence[Submission]) -> set[str]:
     """Ids that are there already. One that is newer than all is not."""
     newest = tx.tally.newest
     return {
@@ -65,13 +65,13 @@ def _known(tx: Transaction, items: Sequence[Submission]) -> set[str]:
     }
 
 
-def _insert(tx: Transaction, items: list[Submission]) -> None:
+def _insert(tx: SqliteTransaction, items: list[Submission]) -> None:
     """In their order, which is how rows number themselves. Most batches are plain, and a plain row
     binds a third fewer values."""
     rows, plain = [], True
     for item in items:
         row, more = _row(item)
-        if len(item.input or "") > INLINE:
+        if len(item.input or "") > MAX_INLINE_BYTES:
             tx.execute("INSERT INTO inputs VALUES (?, ?)", (item.id, item.input))
         plain = plain and not any(more)
         rows.append(row)
@@ -98,7 +98,7 @@ def _row(item: Submission) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         name,
         plan_text(plan),
         plan[0].lane,
-        text if len(text or "") <= INLINE else None,
+        text if len(text or "") <= MAX_INLINE_BYTES else None,
         model,
         duration,
         tier,
@@ -123,7 +123,7 @@ def _rest(item: Submission) -> tuple[Any, ...]:
 
 
 # --- idempotency ---------------------------------------------------------------------------------
-def _earlier(tx: Transaction, item: Submission) -> Replayed | FairlaneError | None:
+def _earlier(tx: SqliteTransaction, item: Submission) -> Replayed | FairlaneError | None:
     if item.idempotency is None:
         return None
     scope, key, digest = item.idempotency
@@ -138,7 +138,7 @@ def _earlier(tx: Transaction, item: Submission) -> Replayed | FairlaneError | No
     return Replayed(row[1], row[2])
 
 
-def _remember_key(tx: Transaction, item: Submission) -> None:
+def _remember_key(tx: SqliteTransaction, item: Submission) -> None:
     if item.idempotency is not None:
         scope, key, digest = item.idempotency
         tx.execute(
@@ -148,10 +148,10 @@ def _remember_key(tx: Transaction, item: Submission) -> None:
 
 
 # --- quotas ------------------------------------------------------------------------------------
-class _Quotas:
+class _SqliteQuotas:
     """Usage as the ledger counts it, plus what this batch has already accepted."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: SqliteTransaction) -> None:
         self._tx = tx
         self._own_limits = tx.execute("SELECT 1 FROM quotas LIMIT 1").fetchone() is not None
         self._accepted: dict[Who, int] = {}
@@ -200,8 +200,10 @@ class _Quotas:
         return number + self._accepted.get(who, 0), oldest or item.common.created_at
 
     def _count(self, item: Submission) -> tuple[int, int]:
-        since = item.common.created_at - HOUR
-        early = floor(since - MINUTE)  # calls that wait for one another may be written out of order
+        since = item.common.created_at - HOUR_MICROSECONDS
+        early = floor(
+            since - MINUTE_MICROSECONDS
+        )  # calls that wait for one another may be written out of order
         mine = "user = ?" if item.user is not None else "user IS NULL AND key = ?"
         number, oldest = self._tx.execute(
             f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = ? AND {mine} "

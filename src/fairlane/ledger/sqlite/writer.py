@@ -1,6 +1,5 @@
-"""The one writer. Calls that arrive while a commit is under way share the next transaction, new
-work after everything else; each is answered after the commit, and one that cannot be written never
-takes others down with it."""
+"""Group commit of the SQLite ledger: one writer thread. Calls that arrive during a commit share the
+next transaction, submits after everything else; each is answered after its durable commit."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from fairlane.errors import InvalidInput, SetupError
-from fairlane.ledger.shapes import Written, joined
-from fairlane.ledger.sqlite.tally import Draft, Tally
-from fairlane.ledger.vitals import Waits
+from fairlane.ledger.messages import WrittenOrNot, joined
+from fairlane.ledger.sqlite.counters import DraftCounters, QuotaCounters
+from fairlane.ledger.store_stats import StoreWaits
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -32,76 +31,76 @@ BESIDE_CALLS, BESIDE_ITEMS = 64, 500
 """How much new work shares a transaction with anything else: who renews a lease, settles or cancels
 does not wait until a flood of submits is written."""
 
-AT_A_TIME = 16
+SPLIT_PARTS = 16
 
 
-class Transaction:
+class SqliteTransaction:
     """What a verb writes with. Jobs it marks as touched are named in the outbox; every verb that
     lets a job in, ends it, or moves it in or out of line says so to the tally."""
 
     __slots__ = ("execute", "executemany", "tally", "touched")
 
-    def __init__(self, connection: sqlite3.Connection, tally: Tally) -> None:
+    def __init__(self, connection: sqlite3.Connection, tally: QuotaCounters) -> None:
         self.execute = connection.execute
         self.executemany = connection.executemany
-        self.tally = Draft(tally)
+        self.tally = DraftCounters(tally)
         self.touched: list[str] = []
 
 
-Verb = Callable[[Transaction, Sequence[Any]], list[Any]]
+Verb = Callable[[SqliteTransaction, Sequence[Any]], list[Any]]
 """Writes each item, in order, and returns as many outcomes."""
 
 
-class Call(NamedTuple):
+class SqliteCall(NamedTuple):
     is_new_work: bool
     verb: Verb
     items: Sequence[Any]
-    future: asyncio.Future[Written[Any]]
+    future: asyncio.Future[WrittenOrNot[Any]]
     at: float
 
 
-class Answer(NamedTuple):
-    future: asyncio.Future[Written[Any]]
-    written: Written[Any] | Exception
+class SqliteAnswer(NamedTuple):
+    future: asyncio.Future[WrittenOrNot[Any]]
+    written: WrittenOrNot[Any] | Exception
 
 
-class Writer:
+class SqliteWriter:
     def __init__(self, connection: sqlite3.Connection, wrote: Callable[[int], None]) -> None:
         self._connection, self._wrote = connection, wrote
         self._loop = asyncio.get_running_loop()
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        self._first, self._new_work = deque[Call](), deque[Call]()
+        self._calls: queue.SimpleQueue[SqliteCall | None] = queue.SimpleQueue()
+        self._first, self._new_work = deque[SqliteCall](), deque[SqliteCall]()
         self._heard_all = False
-        self.waits = Waits()
+        self.waits = StoreWaits()
         self._closed = False
         self._unpublished: dict[int, int] = {}
         self._published: list[int] = []
         (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM outbox").fetchone()
         self._receipts = itertools.count(last + 1)
-        self.tally = Tally(connection)
+        self.tally = QuotaCounters(connection)
         self._thread = threading.Thread(target=self._run, name="fairlane-writer", daemon=True)
         self._thread.start()
 
     def write(
-        self, verb: Callable[[Transaction, Sequence[Item]], list[Out]], items: Sequence[Item]
-    ) -> asyncio.Future[Written[Out]]:
+        self, verb: Callable[[SqliteTransaction, Sequence[Item]], list[Out]], items: Sequence[Item]
+    ) -> asyncio.Future[WrittenOrNot[Out]]:
         """Durable when it resolves."""
         return self._ask(verb, items, is_new_work=False)
 
     def admit(
-        self, verb: Callable[[Transaction, Sequence[Item]], list[Out]], items: Sequence[Item]
-    ) -> asyncio.Future[Written[Out]]:
+        self, verb: Callable[[SqliteTransaction, Sequence[Item]], list[Out]], items: Sequence[Item]
+    ) -> asyncio.Future[WrittenOrNot[Out]]:
         """The same for new work, which lets everything else go first."""
         return self._ask(verb, items, is_new_work=True)
 
     def _ask(
         self, verb: Verb, items: Sequence[Any], *, is_new_work: bool
-    ) -> asyncio.Future[Written[Any]]:
-        future: asyncio.Future[Written[Any]] = self._loop.create_future()
+    ) -> asyncio.Future[WrittenOrNot[Any]]:
+        future: asyncio.Future[WrittenOrNot[Any]] = self._loop.create_future()
         if self._closed:
             future.set_exception(SetupError("the ledger is closed"))
         else:
-            self._calls.put(Call(is_new_work, verb, items, future, perf_counter()))
+            self._calls.put(SqliteCall(is_new_work, verb, items, future, perf_counter()))
         return future
 
     def forget(self, receipts: Iterable[int]) -> None:
@@ -137,7 +136,7 @@ class Writer:
                 break  # the loop is gone, and with it everybody who waited
             self._wrote(sum(len(call.items) for call in calls))
 
-    def _next(self) -> list[Call]:
+    def _next(self) -> list[SqliteCall]:
         """What shares the next transaction; nothing when all is written and no more will come."""
         self._hear()
         calls = _some_of(self._first, MOST_CALLS, MOST_ITEMS)
@@ -157,15 +156,15 @@ class Writer:
             else:
                 (self._new_work if call.is_new_work else self._first).append(call)
 
-    def _commit(self, calls: list[Call]) -> list[Answer]:
+    def _commit(self, calls: list[SqliteCall]) -> list[SqliteAnswer]:
         try:
             return self._transaction(calls)
         except sqlite3.OperationalError as error:
-            return [Answer(call.future, error) for call in calls]
+            return [SqliteAnswer(call.future, error) for call in calls]
         except Exception as error:  # noqa: BLE001 - one item's data: find it, write the others
             return self._without_culprit(calls, error)
 
-    def _without_culprit(self, calls: list[Call], error: Exception) -> list[Answer]:
+    def _without_culprit(self, calls: list[SqliteCall], error: Exception) -> list[SqliteAnswer]:
         if len(calls) > 1:
             half = len(calls) // 2
             return self._commit(calls[:half]) + self._commit(calls[half:])
@@ -173,17 +172,17 @@ class Writer:
         if len(call.items) <= 1:
             if isinstance(error, ValueError):
                 error = InvalidInput(f"cannot be stored: {error}")
-            return [Answer(call.future, error)]
+            return [SqliteAnswer(call.future, error)]
         half = len(call.items) // 2
         halves = [
             self._commit([call._replace(items=part)])[0].written
             for part in (call.items[:half], call.items[half:])
         ]
-        return [Answer(call.future, joined(halves, (half, len(call.items) - half)))]
+        return [SqliteAnswer(call.future, joined(halves, (half, len(call.items) - half)))]
 
-    def _transaction(self, calls: list[Call]) -> list[Answer]:
+    def _transaction(self, calls: list[SqliteCall]) -> list[SqliteAnswer]:
         connection = self._connection
-        tx = Transaction(connection, self.tally)
+        tx = SqliteTransaction(connection, self.tally)
         connection.execute("BEGIN IMMEDIATE")
         try:
             outcomes, touching = _run_verbs(tx, calls)
@@ -201,11 +200,11 @@ class Writer:
         del self._published[:cleared]
         tx.tally.commit()
         return [
-            Answer(call.future, Written(out, receipts if id(call) in touching else ()))
+            SqliteAnswer(call.future, WrittenOrNot(out, receipts if id(call) in touching else ()))
             for call, out in zip(calls, outcomes, strict=True)
         ]
 
-    def _note_touched(self, tx: Transaction, touching: set[int]) -> tuple[int, ...]:
+    def _note_touched(self, tx: SqliteTransaction, touching: set[int]) -> tuple[int, ...]:
         if not touching:
             return ()
         receipt = next(self._receipts)
@@ -219,8 +218,8 @@ class Writer:
         )
 
 
-def _some_of(calls: deque[Call], most_calls: int, most_items: int) -> list[Call]:
-    taken: list[Call] = []
+def _some_of(calls: deque[SqliteCall], most_calls: int, most_items: int) -> list[SqliteCall]:
+    taken: list[SqliteCall] = []
     items = 0
     while calls and len(taken) < most_calls and items < most_items:
         taken.append(calls.popleft())
@@ -228,10 +227,10 @@ def _some_of(calls: deque[Call], most_calls: int, most_items: int) -> list[Call]
     return taken
 
 
-def _run_verbs(tx: Transaction, calls: list[Call]) -> tuple[list[list[Any]], set[int]]:
+def _run_verbs(tx: SqliteTransaction, calls: list[SqliteCall]) -> tuple[list[list[Any]], set[int]]:
     """Calls of one verb are written as one batch, verbs in the order of their first call. Also
     which calls have touched the place of a job, and so will be published."""
-    batches: dict[Verb, list[Call]] = {}
+    batches: dict[Verb, list[SqliteCall]] = {}
     for call in calls:
         batches.setdefault(call.verb, []).append(call)
     outcomes: dict[int, list[Any]] = {}
@@ -246,11 +245,11 @@ def _run_verbs(tx: Transaction, calls: list[Call]) -> tuple[list[list[Any]], set
     return [outcomes[id(call)] for call in calls], touching
 
 
-def _deliver(loop: asyncio.AbstractEventLoop, answers: list[Answer]) -> None:
+def _deliver(loop: asyncio.AbstractEventLoop, answers: list[SqliteAnswer]) -> None:
     """Some now, the others a turn of the loop later: who asks for something else comes between."""
-    if len(answers) > AT_A_TIME:
-        loop.call_soon(_deliver, loop, answers[AT_A_TIME:])
-    for future, written in answers[:AT_A_TIME]:
+    if len(answers) > SPLIT_PARTS:
+        loop.call_soon(_deliver, loop, answers[SPLIT_PARTS:])
+    for future, written in answers[:SPLIT_PARTS]:
         if future.cancelled():
             continue
         if isinstance(written, Exception):

@@ -2,8 +2,8 @@
 -- KEYS prefix
 -- ARGV calls rest: service, region or "", token in turn
 if redis.call('EXISTS', prefix .. 'gates') == 0 then return end
---@include gates
---@include idle
+--@include circuit_breakers
+--@include idle_workers
 local opened = false
 for i = 1, #calls, 3 do
   local region = calls[i + 1] ~= '' and calls[i + 1] or nil

@@ -5,7 +5,7 @@
 -- KEYS prefix
 -- ARGV now number
 -- ARGV asked rest: of each its kind, id, model loaded since when for how many jobs, epoch, number of tokens and tokens
---@include round
+--@include claim_round
 local function soonest(a, b)
   if not a or (b and b < a) then return b end
   return a

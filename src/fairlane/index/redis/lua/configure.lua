@@ -7,7 +7,7 @@
 -- ARGV services json: the text of each service by its name
 -- ARGV limits json: [pool, limit, window] each
 --@include reorder
---@include idle
+--@include idle_workers
 local LINED_UP = 2000 -- the most that line up anew in one call
 if number < tonumber(call('HGET', prefix .. 'meta', 'settings') or 0) then return end
 call('HSET', prefix .. 'meta', 'settings', number)

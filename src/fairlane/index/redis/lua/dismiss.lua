@@ -1,7 +1,7 @@
 -- Every call in which this worker waits is rung for: those filed under its id, or its id and "#".
 -- KEYS prefix
 -- ARGV worker text: its id
---@include idle
+--@include idle_workers
 local i = 1
 local each = idle.at(i)
 while each do

@@ -3,8 +3,8 @@
 -- KEYS prefix
 -- ARGV answered json: {service, region or ""} each
 -- ARGV freed rest: token, what it cost or "", [pool, n, until] kept each as json or "", number of the answer or "" in turn
---@include ended
---@include idle
+--@include settled
+--@include idle_workers
 local tokens, actual, kept, opened = {}, {}, {}, false
 for i = 1, #freed, 4 do
   local n, keeps, by = #tokens + 1, freed[i + 2], answered[tonumber(freed[i + 3])]

@@ -1,7 +1,7 @@
 -- The lanes of this service in which jobs wait, and how many, delayed ones too: {lane, n} each.
 -- KEYS prefix
 -- ARGV service text
---@include desk
+--@include service_queue
 local waiting, found = {}, {}
 local counts = pairs_of(call('HGETALL', life .. 'queues:' .. service))
 for _, queue in ipairs(desk.queues(service)) do

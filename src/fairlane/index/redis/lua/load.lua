@@ -3,7 +3,7 @@
 -- ARGV epoch text: pages of another one are ignored
 -- ARGV numbers text: which text each has
 -- ARGV words rest: texts, then ids
---@include news
+--@include arrivals
 if epoch ~= state.epoch or not state.loading then return end
 local ids, said = news.read(numbers, words)
 for i, rev in ipairs(news.known(ids)) do

@@ -2,7 +2,7 @@
 -- KEYS prefix
 -- ARGV epoch text: pages of another one are ignored
 -- ARGV starts json: [service, rank, user, at, job] each
---@include desk
+--@include service_queue
 if epoch ~= state.epoch then return end
 for _, start in ipairs(starts) do accounts.want(accounts.book(start[1], start[2]), start[3]) end
 accounts.fetch()

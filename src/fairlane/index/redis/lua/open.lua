@@ -5,9 +5,9 @@
 -- ARGV now number
 -- ARGV most number: how many line up in one call
 --@include held
---@include news
---@include gates
---@include idle
+--@include arrivals
+--@include circuit_breakers
+--@include idle_workers
 if epoch ~= state.epoch then return -1 end
 if not state.loading then return 0 end
 

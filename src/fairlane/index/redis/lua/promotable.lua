@@ -3,7 +3,7 @@
 -- KEYS prefix
 -- ARGV now number
 -- ARGV limit number
---@include waiting
+--@include delayed_jobs
 local LOOKED_AT = 1000 -- the most of one queue, or of one line
 local found = {}
 

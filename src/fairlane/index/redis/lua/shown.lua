@@ -2,7 +2,7 @@
 -- a claim could not find one that waits: then the index is damaged.
 -- KEYS prefix
 -- ARGV jobs rest: ids
---@include waiting
+--@include delayed_jobs
 local function is_at(key, entry, score)
   local found = call('ZSCORE', key, entry.id)
   return found and tonumber(found) == score

@@ -3,8 +3,8 @@
 -- KEYS prefix
 -- ARGV job text
 -- ARGV now number
---@include waiting
---@include standing
+--@include delayed_jobs
+--@include position
 waiting.move_due(now)
 if state.loading then return false end
 local entry = waiting_entry(job)

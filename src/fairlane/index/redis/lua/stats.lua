@@ -1,8 +1,8 @@
 -- Everything counted: {depths, pools, gates, held, idle, lanes, delayed lanes, oldest by lane}.
 -- KEYS prefix
 --@include looking
---@include gates
---@include desk
+--@include circuit_breakers
+--@include service_queue
 local LOOKED_AT = 1000 -- the most lines of a queue, those that have aged longest
 local depths, keys, lanes, found_lanes = {}, {}, {}, {}
 local delayed, found_delayed, oldest, found_oldest = {}, {}, {}, {}

@@ -6,7 +6,7 @@
 -- ARGV now number
 --@include slots
 --@include flows
---@include idle
+--@include idle_workers
 local function is_proposed(token)
   return call('HEXISTS', life .. 'held', token) == 1
     and call('SISMEMBER', life .. 'verified', token) == 0

@@ -1,7 +1,7 @@
 -- These jobs are not in line, unless the index knows a newer rev. While loading it is remembered.
 -- KEYS prefix
 -- ARGV jobs rest: id, rev in turn
---@include news
+--@include arrivals
 for i = 1, #jobs, 2 do
   local id, rev = jobs[i], tonumber(jobs[i + 1])
   local known = call('HGET', life .. 'jobs', id)

@@ -4,7 +4,7 @@
 -- ARGV service text
 -- ARGV cursor text
 -- ARGV now number
---@include desk
+--@include service_queue
 local KEEP_ACCOUNTS, PAGE = 60000000, 500
 local page = call('HSCAN', life .. 'accounts:' .. service, cursor, 'COUNT', PAGE)
 for field, packed in pairs(pairs_of(page[2])) do

@@ -5,7 +5,7 @@
 -- ARGV job text
 -- ARGV now number
 -- ARGV retry_after number
---@include gates
+--@include circuit_breakers
 local region = failing[2] ~= cjson.null and failing[2] or nil
 local keys = gates.keys(failing[1], region)
 local key = keys[#keys]

@@ -1,6 +1,6 @@
 --@include accounts
 --@include entry
---@include wanted
+--@include model_demand
 -- Flows: one user's line inside a place. Without an account it is everybody's, oldest first. A queue
 -- is what waits in one lane and band. It ranks its flows in sorted sets: their members are (score of
 -- the head, name, id of the head, its length), exact at all times; their scores (counter, or since

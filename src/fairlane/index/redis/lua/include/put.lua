@@ -1,5 +1,5 @@
---@include news
---@include idle
+--@include arrivals
+--@include idle_workers
 -- Each of those that were sent is in line at its place, unless the index knows the same or a newer rev.
 local function put_entries(numbers, words, now)
   local ids, said = news.read(numbers, words)

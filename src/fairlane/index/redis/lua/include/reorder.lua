@@ -1,5 +1,5 @@
 --@include held
---@include desk
+--@include service_queue
 --@include pools
 -- Other rules of order at one service: everybody lines up anew.
 

@@ -1,0 +1,1 @@
+"""Authentication and authorization: API keys, roles, ownership, brute force protection."""

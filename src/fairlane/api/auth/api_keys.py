@@ -1,0 +1,56 @@
+"""API keys as callers send them, `id.secret`. Only a hash of the secret is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import replace
+
+from fairlane.api.auth.roles import DEVELOPER
+from fairlane.errors import InvalidInput
+from fairlane.model.catalog import checked_name
+from fairlane.model.key import Key
+
+ID = re.compile(r"[A-Za-z0-9_\-]{1,64}")
+SECRET = re.compile(r"[A-Za-z0-9_\-]{32,200}")
+UNKNOWN_KEY_HASH = "0" * 64
+
+
+def new_key(key: Key) -> tuple[Key, str]:
+    """The key with an id and a hash of its own, and what its holder sends. Shown once."""
+    checked_name("tenant", key.tenant)
+    secret = secrets.token_urlsafe(32)
+    key = replace(key, id=f"fl{secrets.token_hex(8)}", hash=digest(secret))
+    return key, f"{key.id}.{secret}"
+
+
+def given_key(key: Key, credential: str) -> Key:
+    """A key for a credential that somebody chose."""
+    found = split(credential)
+    if found is None:
+        raise InvalidInput(
+            "a key looks like id.secret, the secret with 32 to 200 letters, digits, - and _: "
+            "admin.$(openssl rand -hex 32)"
+        )
+    if found[0] == DEVELOPER.key:
+        raise InvalidInput(f'"{found[0]}" is whoever needs no key; choose another id')
+    return replace(key, id=found[0], hash=digest(found[1]))
+
+
+def split(credential: str) -> tuple[str, str] | None:
+    name, dot, secret = credential.partition(".")
+    if not dot or not ID.fullmatch(name) or not SECRET.fullmatch(secret):
+        return None
+    return name, secret
+
+
+def digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def opens(key: Key | None, secret: str) -> bool:
+    """In the same time, whether there is such a key or not."""
+    expected = UNKNOWN_KEY_HASH if key is None else key.hash
+    return hmac.compare_digest(expected, digest(secret)) and key is not None

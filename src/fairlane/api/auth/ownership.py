@@ -1,0 +1,48 @@
+"""Tenant isolation and ownership of jobs. A job of another owner looks like one that does not
+exist."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.types import Scope
+
+from fairlane.api.auth.roles import Identity
+from fairlane.api.context import AppContext
+from fairlane.api.http.problem_details import no_job
+from fairlane.errors import Expired
+
+UUID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+NAMED = ("job_id", "execution_id")
+"""What paths call a job."""
+
+
+def checked(job_id: str) -> str:
+    """What cannot be an id is nobody's job."""
+    if not UUID.match(job_id):
+        raise no_job(job_id)
+    return job_id
+
+
+async def check_path(scope: Scope) -> None:
+    """Raises if the path names a job that is not the caller's. A tenant's are checked with what is
+    done to them."""
+    identity: Any = scope.get("identity")
+    if isinstance(identity, Identity) and identity.acts_alone:
+        for name in NAMED:
+            if name in scope["path_params"]:
+                await check_own(scope["app_context"], identity, scope["path_params"][name])
+
+
+async def check_own(app_context: AppContext, identity: Identity, job_id: str) -> None:
+    """Raises if there is no such job, or it is not the caller's."""
+    ledger, tenant = app_context.engine.core.ledger, identity.tenant
+    job = (await ledger.jobs([checked(job_id)])).get(job_id)
+    if job is not None and identity.owns(job):
+        return
+    owner = f"{tenant}/{identity.key}" if identity.acts_alone else tenant
+    status = await ledger.fate(job_id, owner) if job is None else None
+    if status is not None:
+        raise Expired(job_id, status)
+    raise no_job(job_id)

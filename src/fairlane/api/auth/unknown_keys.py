@@ -1,0 +1,46 @@
+"""Unknown keys: a flood of key ids that do not exist must not keep the ledger busy."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fairlane.ledger.api_keys import ApiKeys
+
+MAX_SINGLE_LOOKUPS = 100
+MAX_KNOWN_NAMES = 100_000
+
+
+class UnknownKeys:
+    """A few names are looked up one by one. When more come within `span` seconds, the names of all
+    keys are read, once in that time, and whoever is not among them is not looked up."""
+
+    def __init__(self, book: ApiKeys) -> None:
+        self._book = book
+        self._began, self._tried = 0.0, 0
+        self._read_at, self._names = float("-inf"), frozenset[str]()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def knows(self, name: str, span: float) -> bool:
+        """Whether nobody has that name, as far as that is known without looking it up. A key that
+        was made a moment ago may be a stranger for as long as `span`."""
+        now = time.monotonic()
+        if now - self._began > span:
+            self._began, self._tried = now, 0
+        self._tried += 1
+        if self._tried <= MAX_SINGLE_LOOKUPS:
+            return False
+        if now - self._read_at > span:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read())
+            await asyncio.shield(self._reading)  # all for the same: also when it cannot be read
+        return len(self._names) <= MAX_KNOWN_NAMES and name not in self._names
+
+    async def _read(self) -> None:
+        read_at = time.monotonic()
+        self._names = await self._book.names(MAX_KNOWN_NAMES + 1)
+        self._read_at = read_at
+
+    def forget(self) -> None:
+        """A key was made here."""
+        self._read_at = float("-inf")

@@ -1,0 +1,142 @@
+"""The application context that every route shares: engine, settings, key cache, limiters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from fairlane.api.auth.key_cache import KeyCache
+from fairlane.api.auth.roles import Identity
+from fairlane.api.event_stream import EventStream
+from fairlane.api.http.body import Bounds
+from fairlane.api.overload.limiter import AdmissionLimiter
+from fairlane.api.overload.retry_pacing import RetryPacer
+from fairlane.api.rate_limit import RateLimiter
+from fairlane.api.signing import Signer
+from fairlane.config.settings import Settings
+from fairlane.engine import Engine
+from fairlane.telemetry.engine_metrics import EngineMeter
+from fairlane.webhooks import SsrfGuard
+from fairlane.worker_protocol import WorkerService
+from fairlane.worker_protocol.caller_slots import CallerSlots
+
+
+class StepBudget:
+    """Counting who is ahead takes time where many users wait: at most a fifth of it goes there."""
+
+    def __init__(self, part: float = 0.2) -> None:
+        self._rest = 1 / part - 1
+        self._free_at = 0.0
+
+    def allows(self, now: float) -> bool:
+        return now >= self._free_at
+
+    def spent(self, began: float, ended: float) -> None:
+        if ended - began > NEGLIGIBLE_SECONDS:
+            self._free_at = ended + (ended - began) * self._rest
+
+
+NEGLIGIBLE_SECONDS = 0.001
+"""Seconds that nobody misses."""
+
+
+RESULT_ENVELOPE_BYTES = 1 << 16
+"""Bytes of a request beside the results in it."""
+
+
+@dataclass(slots=True)
+class AppContext:
+    engine: Engine
+    settings: Settings
+    key_cache: KeyCache
+    signer: Signer
+    event_stream: EventStream
+    bounds: Bounds
+    egress: SsrfGuard
+    limiter: AdmissionLimiter
+    rate_limiter: RateLimiter
+    worker_service: WorkerService
+    slots: CallerSlots
+    instrumentation: EngineMeter
+    turns: RetryPacer = field(default_factory=RetryPacer)
+    counting: StepBudget = field(default_factory=StepBudget)
+    draining: bool = False
+
+    async def open(self) -> None:
+        self.event_stream.start()
+        self.worker_service.start()
+        self.slots.start()
+
+    async def close(self) -> None:
+        self.draining = True
+        await self.event_stream.stop()
+        await self.worker_service.stop()
+        await self.slots.stop()
+
+    def drain(self) -> None:
+        """Not ready from now on; who listens or polls is told to come back."""
+        self.draining = True
+        self.event_stream.dismiss()
+        self.worker_service.dismiss()
+
+    def bounds_of(self, path: str) -> Bounds:
+        """What a step has made may be larger than a request."""
+        if path.startswith("/internal/workers/") and path.endswith("/result"):
+            return self.result_bounds
+        return self.bounds
+
+    @property
+    def result_bounds(self) -> Bounds:
+        most = self.engine.core.catalog.limits.result_bytes + RESULT_ENVELOPE_BYTES
+        return Bounds(max(most, self.bounds.bytes), self.bounds.seconds)
+
+
+async def open_context(engine: Engine, settings: Settings) -> AppContext:
+    core = engine.core
+    secret = await core.ledger.keys.secret()
+    return AppContext(
+        engine=engine,
+        settings=settings,
+        key_cache=KeyCache(core.ledger.keys, core.clock, open_here=settings.server.loopback),
+        signer=Signer(secret),
+        event_stream=EventStream(engine),
+        bounds=Bounds(settings.server.max_body, settings.server.body_timeout),
+        egress=SsrfGuard.of(settings),
+        limiter=AdmissionLimiter(settings.server.submits),
+        rate_limiter=RateLimiter(settings.server.key_rate),
+        worker_service=WorkerService(engine),
+        slots=CallerSlots(engine),
+        instrumentation=EngineMeter(engine),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One request: who calls, and through which door."""
+
+    app_context: AppContext
+    identity: Identity
+
+    @property
+    def engine(self) -> Engine:
+        return self.app_context.engine
+
+    @property
+    def tenant(self) -> str:
+        return self.identity.tenant
+
+    @property
+    def actor(self) -> str:
+        """Who an audited change is noted under."""
+        return f"{self.identity.tenant}/{self.identity.key}"
+
+
+async def _call(
+    request: Request,
+) -> RequestContext:  # a plain one would be sent to a thread each time
+    return RequestContext(request.scope["app_context"], request.scope["identity"])
+
+
+Here = Annotated[RequestContext, Depends(_call)]

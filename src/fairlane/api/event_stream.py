@@ -1,0 +1,168 @@
+"""The event stream of this process: events for WebSocket and server-sent events, replayed and live
+without a gap; positions and progress at most once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from fairlane.background import end
+from fairlane.engine import Engine
+from fairlane.model.event import Event
+from fairlane.model.job import Job, Progress
+from fairlane.model.state import State
+from fairlane.policy.eta import Eta
+
+log = logging.getLogger("fairlane.api")
+
+POSITION_PERIOD_SECONDS = 1.0
+MAX_POSITIONS_PER_PERIOD = 500
+"""Positions asked for a second."""
+
+SAFETY_POLL_SECONDS = 15.0
+
+
+class LastStanding(NamedTuple):
+    """Where a queued job stands now."""
+
+    position: int | None
+    eta: Eta | None
+
+
+class ListenerPause(NamedTuple):
+    """Now and then, whatever happens: a chance to see whether anybody is still there, and may
+    be."""
+
+
+News = Event | LastStanding | Progress | ListenerPause
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """One job that somebody listens to."""
+
+    job: Job | None = None
+    wakeups: set[asyncio.Event] = field(default_factory=set)
+    standing: LastStanding | None = None
+
+    def ring(self) -> None:
+        for wakeup in self.wakeups:
+            wakeup.set()
+
+
+class EventStream:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._topics: dict[str, Topic] = {}
+        self._dismissed = False
+        self._rounds = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        self.dismiss()
+        await end(self._task)
+
+    def dismiss(self) -> None:
+        """Every stream ends; whoever listens comes back to another process, after what they have
+        seen."""
+        self._dismissed = True
+        for topic in self._topics.values():
+            topic.ring()
+
+    async def stream(self, job_id: str, after: int) -> AsyncIterator[News]:
+        """Everything after that number, then whatever comes, until the job is over."""
+        engine = self._engine
+        standing: LastStanding | None = None
+        progress: Progress | None = None
+        pause_at = time.monotonic() + SAFETY_POLL_SECONDS
+        with self._listening(job_id) as (topic, wakeup):
+            while True:
+                wakeup.clear()
+                job = topic.job = (await engine.core.ledger.jobs([job_id])).get(job_id)
+                for event in await engine.core.ledger.events(job_id, after):
+                    after = event.seq
+                    yield event
+                if job is None or not job.live or self._dismissed:
+                    return
+                if topic.standing is None or job.state is not State.QUEUED:
+                    topic.standing = await self._standing(job)
+                if topic.standing is not None and topic.standing != standing:
+                    standing = topic.standing
+                    yield standing
+                if job.progress is not None and job.progress != progress:
+                    progress = job.progress
+                    yield progress
+                await _rings(wakeup, pause_at - time.monotonic())
+                if time.monotonic() >= pause_at:
+                    pause_at = time.monotonic() + SAFETY_POLL_SECONDS
+                    yield ListenerPause()
+
+    @contextmanager
+    def _listening(self, job_id: str) -> Iterator[tuple[Topic, asyncio.Event]]:
+        topic = self._topics.setdefault(job_id, Topic())
+        with self._engine.core.subscriptions.watching(job_id) as wakeup:
+            topic.wakeups.add(wakeup)
+            try:
+                yield topic, wakeup
+            finally:
+                topic.wakeups.discard(wakeup)
+                if not topic.wakeups:
+                    self._topics.pop(job_id, None)
+
+    # --- in the background -----------------------------------------------------------------------
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(POSITION_PERIOD_SECONDS)
+            try:
+                await self._round()
+            except Exception:
+                log.exception("a round of news failed, trying again")
+
+    async def _round(self) -> None:
+        """Positions change without an event. A bounded number a second: with more listeners each
+        hears less often."""
+        names = list(self._topics)
+        if not names:
+            return
+        begin = self._rounds * MAX_POSITIONS_PER_PERIOD % len(names)
+        self._rounds += 1
+        for name in islice(names, begin, begin + MAX_POSITIONS_PER_PERIOD):
+            topic = self._topics.get(name)
+            if topic is None or topic.job is None:
+                continue
+            now = await self._standing(topic.job)
+            if now is None or _differ(topic.standing, now):
+                heard, topic.standing = topic.standing, now
+                if now is not None or heard is not None:
+                    topic.ring()
+
+    async def _standing(self, job: Job) -> LastStanding | None:
+        if job.state is not State.QUEUED:
+            return None
+        seen = await self._engine.standing(job)
+        return None if seen is None else LastStanding(seen.position, seen.eta)
+
+
+def _differ(before: LastStanding | None, now: LastStanding) -> bool:
+    """Another place, or an ETA that is another by a fifth: nobody counts milliseconds."""
+    if before is None or before.position != now.position:
+        return True
+    if before.eta is None or now.eta is None:
+        return before.eta is not now.eta
+    return abs(before.eta.p50 - now.eta.p50) * 5 > before.eta.p50
+
+
+async def _rings(wakeup: asyncio.Event, seconds: float) -> None:
+    """Returns when it does, or after that time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await wakeup.wait()

@@ -1,0 +1,1 @@
+"""Overload protection: load shedding when more is submitted than this process can write."""

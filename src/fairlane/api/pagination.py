@@ -1,0 +1,22 @@
+"""Pagination: signed cursors of listings. A cursor is valid for the listing it was made for."""
+
+from __future__ import annotations
+
+from fairlane.api.http.problem_details import ProblemDetails
+from fairlane.api.signing import Signer
+
+
+def cursor(signer: Signer, listing: str, after: str | None) -> str | None:
+    """Where the next page of this very listing begins."""
+    return None if after is None else signer.sign(f"cursor {listing}", after)
+
+
+def read_cursor(signer: Signer, listing: str, text: str | None) -> str | None:
+    if text is None:
+        return None
+    after = signer.read(f"cursor {listing}", text)
+    if not isinstance(after, str):
+        raise ProblemDetails(
+            400, "invalid_cursor", "this cursor belongs to no page of this listing"
+        )
+    return after

@@ -1,0 +1,75 @@
+"""The rate limit per API key: a token bucket (GCRA)."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+
+from fairlane.api.auth.roles import DEVELOPER, Identity
+from fairlane.errors import Refused
+from fairlane.model.key import Role
+
+MINUTE_MICROSECONDS = 60_000_000
+BURST_MICROSECONDS = 10_000_000
+"""Microseconds' worth of requests that a key which was quiet may send at once."""
+
+BATCH_JOBS_PER_REQUEST = 10
+"""Jobs in a batch that cost as much as a request."""
+
+MAX_REMEMBERED_KEYS = 10_000
+RECENT_SECONDS = 1.0
+
+
+class RateLimiter:
+    """A token bucket for each key, kept as the time when it will be full again. In one process:
+    others count for themselves."""
+
+    def __init__(self, per_minute: int) -> None:
+        """0 = no limit."""
+        self._limit = per_minute
+        self._cost = MINUTE_MICROSECONDS // per_minute if per_minute else 0
+        self._depth = max(BURST_MICROSECONDS, self._cost)
+        self._full_at: OrderedDict[str, int] = OrderedDict()
+        self._refused_until = 0.0
+
+    @property
+    def all_pass(self) -> bool:
+        """Whether nobody has been refused lately."""
+        return time.monotonic() >= self._refused_until
+
+    def admit(self, identity: Identity, now: int) -> None:
+        """Counts a request, or raises if it is one too many."""
+        if not self._counts(identity):
+            return
+        wait = self._wait(identity, now)
+        if wait > 0:
+            self._refused_until = time.monotonic() + RECENT_SECONDS
+            raise Refused(
+                "too_many_requests",
+                f"a key may send {self._limit} requests a minute",
+                limit=self._limit,
+                frees_at=now + wait,
+            )
+        self._spend(identity, self._cost, now)
+
+    def is_spent(self, identity: Identity, now: int) -> bool:
+        """Whether another request of theirs would be one too many."""
+        return self._counts(identity) and self._wait(identity, now) > 0
+
+    def _wait(self, identity: Identity, now: int) -> int:
+        return self._full_at.get(identity.key, now) + self._cost - self._depth - now
+
+    def batch(self, identity: Identity, jobs: int, now: int) -> None:
+        """A large one was admitted like a small one; who sent it waits for the rest afterwards."""
+        if self._counts(identity):
+            self._spend(identity, self._cost * jobs // BATCH_JOBS_PER_REQUEST, now)
+
+    def _counts(self, identity: Identity) -> bool:
+        """What workers report is never refused."""
+        return bool(self._cost) and identity.role is not Role.WORKER and identity is not DEVELOPER
+
+    def _spend(self, identity: Identity, cost: int, now: int) -> None:
+        full_at = max(now, self._full_at.pop(identity.key, now))
+        self._full_at[identity.key] = full_at + cost
+        while len(self._full_at) > MAX_REMEMBERED_KEYS:
+            self._full_at.popitem(last=False)

@@ -1,0 +1,64 @@
+"""API key routes. A change takes effect in every process within seconds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path
+from starlette.responses import Response
+
+from fairlane.api.auth.api_keys import new_key
+from fairlane.api.context import Here
+from fairlane.api.http.problem_details import ProblemDetails
+from fairlane.api.routing import Routes
+from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas.requests import KeyRequest
+from fairlane.model.key import Key, Role
+
+routes = Routes("keys")
+
+KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_\-]{1,64}$", examples=["fl0123456789abcdef"])]
+
+
+@routes.add("GET", "/admin/keys", "admin", gives=responses.KeysResponse)
+async def list_keys(call: Here) -> Response:
+    """Every key that was ever made, without its secret."""
+    keys = await call.engine.core.ledger.keys.all()
+    return serializers.answer({"keys": [serializers.key(each) for each in keys]})
+
+
+@routes.add("POST", "/admin/keys", "admin", gives=responses.NewKeyResponse, status=201)
+async def create_key(call: Here, wish: KeyRequest) -> Response:
+    """The secret is in this answer and nowhere else. With the first key the development mode
+    ends."""
+    role = Role(wish.role)
+    acts = wish.act_as if wish.act_as is not None else role in (Role.CLIENT, Role.ADMIN)
+    key, credential = new_key(
+        Key(
+            id="",
+            tenant=wish.tenant,
+            role=role,
+            hash="",
+            name=wish.name,
+            act_as=acts,
+            set_priority=wish.set_priority,
+            created_at=call.engine.core.now(),
+            expires_at=wish.expires_at,
+        )
+    )
+    await call.engine.core.ledger.keys.add(key, call.actor)
+    call.app_context.key_cache.forget(key.id)
+    return serializers.answer({**serializers.key(key), "key": credential}, 201)
+
+
+@routes.add("DELETE", "/admin/keys/{key_id}", "admin", gives=responses.KeyResponse, problems=(404,))
+async def revoke_key(call: Here, key_id: KeyId) -> Response:
+    """It opens nothing any more; here at once, in other processes within five seconds."""
+    book = call.engine.core.ledger.keys
+    if not await book.revoke(key_id, call.engine.core.now(), call.actor):
+        raise ProblemDetails(404, "not_found", "no such key")
+    call.app_context.key_cache.forget(key_id)
+    key = await book.get(key_id)
+    if key is None:
+        raise ProblemDetails(404, "not_found", "no such key")
+    return serializers.answer(serializers.key(key))

@@ -1,0 +1,128 @@
+"""Dead letters: jobs whose attempts are used up. List, replay, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Annotated
+
+from fastapi import Body, Query
+from starlette.responses import Response
+
+from fairlane.api.auth.ownership import checked
+from fairlane.api.context import Here, RequestContext
+from fairlane.api.http.problem_details import ProblemDetails
+from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, moved, operation, page
+from fairlane.api.routing import Routes
+from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas.requests import DeadRequest, Name, Text, User
+from fairlane.errors import NotFound, WrongState
+from fairlane.ledger.messages import Filter
+from fairlane.model.job import Job
+from fairlane.model.state import State
+
+routes = Routes("dead letters")
+
+AT_ONCE, PAGE = 1_000, 200
+
+
+@routes.add("GET", "/admin/runtime/stats", "admin", gives=responses.RuntimeStatsResponse)
+async def runtime_stats(call: Here) -> Response:
+    """How many wait in line, wait for a time of their own, and are dead; of all tenants."""
+    stats = await call.engine.core.index.stats()
+    return serializers.answer(
+        {
+            "main": sum(depth.waiting for depth in stats.depths),
+            "retry": sum(depth.delayed for depth in stats.depths),
+            "dead": await call.engine.count(State.DEAD),
+        }
+    )
+
+
+@routes.add("GET", "/admin/queue-dead", "admin", gives=responses.DeadLetterPage)
+async def list_dead(
+    call: Here,
+    user_id: User | None = None,
+    feature_name: Name | None = None,
+    tag: Text | None = None,
+    cursor: Annotated[Cursor, Query()] = None,
+    limit: Limit = 50,
+) -> Response:
+    """Newest first; `total` counts all of the tenant's."""
+    wanted = Filter(call.tenant, user_id, (State.DEAD,), feature_name, tag)
+    found = await page(call, wanted, cursor, limit)
+    return serializers.answer({**found, "total": await call.engine.count(State.DEAD, call.tenant)})
+
+
+@routes.add(
+    "GET",
+    "/admin/queue-dead/{job_id}/attempts",
+    "admin",
+    gives=responses.DeadLetterResponse,
+    problems=(404, 410),
+)
+async def get_dead(call: Here, job_id: JobId) -> Response:
+    """One of them with every attempt: where, when, and what went wrong."""
+    seen = await call.engine.view(checked(job_id), call.tenant)
+    if seen.job.state is not State.DEAD:
+        raise ProblemDetails(404, NotFound.code, f"job {job_id} is {seen.job.state}, not dead")
+    tried = await call.engine.attempts(job_id, call.tenant)
+    return serializers.answer(
+        {**serializers.view(seen), "attempts": [serializers.attempt(each) for each in tried]}
+    )
+
+
+@routes.add(
+    "POST",
+    "/admin/queue-dead/{job_id}/replay",
+    "admin",
+    gives=responses.JobStateResponse,
+    status=202,
+    problems=(404, 409, 410),
+)
+async def replay_dead(call: Here, job_id: JobId, key: Again = None) -> Response:
+    """On at the step that failed, with all attempts again."""
+    await call.engine.replay(checked(job_id), call.tenant, operation(call, key))
+    return await moved(call, job_id)
+
+
+@routes.add("POST", "/admin/queue-dead/replay", "admin", gives=responses.CountResponse)
+async def replay_all_dead(
+    call: Here, wish: Annotated[DeadRequest | None, Body()] = None
+) -> Response:
+    """Up to 1,000 at a time; each is replayed once, however often this is asked."""
+
+    async def replay(jobs: list[Job]) -> int:
+        done = 0
+        for job in jobs:
+            with suppress(WrongState, NotFound):  # somebody else was faster
+                await call.engine.replay(job.id, call.tenant)
+                done += 1
+        return done
+
+    return await _all(call, wish, replay)
+
+
+@routes.add("POST", "/admin/queue-dead/purge", "admin", gives=responses.CountResponse)
+async def purge_dead(call: Here, wish: Annotated[DeadRequest | None, Body()] = None) -> Response:
+    """Up to 1,000 at a time are gone for good, as the audit says."""
+
+    async def purge(jobs: list[Job]) -> int:
+        return await call.engine.purge([job.id for job in jobs], call.tenant, call.actor)
+
+    return await _all(call, wish, purge)
+
+
+async def _all(
+    call: RequestContext, wish: DeadRequest | None, act: Callable[[list[Job]], Awaitable[int]]
+) -> Response:
+    chosen = (wish or DeadRequest()).filter
+    wanted = Filter(call.tenant, chosen.user_id, (State.DEAD,), chosen.feature_name, chosen.tag)
+    count, after = 0, None
+    for _ in range(AT_ONCE // PAGE):
+        found = await call.engine.list_jobs(wanted, after, PAGE)
+        count += await act(found.jobs)
+        after = found.next
+        if after is None:
+            break
+    return serializers.answer({"count": count, "more": after is not None})

@@ -1,0 +1,269 @@
+"""Request schemas. Unknown fields and wrong types are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.config import JsonDict
+
+from fairlane.api.schemas.timestamps import microseconds
+from fairlane.engine.submit_terms import MAX_PAUSE, MAX_PAUSES, MAX_RETRIES
+from fairlane.model.job import NewJob
+from fairlane.units import SECOND
+
+NAME = r"^[A-Za-z0-9_.\-]{1,100}$"
+TEXT = r"^[^\u0000]*$"
+IDEMPOTENCY_KEY = r"^[A-Za-z0-9_\-:.]{1,255}$"
+MAX_SECONDS = 10 * 365 * 86_400
+MAX_BATCH_JOBS = 1_000
+
+
+def key_on(route: str, key: str | None) -> str | None:
+    """The same key on another route is another key. It has a space, as no key that is sent."""
+    return None if key is None else f"{key} {route}"
+
+
+def _whole_text(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("text without U+0000 is needed")
+    return value
+
+
+def _time(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("a time such as 2026-01-31T12:00:00Z is needed")  # noqa: TRY004
+    return microseconds(value)
+
+
+Name = Annotated[str, Field(pattern=NAME)]
+Text = Annotated[
+    str,
+    AfterValidator(_whole_text),
+    Field(max_length=200, json_schema_extra={"pattern": TEXT}),
+]
+User = Annotated[
+    str,
+    AfterValidator(_whole_text),
+    Field(min_length=1, max_length=200, json_schema_extra={"pattern": TEXT}),
+]
+Address = Annotated[str, Field(max_length=2000, pattern=r"^https?://[^\s\u0000]+$")]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Time = Annotated[
+    int, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})
+]
+
+
+def _whole(value: Any) -> Any:
+    """2.0 is a whole number in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _only(one: str, other: str) -> JsonDict:
+    return {
+        "required": [one],
+        "properties": {one: {"type": "string"}, other: {"type": "null"}},
+    }
+
+
+Retries = Annotated[int, Field(ge=0, le=MAX_RETRIES), BeforeValidator(_whole)]
+Pause = Annotated[float, Field(ge=0, le=MAX_PAUSE / SECOND, allow_inf_nan=False)]
+Backoff = Annotated[list[Pause], Field(min_length=1, max_length=MAX_PAUSES)]
+RETRIES = "Tries after the first; null = the worker's, the service's, or the tier's."
+BACKOFF = "Seconds before each retry, the last one again and again; up to 20 % less is waited."
+
+
+def pauses(backoff: list[float] | None) -> tuple[int, ...]:
+    """As microseconds."""
+    return tuple(round(pause * SECOND) for pause in backoff or ())
+
+
+Limit = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(_whole)]
+Amount = Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000), BeforeValidator(_whole)]
+
+
+MAX_NAME_CHARACTERS = 200
+SHORT = {"items": {"type": "string", "maxLength": MAX_NAME_CHARACTERS}}
+
+
+def _short_names(matrix: dict[str, list[str]]) -> dict[str, list[str]]:
+    for axis in ("model", "region"):
+        if any(len(value) > MAX_NAME_CHARACTERS for value in matrix.get(axis, ())):
+            raise ValueError(f"a {axis} has at most {MAX_NAME_CHARACTERS} characters")
+    return matrix
+
+
+Value = Annotated[
+    str,
+    AfterValidator(_whole_text),
+    Field(max_length=10_000, json_schema_extra={"pattern": TEXT}),
+]
+Matrix = Annotated[
+    dict[Name, Annotated[list[Value], Field(min_length=1, max_length=1000)]],
+    Field(max_length=8),
+    AfterValidator(_short_names),
+    Field(json_schema_extra={"properties": {"model": SHORT, "region": SHORT}}),
+]
+
+
+class RequestModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class JobRequestBody(RequestModel):
+    """A pipeline (`feature_name`) or one `service`, and what to run it with."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "oneOf": [_only("feature_name", "service"), _only("service", "feature_name")],
+            "examples": [
+                {
+                    "user_id": "ada",
+                    "feature_name": "full_pipeline",
+                    "input_data": {"prompt": "a heron at dawn"},
+                    "tags": ["launch"],
+                }
+            ],
+        },
+    )
+
+    feature_name: Name | None = Field(default=None, description="A pipeline, or a service.")
+    service: Name | None = Field(default=None, description="A service, for a job of one step.")
+    input_data: Any = Field(default=None, description="Any JSON; every step sees it.")
+    user_id: User | None = Field(default=None, description="On whose behalf. Needs `act_as`.")
+    priority: Name | None = Field(default=None, description="A tier. Needs `set_priority`.")
+    model: Annotated[str, Field(max_length=100, pattern=r"^[^|\u0000]*$")] = ""
+    duration: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
+        default=0, description="Seconds of work asked for."
+    )
+    regions: Annotated[list[Name], Field(max_length=20)] = Field(default_factory=list)
+    matrix: Matrix | None = Field(default=None, description="One execution for every combination.")
+    run_at: Time | None = Field(default=None, description="Not before this time.")
+    max_wait_seconds: Seconds = Field(default=0, description="Longest wait for one step; 0 = any.")
+    timeout_seconds: Seconds = Field(
+        default=0, description="Of one try; 0 = the worker's, the service's, or the tier's."
+    )
+    max_retries: Retries | None = Field(default=None, description=RETRIES)
+    backoff: Backoff | None = Field(default=None, description=BACKOFF)
+    required_capabilities: Annotated[list[Name], Field(max_length=50)] = Field(default_factory=list)
+    callback_url: Address | None = Field(default=None, description="Where the final state is sent.")
+    tags: Annotated[list[Text], Field(max_length=20)] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _names_one_thing(self) -> JobRequestBody:
+        if (self.feature_name is None) == (self.service is None):
+            raise ValueError("name one of feature_name and service")
+        return self
+
+    def new_job(self, key: str | None, trace: str | None) -> NewJob:
+        return NewJob(
+            self.feature_name or self.service or "",
+            self.input_data,
+            self.user_id,
+            self.priority,
+            self.model,
+            self.duration,
+            tuple(self.regions),
+            tuple(sorted(set(self.required_capabilities))),
+            {axis: tuple(values) for axis, values in self.matrix.items()}
+            if self.matrix is not None
+            else None,
+            self.run_at,
+            round(self.timeout_seconds * SECOND),
+            round(self.max_wait_seconds * SECOND),
+            self.callback_url,
+            tuple(self.tags),
+            trace,
+            key,
+            self.max_retries,
+            pauses(self.backoff),
+        )
+
+
+def _or_anything(schema: JsonDict) -> None:
+    schema["items"] = {"anyOf": [schema["items"], {"description": "Is refused in its place."}]}
+
+
+class BatchRequest(RequestModel):
+    jobs: Annotated[list[JobRequestBody], Field(min_length=1, max_length=MAX_BATCH_JOBS)] = Field(
+        json_schema_extra=_or_anything
+    )
+
+
+class BatchOutside(RequestModel):
+    """A batch, whatever its jobs are."""
+
+    jobs: Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_JOBS)]
+
+
+class SkipRequestBody(RequestModel):
+    max_price: Limit | None = None
+
+
+class ServiceRequest(RequestModel):
+    """Only what is named changes."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"limit": 2, "paused": False}]})
+
+    limit: Limit | None = None
+    rate: Limit | None = Field(default=None, description="Started a minute; 0 = any number.")
+    waiting: Limit | None = Field(default=None, description="In line for it; 0 = any number.")
+    paused: bool | None = None
+
+
+class ProviderRequest(RequestModel):
+    limit: Limit | None = None
+    rate: Limit | None = None
+
+
+class UserRequest(RequestModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": "high"}]})
+
+    priority: Name
+
+
+class CreditsRequest(RequestModel):
+    """The same `operation_key` again changes nothing; with another amount it is a conflict."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"amount": 20, "operation_key": "invoice-7", "note": "bought"}]
+        }
+    )
+
+    amount: Amount
+    operation_key: Annotated[str, Field(pattern=IDEMPOTENCY_KEY)]
+    note: Text = ""
+
+
+class KeyRequest(RequestModel):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "web shop", "role": "client", "tenant": "shop"}]}
+    )
+
+    role: Literal["client", "read", "worker", "admin"]
+    tenant: Name = "default"
+    name: Text = ""
+    act_as: bool | None = Field(default=None, description="On for clients and admins.")
+    set_priority: bool = False
+    expires_at: Time | None = None
+
+
+class DeadFilter(RequestModel):
+    user_id: User | None = None
+    feature_name: Name | None = None
+    tag: Text | None = None
+
+
+class DeadRequest(RequestModel):
+    filter: DeadFilter = DeadFilter()

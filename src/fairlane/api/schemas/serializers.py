@@ -1,0 +1,217 @@
+"""Serializers: jobs, events and reasons as callers see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from fairlane.api.schemas.timestamps import iso, iso_or_none, seconds
+from fairlane.engine.queries import JobDetail, Placement, WaitReason
+from fairlane.ids import trace_id
+from fairlane.model.attempt import Attempt
+from fairlane.model.event import Event
+from fairlane.model.job import Error, Job, Json, Progress
+from fairlane.model.key import Key
+from fairlane.model.service import Service
+from fairlane.model.state import State
+from fairlane.model.worker import worker_of
+from fairlane.policy.eta import Eta
+
+Shown = dict[str, Any]
+
+
+def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(value), status, headers, "application/json")
+
+
+def job(
+    found: Job,
+    effective: str | None = None,
+    waited: int | None = None,
+    started_at: int | None = None,
+) -> Shown:
+    """`started_at`: when it first started, if it did so more than once."""
+    return {
+        "job_id": found.id,
+        "feature_name": found.name,
+        "user_id": found.user,
+        "status": found.state,
+        "priority": found.level,
+        "original_priority": found.tier,
+        "effective_priority": effective or found.level,
+        "current_step_index": found.step,
+        "total_steps": len(found.plan),
+        "queued_at": iso(found.created_at),
+        "started_at": iso_or_none(started_at or found.started_at),
+        "finished_at": iso_or_none(found.finished_at),
+        "promoted_at": iso_or_none(found.promoted_at),
+        "last_progress_at": iso_or_none(_last_progress(found)),
+        "assigned_worker_id": worker(found),
+        "waited_seconds": seconds(found.waited if waited is None else waited),
+        "progress": progress(found.progress),
+        "error": error(found.error),
+        "trace_id": trace_id(found.id, found.trace),
+        "tags": list(found.tags),
+        "callback_url": found.callback,
+    }
+
+
+def view(seen: JobDetail) -> Shown:
+    return {
+        **job(seen.job, seen.effective_tier, seen.waited, seen.started_at),
+        "execution_time_ms": milliseconds(seen.execution_time),
+        "last_error": last_error(seen.last_error),
+        "input_data": seen.input,
+        "context": seen.context,
+        "position": seen.position,
+        "eta": eta(seen.eta),
+        "reason": " · ".join(reason.text for reason in seen.reasons) or None,
+    }
+
+
+def worker(found: Job) -> str | None:
+    """Who runs it, or ran it last."""
+    if found.worker is None or found.state is State.QUEUED:
+        return None
+    return worker_of(found.worker)
+
+
+def last_error(value: Attempt | None) -> Shown | None:
+    if value is None:
+        return None
+    return {
+        "code": value.fault,
+        "message": value.message,
+        "attempt": value.number,
+        "at": iso(value.ended_at),
+    }
+
+
+def milliseconds(duration: int | None) -> int | None:
+    return None if duration is None else duration // 1000
+
+
+def _last_progress(found: Job) -> int | None:
+    reported = found.progress.at if found.progress else None
+    times = (found.started_at, found.finished_at, reported)
+    return max((at for at in times if at is not None), default=None) if found.started_at else None
+
+
+def accepted(job_id: str, placement: Placement) -> Shown:
+    return {
+        "job_id": job_id,
+        "status": "queued",
+        "priority": placement.tier,
+        "effective_priority": placement.effective_tier,
+        "position": placement.position,
+        "eta": eta(placement.eta),
+    }
+
+
+def known(seen: JobDetail) -> Shown:
+    """A job that had been accepted before."""
+    return {
+        "job_id": seen.job.id,
+        "status": seen.job.state,
+        "priority": seen.job.level,
+        "effective_priority": seen.effective_tier,
+        "position": seen.position,
+        "eta": eta(seen.eta),
+    }
+
+
+def eta(value: Eta | None) -> Shown | None:
+    if value is None:
+        return None
+    return {"p50_seconds": seconds(value.p50), "p90_seconds": seconds(value.p90)}
+
+
+def progress(value: Progress | None) -> Shown | None:
+    return None if value is None else {"percent": value.percent, "text": value.text}
+
+
+def error(value: Error | None) -> Shown | None:
+    if value is None:
+        return None
+    return {"code": value.code, "message": value.message, "resumable": value.resumable}
+
+
+def event(value: Event) -> Shown:
+    return {
+        "seq": value.seq,
+        "type": value.type,
+        "job_id": value.job,
+        "at": iso(value.at),
+        "message": value.message,
+        "data": _data(value.data),
+    }
+
+
+def _data(values: dict[str, Json]) -> dict[str, Json]:
+    """Times inside are written like all others."""
+    again_at = values.get("again_at")
+    return {**values, "again_at": iso(again_at)} if isinstance(again_at, int) else values
+
+
+def reason(value: WaitReason) -> Shown:
+    return {"code": value.code, "text": value.text, "until": iso_or_none(value.until)}
+
+
+def execution(cell: Job, context: dict[str, Json]) -> Shown:
+    steps = [value for name, value in context.items() if not name.endswith("__attempts")]
+    return {
+        "execution_id": cell.id,
+        "job_id": cell.parent,
+        "cell": cell.cell or {},
+        "status": cell.state,
+        "region": cell.region,
+        "attempts": cell.fence,
+        "started_at": iso_or_none(cell.started_at),
+        "finished_at": iso_or_none(cell.finished_at),
+        "progress": progress(cell.progress),
+        "error": error(cell.error),
+        "result": steps[-1].get("data") if steps else None,
+    }
+
+
+def attempt(value: Attempt) -> Shown:
+    return {
+        "number": value.number,
+        "step": value.step,
+        "worker_id": worker_of(value.worker),
+        "region": value.region,
+        "started_at": iso(value.started_at),
+        "ended_at": iso(value.ended_at),
+        "outcome": value.outcome,
+        "fault": value.fault,
+        "message": value.message,
+    }
+
+
+def key(value: Key) -> Shown:
+    return {
+        "id": value.id,
+        "name": value.name,
+        "tenant": value.tenant,
+        "role": value.role,
+        "act_as": value.act_as,
+        "set_priority": value.set_priority,
+        "created_at": iso(value.created_at),
+        "expires_at": iso_or_none(value.expires_at),
+        "revoked_at": iso_or_none(value.revoked_at),
+    }
+
+
+def service(value: Service) -> Shown:
+    return {
+        "name": value.name,
+        "executor": value.executor,
+        "limit": value.limit,
+        "rate": value.rate,
+        "waiting": value.waiting,
+        "paused": value.paused,
+        "provider": value.provider,
+        "regions": {name: region.limit for name, region in value.regions.items()},
+    }

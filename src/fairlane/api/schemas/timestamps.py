@@ -1,0 +1,36 @@
+"""Timestamps on the wire: RFC 3339, UTC, milliseconds. Inside they are integer microseconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from fairlane.units import SECOND
+
+LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
+"""RFC 3339 has no later one: a year has four digits."""
+
+
+@lru_cache(64)  # what is written together was made together
+def iso(at: int) -> str:
+    moment = datetime.fromtimestamp(min(max(0, at // SECOND), LAST_SECOND), UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at // 1000 % 1000:03d}Z"
+
+
+def iso_or_none(at: int | None) -> str | None:
+    return None if at is None else iso(at)
+
+
+def microseconds(text: str) -> int:
+    """Raises ValueError for what is no RFC 3339 time with a zone, from 1970 to 9999 in UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a time needs its zone, such as Z at the end")
+    at = round(moment.timestamp() * 1000) * 1000
+    if not 0 <= at < (LAST_SECOND + 1) * SECOND:
+        raise ValueError("a time lies between 1970-01-01 and 9999-12-31, in UTC")
+    return at
+
+
+def seconds(duration: int) -> float:
+    return round(duration / SECOND, 3)

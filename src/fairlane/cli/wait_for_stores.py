@@ -1,0 +1,96 @@
+"""Waits for stores that are away when a process starts, up to a limit, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
+
+import typer
+
+from fairlane.engine import Engine
+from fairlane.errors import FairlaneError, NotReady, NotSetUp, SetupError, StoreAway, is_store_error
+
+log = logging.getLogger("fairlane")
+
+PAUSE_SECONDS = 0.5
+"""Between two tries."""
+
+T = TypeVar("T")
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """What ends a process is said in one line, whatever it is."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except (FairlaneError, OSError) as error:
+        typer.echo(f"fairlane: {error}", err=True)
+        raise typer.Exit(1) from None
+    except Exception as error:
+        if is_store_error(error):
+            typer.echo(f"fairlane: a store went away: {error}", err=True)
+        else:
+            log.exception("ended by a mistake of its own")
+        raise typer.Exit(1) from None
+
+
+@asynccontextmanager
+async def started(
+    opened: Callable[[], Awaitable[Engine]], wait: float, *, by_others: bool = False
+) -> AsyncIterator[Engine]:
+    """The engine, ready. `by_others`: another process makes the schema and brings the settings,
+    and is waited for as well."""
+
+    async def start() -> Engine:
+        engine = await opened()
+        await engine.start()
+        return engine
+
+    engine = await patiently(start, wait, by_others=by_others)
+    try:
+        yield engine
+    finally:
+        await engine.stop()
+
+
+async def patiently(
+    attempt: Callable[[], Awaitable[T]], wait: float, *, by_others: bool = False
+) -> T:
+    """Tries until it works, for so many seconds, and says what it waits for. Raises SetupError
+    then."""
+    loop = asyncio.get_running_loop()
+    until, said = 0.0, ""
+    while True:
+        try:
+            return await attempt()
+        except Exception as error:
+            reason = _reason(error, by_others=by_others)
+            if reason is None:
+                raise
+            until = until or loop.time() + wait  # the first try takes its time
+            left = until - loop.time()
+            if left <= 0:
+                waited = f" (waited {wait:g} s: --wait-for-stores)" if wait else ""
+                raise SetupError(f"{reason}{waited}") from error
+        if reason != said:
+            log.warning("%s; waiting up to %.0f s", reason, left)
+            said = reason
+        await asyncio.sleep(min(PAUSE_SECONDS, left))
+
+
+def _reason(error: Exception, *, by_others: bool) -> str | None:
+    """What is waited for, or None if waiting does not help."""
+    match error:
+        case StoreAway() | NotReady():
+            return str(error)
+        case NotSetUp():
+            return str(error) if by_others else None
+        case _ if is_store_error(error):
+            return f"a store went away: {str(error) or type(error).__name__}"
+        case _:
+            return None

@@ -1,0 +1,176 @@
+"""Typed records of the client SDK: jobs and events."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlane.errors import JobCancelled, JobDead, JobFailed
+
+ENDED = frozenset({"completed", "failed", "cancelled", "dead", "expired"})
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What to run. Times are seconds; `run_at` is an RFC 3339 time. `timeout` is for one try,
+    `max_retries` are the tries after the first (None = as declared or configured), `backoff` is the
+    pause before each of them, or a list of pauses of which the last is repeated.
+    `idempotency_key` makes it safe to submit again from elsewhere; a client that repeats its own
+    request is safe anyway. `traceparent` is the caller's W3C trace context: services and workers go
+    on with its trace."""
+
+    name: str
+    input: Any = None
+    user: str | None = None
+    priority: str | None = None
+    model: str = ""
+    duration: float = 0
+    regions: Collection[str] = ()
+    capabilities: Collection[str] = ()
+    timeout: float = 0
+    max_retries: int | None = None
+    backoff: float | Sequence[float] = ()
+    run_at: str | None = None
+    max_wait: float = 0
+    callback_url: str | None = None
+    tags: Collection[str] = ()
+    matrix: Mapping[str, Sequence[str]] | None = None
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        sent = {
+            "feature_name": self.name,
+            "user_id": self.user,
+            "priority": self.priority,
+            "model": self.model,
+            "duration": self.duration,
+            "regions": list(self.regions),
+            "required_capabilities": sorted(self.capabilities),
+            "timeout_seconds": self.timeout,
+            "backoff": [self.backoff]
+            if isinstance(self.backoff, int | float)
+            else list(self.backoff),
+            "run_at": self.run_at,
+            "max_wait_seconds": self.max_wait,
+            "callback_url": self.callback_url,
+            "tags": list(self.tags),
+            "matrix": None if self.matrix is None else dict(self.matrix),
+        }
+        given = {name: value for name, value in sent.items() if value not in (None, "", 0, [])}
+        if self.max_retries is not None:
+            given["max_retries"] = self.max_retries
+        if self.input is not None:
+            given["input_data"] = self.input
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """`position` counts from 1, None while it cannot be told. `eta` is (p50, p90) in seconds."""
+
+    job_id: str
+    status: str
+    priority: str | None
+    position: int | None
+    eta: tuple[float, float] | None
+
+    @classmethod
+    def read(cls, sent: Mapping[str, Any]) -> Submitted:
+        return cls(
+            sent["job_id"], sent["status"], sent["priority"], sent["position"], _eta(sent["eta"])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`result` is what its last step made; `context` what all of them did; `sent` is everything the
+    server said."""
+
+    job_id: str
+    name: str
+    status: str
+    user: str | None
+    priority: str
+    position: int | None
+    eta: tuple[float, float] | None
+    reason: str | None
+    progress: tuple[float, str] | None
+    error: tuple[str, str] | None
+    context: Mapping[str, Any]
+    sent: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def result(self) -> Any:
+        steps = [value for name, value in self.context.items() if not name.endswith("__attempts")]
+        return steps[-1]["data"] if steps else None
+
+    @classmethod
+    def read(cls, sent: Mapping[str, Any]) -> Job:
+        progress, error = sent["progress"], sent["error"]
+        return cls(
+            sent["job_id"],
+            sent["feature_name"],
+            sent["status"],
+            sent["user_id"],
+            sent["effective_priority"],
+            sent.get("position"),
+            _eta(sent.get("eta")),
+            sent.get("reason"),
+            (progress["percent"], progress["text"]) if progress else None,
+            (error["code"], error["message"]) if error else None,
+            sent.get("context", {}),
+            sent,
+        )
+
+    def result_or_raise(self) -> Any:
+        """The result of a job that is over; JobFailed if it has none."""
+        if self.status == "completed":
+            return self.result
+        kind = {"dead": JobDead, "cancelled": JobCancelled}.get(self.status, JobFailed)
+        raise kind(self.job_id, *(self.error or ("", "")))
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Some of many jobs, newest first; `next` is the cursor of the page after it, None = it was the
+    last. They have no position, reason and context: `get` one for that."""
+
+    jobs: list[Job]
+    next: str | None
+
+    @classmethod
+    def read(cls, sent: Mapping[str, Any]) -> JobPage:
+        return cls([Job.read(each) for each in sent["jobs"]], sent["next"])
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`seq` is None for `POSITION` and `PROGRESS`, which are not numbered."""
+
+    seq: int | None
+    type: str
+    job_id: str
+    at: str | None
+    message: str
+    data: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, sent: Mapping[str, Any]) -> Event:
+        return cls(
+            sent.get("seq"),
+            sent["type"],
+            sent["job_id"],
+            sent.get("at"),
+            sent.get("message", ""),
+            sent["data"],
+        )
+
+
+def _eta(sent: Mapping[str, float] | None) -> tuple[float, float] | None:
+    return None if sent is None else (sent["p50_seconds"], sent["p90_seconds"])

@@ -1,0 +1,200 @@
+"""The configuration file: the schema of `fairlane.toml`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from fairlane.config.settings import LogFormat, LogLevel
+from fairlane.model.setting_bounds import MAX_BYTES, MAX_COUNT, MAX_SECONDS, MAX_WAITING_JOBS
+
+RATE = re.compile(r"^\s*(\d{1,15})\s*(?:/\s*(s|m|h|sec|min|hour|second|minute)\s*)?$")
+PER_MINUTE = {"s": 60, "m": 1, "h": 1 / 60}
+
+
+def per_minute(value: object) -> object:
+    """`600`, "600/m", "10/s" and "36000/h" all mean 600 a minute."""
+    if not isinstance(value, str):
+        return value
+    found = RATE.match(value)
+    if found is None:
+        raise ValueError('a rate is a number a minute: 600, "600/m", "10/s" or "36000/h"')
+    rate = int(found[1]) * PER_MINUTE[(found[2] or "m")[0]]
+    if rate != int(rate):
+        raise ValueError(f"a rate is counted a minute, and {value} is {rate:g} a minute")
+    return int(rate)
+
+
+def words(value: object) -> object:
+    """A list, or its words with commas in between, as an environment variable has them."""
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
+def address(value: str) -> str:
+    found = re.match(r"^https?://(?P<host>[^/?#\s]+)", value)
+    if found is None:
+        raise ValueError("an address begins with http:// or https:// and names a host")
+    if "@" in found["host"]:
+        raise ValueError('an address holds no password; put it into headers, as "env:NAME"')
+    if "?" in value or "#" in value:
+        raise ValueError("an address has no query and no fragment; its path is followed by ours")
+    try:
+        port = urlsplit(value).port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError("the port of an address is a number from 1 to 65535")
+    return value.rstrip("/")
+
+
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Number = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Waiting = Annotated[int, Field(ge=0, le=MAX_WAITING_JOBS)]
+Bytes = Annotated[int, Field(ge=1, le=MAX_BYTES)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Patience = Annotated[float, Field(gt=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Rate = Annotated[int, BeforeValidator(per_minute), Field(ge=0, le=MAX_COUNT)]
+Words = Annotated[list[str], BeforeValidator(words)]
+Address = Annotated[str, AfterValidator(address)]
+Headers = dict[str, str]
+
+
+class Table(BaseModel):
+    """A value of another kind is a mistake, and so is a name nobody knows."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ServerTable(Table):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    data: str = ".fairlane"
+    database_url: str | None = None
+    redis_url: str | None = None
+    allowed_hosts: Words = []
+    trusted_proxies: Words = []
+    origins: Words = []
+    max_body: Annotated[int, Field(ge=1024, le=MAX_BYTES)] = 1 << 20
+    body_timeout: Patience = 15
+    key_rate: Rate = 60_000
+    lease: Annotated[float, Field(ge=2, le=600, allow_inf_nan=False)] = 15
+    grace: Seconds = 30
+    submits: Number = 256
+    connections: Number = 10_000
+    access_log: bool = False
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
+    wait_for_stores: Seconds = 60
+    unsafe: bool = False
+
+
+class TierTable(Table):
+    promote: dict[str, Seconds] = {}
+    max_retries: Count = 3
+    timeout: Patience = 600
+    pending: Count = 0
+    per_hour: Count = 0
+    max_duration: Seconds = 0
+    max_running_per_user: Count = 0
+    weight: Literal[1] = 1
+
+
+class TiersTable(BaseModel):
+    """`order` and `default` beside one table a tier."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    __pydantic_extra__: dict[str, TierTable] = Field(init=False)
+
+    order: Words = ["high", "medium", "low"]
+    default: str | None = None
+
+    @property
+    def named(self) -> dict[str, TierTable]:
+        return self.__pydantic_extra__ or {}
+
+
+class RegionTable(Table):
+    url: Address | None = None
+    limit: Count = 0
+
+
+class SharesTable(Table):
+    skip: Annotated[int, Field(ge=0, le=1000)] = 500
+    front: Annotated[int, Field(ge=0, le=1000)] = 200
+    aged: Annotated[int, Field(ge=0, le=1000)] = 250
+
+
+class TaskTable(Table):
+    """What a service is, apart from where it is called."""
+
+    limit: Count = 0
+    rate: Rate = 0
+    waiting: Waiting = 0
+    timeout: Seconds = 0
+    max_wait: Seconds = 0
+    max_attempts: Count = 0
+    backoff: list[Seconds] = []
+    retry_place: Literal["back", "front"] = "back"
+    overrun: Literal["strict", "fast"] | None = None
+    affinity: Literal["residency", "batch", "none"] = "residency"
+    batch_size: Number = 3
+    fairness: Literal["user", "none"] = "user"
+    shares: SharesTable = SharesTable()
+    capabilities: Words = []
+
+
+class ServiceTable(TaskTable):
+    executor: Literal["http", "pull", "celery", "caller"] | None = None
+    url: Address | None = None
+    headers: Headers = {}
+    max_response: Bytes = 8 << 20
+    retry_on: list[Annotated[int, Field(ge=400, le=599)]] = []
+    cancel_path: Annotated[str, Field(pattern=r"^/[^?#\s]*$", max_length=200)] | None = None
+    failover: bool = False
+    provider: str | None = None
+    regions: dict[str, RegionTable] = {}
+    paused: bool = False
+
+
+class ProviderTable(Table):
+    limit: Count = 0
+    rate: Rate = 0
+
+
+class LimitsTable(Table):
+    waiting: Waiting = 1_000_000
+    input_bytes: Bytes = 1 << 20
+    result_bytes: Bytes = 8 << 20
+    context_bytes: Bytes = 32 << 20
+    cells: Number = 1_000
+    keep_finished: Seconds = 7 * 86_400
+    keep_dead: Seconds = 30 * 86_400
+    keep_keys: Seconds = 86_400
+
+
+class PriorityTable(Table):
+    url: Address | None = None
+    timeout: Patience = 1
+    cache: Seconds = 60
+    fallback: str = "medium"
+    headers: Headers = {}
+
+
+class CallbacksTable(Table):
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = [443]
+    private: Words = []
+
+
+class File(Table):
+    server: ServerTable = ServerTable()
+    tiers: TiersTable = TiersTable()
+    services: dict[str, ServiceTable] = {}
+    providers: dict[str, ProviderTable] = {}
+    pipelines: dict[str, list[str]] = {}
+    tasks: TaskTable | None = None
+    limits: LimitsTable = LimitsTable()
+    priority: PriorityTable = PriorityTable()
+    callbacks: CallbacksTable = CallbacksTable()

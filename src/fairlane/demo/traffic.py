@@ -1,0 +1,220 @@
+"""Demo traffic: simulated services and users."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import aiohttp
+from aiohttp import web
+
+from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.services import SimulatedExecution, SimulatedService
+from fairlane.presets import gateway
+
+SERVICE_SECONDS = {
+    "prompt_enhancer": 90,
+    "fast_chat_llm": 150,
+    "image_gen": 330,
+    "model_3d_gen": 390,
+}
+PEOPLE = {
+    "ada": "high",
+    "grace": "high",
+    "alan": "medium",
+    "edsger": "medium",
+    "barbara": "medium",
+    "linus": "low",
+    "bulk": "low",
+}
+YOU = "you"
+"""Whoever submits beside the demo's own people."""
+
+MEAN_SECONDS_BETWEEN_REQUESTS = 50
+"""Seconds of life, on average, from one request to the next."""
+
+MAX_OPEN_JOBS = 40
+"""Nobody asks for more while so many of their jobs are not done."""
+
+SPURIOUS_503_RATE = 0.02
+"""How often a service answers 503 for no reason."""
+
+OUTAGE_EVERY, OUTAGE_LASTS = 5_000, 1_000
+"""Seconds of life."""
+
+RETRY_PAUSE_SECONDS = 0.2
+"""Seconds until somebody whom nobody answered tries again."""
+
+
+@dataclass
+class Scene:
+    """What has been seen so far, as the people and the services see it."""
+
+    speed: float
+    services: list[SimulatedService]
+    subscriptions: Subscriptions
+    waits: defaultdict[str, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=500))
+    )
+    accepted: list[str] = field(default_factory=list)
+    submitted: Counter[str] = field(default_factory=Counter)
+    running: Counter[str] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)
+    over: set[str] = field(default_factory=set)
+    ready: dict[str, float] = field(default_factory=dict)
+    hiccups: int = 0
+    outages: int = 0
+    down: str = ""
+    waiting_for: str = ""
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def broken(self) -> int:
+        """Calls that came above a limit. The point of it all is that there are none."""
+        return sum(service.refused for service in self.services)
+
+    def variables(self) -> dict[str, str]:
+        """Where a gateway finds its services, and who knows the tiers."""
+        urls = {f"SERVICES__{each.name.upper()}": each.url for each in self.services}
+        urls["PRIORITY"] = self.subscriptions.url
+        return {f"FAIRLANE_{name}__URL": url for name, url in urls.items()}
+
+
+@asynccontextmanager
+async def scenery(speed: float) -> AsyncIterator[Scene]:
+    """Services and subscriptions over real HTTP, `speed` times faster than life."""
+    services = [SimulatedService(each.name, each.limit) for each in gateway().services.values()]
+    scene = Scene(speed, services, Subscriptions(dict(PEOPLE)))
+    async with AsyncExitStack() as stack:
+        for number, service in enumerate(services):
+            service.work = partial(_work, scene, service, random.Random(number))
+            service.heard = partial(_heard, scene)
+            await stack.enter_async_context(service.serving())
+        await stack.enter_async_context(scene.subscriptions.serving())
+        yield scene
+
+
+@asynccontextmanager
+async def playing(scene: Scene, urls: Sequence[str]) -> AsyncIterator[None]:
+    """People submit to these addresses, and now and then a service is away."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
+        people = People(scene, session, urls)
+        tasks = [asyncio.create_task(people.submit()), asyncio.create_task(_outages(scene))]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    raise ended
+
+
+class People:
+    """Everybody wants something now and then; one user sends a great many at once."""
+
+    def __init__(self, scene: Scene, session: aiohttp.ClientSession, urls: Sequence[str]) -> None:
+        self._scene, self._session, self._urls = scene, session, urls
+        self._chance = random.Random(7)
+
+    async def submit(self) -> None:
+        chance, scene = self._chance, self._scene
+        while True:
+            user = chance.choice(list(PEOPLE))
+            feature = chance.choices(("text_only", "full_pipeline"), (9, 1))[0]
+            number = 15 if user == "bulk" and chance.random() < 0.3 else 1
+            if scene.submitted[user] - scene.done[user] < MAX_OPEN_JOBS:
+                await self._send(user, feature, number)
+            await asyncio.sleep(
+                chance.expovariate(1 / (MEAN_SECONDS_BETWEEN_REQUESTS / scene.speed))
+            )
+
+    async def _send(self, user: str, feature: str, number: int) -> None:
+        """Until it is accepted. The key makes it safe to ask again, here or at another address."""
+        now, steps = asyncio.get_running_loop().time(), len(gateway().pipelines[feature])
+        asked = {"prompt": "a robot", "demo": SentRequest(self._scene.run, user, steps, now)}
+        job = {"feature_name": feature, "user_id": user, "input_data": asked}
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        answer = None
+        while answer is None:
+            for url in self._chance.sample(self._urls, len(self._urls)):
+                answer = await self._post(f"{url}/api/v1/jobs:batch", [job] * number, headers)
+                if answer is not None:
+                    break
+            else:
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
+        for result in answer["results"]:
+            if "job" in result:
+                self._scene.accepted.append(result["job"]["job_id"])
+                self._scene.submitted[user] += 1
+
+    async def _post(self, url: str, jobs: list[Any], headers: dict[str, str]) -> Any:
+        with suppress(aiohttp.ClientError, TimeoutError):
+            async with self._session.post(url, json={"jobs": jobs}, headers=headers) as response:
+                if response.status == 200:
+                    return await response.json()
+        return None
+
+
+async def _outages(scene: Scene) -> None:
+    """Now and then a service is away for a while."""
+    chance = random.Random(11)
+    while True:
+        await asyncio.sleep(OUTAGE_EVERY / scene.speed)
+        service = chance.choice(scene.services)
+        service.switches.status, scene.down = 503, service.name
+        scene.outages += 1
+        await asyncio.sleep(OUTAGE_LASTS / scene.speed)
+        service.switches.status, scene.down = 0, ""
+
+
+class SentRequest(NamedTuple):
+    """What a job of the demo carries along, so that a service knows whom it works for."""
+
+    run: str
+    user: str
+    steps: int
+    at: float
+
+
+def _sent(scene: Scene, call: SimulatedExecution) -> SentRequest | None:
+    """None: somebody else's job, or one of an earlier demo on the same ledger."""
+    mark = call.params.get("demo") if isinstance(call.params, dict) else None
+    if not isinstance(mark, list) or mark[:1] != [scene.run]:
+        return None
+    return SentRequest(*mark)
+
+
+def _heard(scene: Scene, call: SimulatedExecution) -> None:
+    sent = _sent(scene, call)
+    if sent is not None and call.attempt == 1:
+        ready = scene.ready.pop(call.job, sent.at)
+        scene.waits[sent.user].append(asyncio.get_running_loop().time() - ready)
+
+
+async def _work(
+    scene: Scene, service: SimulatedService, chance: random.Random, call: SimulatedExecution
+) -> Any:
+    sent = _sent(scene, call)
+    user = sent.user if sent else YOU
+    scene.running[user] += 1
+    try:
+        if chance.random() < SPURIOUS_503_RATE:
+            scene.hiccups += 1
+            return web.Response(status=503)
+        await asyncio.sleep(SERVICE_SECONDS[service.name] * chance.uniform(0.8, 1.2) / scene.speed)
+    finally:
+        scene.running[user] -= 1
+    if sent is not None and call.step + 1 < sent.steps:
+        scene.ready[call.job] = asyncio.get_running_loop().time()
+    elif sent is not None and call.job not in scene.over:
+        scene.over.add(call.job)
+        scene.done[user] += 1
+    return {"made_by": service.name}

@@ -1,0 +1,122 @@
+"""Actions on a job: cancel, resume, replay, skip. The ledger decides, then the index learns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fairlane.engine import job_log
+from fairlane.engine.core import Core, publish
+from fairlane.engine.queries import get, view
+from fairlane.errors import FairlaneError, InvalidInput, TooDear, UnknownName
+from fairlane.ids import token
+from fairlane.index.index import Freed
+from fairlane.ledger.messages import Request, Skipped
+from fairlane.model.catalog import Catalog
+from fairlane.model.job import Band
+from fairlane.model.state import Move
+from fairlane.policy.admission import Quota, quota_of
+from fairlane.policy.eta import Eta
+from fairlane.policy.skip import price
+
+
+class StrictServices:
+    """The services whose slots stay taken while a call may still run, task types too."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return self._catalog.service(str(name)).strict
+        except UnknownName:  # it is no longer configured
+            return False
+
+
+class SkipQuote(NamedTuple):
+    price: int
+    balance: int
+    saves: Eta | None
+
+
+async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> None:
+    strict = StrictServices(core.catalog)
+    written = await core.ledger.cancel(_request(core, job, tenant, Move.CANCEL, op), strict)
+    (ended,) = written.outcomes
+    if isinstance(ended, FairlaneError):
+        raise ended
+    freed = [Freed(each.token, None, each.kept) for each in ended if each.token is not None]
+    with core.telling_index():
+        await core.index.take([(each.job, each.rev) for each in ended])
+        if freed:
+            await core.index.free(freed, core.now())
+        core.ledger.published(written.receipts)
+    core.subscriptions.tell(each.job for each in ended)
+    if ended:
+        job_log.cancelled(job, tenant, len(ended))
+    await _tell_parent(core, job)
+
+
+async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str | None) -> list[str]:
+    """The jobs that are back in line: itself, or a fan-out's cells."""
+    quota = await _quota(core, job, tenant) if move is Move.RESUME else None
+    written = await core.ledger.reopen(_request(core, job, tenant, move, op), move, quota)
+    (reopened,) = written.outcomes
+    if isinstance(reopened, FairlaneError):
+        raise reopened
+    with core.telling_index():
+        await publish(core, reopened.jobs)
+        core.ledger.published(written.receipts)
+    core.subscriptions.tell([job, *reopened.jobs])
+    if not reopened.again:
+        job_log.moved(move, job, tenant, len(reopened.jobs))
+    await _tell_parent(core, job)
+    return reopened.jobs
+
+
+async def quote(core: Core, job: str, tenant: str | None) -> SkipQuote:
+    seen = await view(core, job, tenant)
+    if seen.job.user is None:
+        raise InvalidInput("a job without a user has nobody to charge")
+    balance = await core.ledger.balance(seen.job.tenant, seen.job.user)
+    if seen.job.band is Band.SKIP:
+        return SkipQuote(0, balance, None)
+    if seen.job.fan_out:
+        raise InvalidInput("skip the executions of a fan-out one by one")
+    return SkipQuote(price(seen.job.duration), balance, seen.saved_by_skip)
+
+
+async def skip(
+    core: Core, job: str, tenant: str | None, max_price: int | None, op: str | None
+) -> Skipped:
+    found = await get(core, job, tenant)
+    cost = price(found.duration)
+    if max_price is not None and cost > max_price and found.band is not Band.SKIP:
+        raise TooDear(cost, max_price)
+    written = await core.ledger.skip(_request(core, job, tenant, Move.SKIP, op), cost)
+    (skipped,) = written.outcomes
+    if isinstance(skipped, FairlaneError):
+        raise skipped
+    with core.telling_index():
+        await publish(core, [job])
+        core.ledger.published(written.receipts)
+    core.subscriptions.tell([job])
+    if not skipped.again:
+        job_log.skipped(job, tenant, skipped.price)
+    return skipped
+
+
+def _request(core: Core, job: str, tenant: str | None, move: Move, op: str | None) -> Request:
+    """The name of an operation holds for one move only."""
+    return Request(job, tenant, f"{move} {op or token()}", core.now())
+
+
+async def _quota(core: Core, job: str, tenant: str | None) -> Quota:
+    tier = (await get(core, job, tenant)).tier
+    own = quota_of(core.catalog.tiers, tier, core.catalog.limits.waiting)
+    return own._replace(per_hour=0)
+
+
+async def _tell_parent(core: Core, job: str) -> None:
+    found = (await core.ledger.jobs([job])).get(job)
+    if found is not None and found.parent is not None:
+        core.subscriptions.tell([found.parent])

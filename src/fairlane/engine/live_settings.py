@@ -1,0 +1,162 @@
+"""Live settings: limits that change while the system runs. The ledger first, then the index."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from dataclasses import replace
+
+from fairlane.engine.core import Core, sync_pool
+from fairlane.engine.services_in_use import ServicesInUse
+from fairlane.errors import InvalidInput, NotReady, UnknownName
+from fairlane.ledger.messages import PoolLimit, Setting, SettingChange, Stamp, Superseded
+from fairlane.model.catalog import Catalog
+from fairlane.model.catalog_text import catalog_of, catalog_text
+from fairlane.model.job import Json
+from fairlane.model.service import Pool
+
+log = logging.getLogger("fairlane")
+
+SETTINGS_PAGE = 2_000
+
+KINDS = {"services": ("limit", "rate", "waiting", "paused"), "providers": ("limit", "rate")}
+
+
+async def change(core: Core, kind: str, name: str, setting: str, value: Json, actor: str) -> None:
+    """Set one setting of a service or provider, from now on and through restarts."""
+    in_file = _current(core.file, kind, name, setting)
+    path = f"{kind}/{name}/{setting}"
+    if isinstance(value, bool) != isinstance(in_file, bool) or not isinstance(value, int):
+        wanted = "true or false" if isinstance(in_file, bool) else "a whole number"
+        raise InvalidInput(f"{path} takes {wanted}")
+    if value < 0:
+        raise InvalidInput(f"{path} cannot be below 0")
+    await asyncio.shield(_change(core, path, value, in_file, actor))
+
+
+async def _change(core: Core, path: str, value: Json, in_file: Json, actor: str) -> None:
+    """One at a time, and never half. Made over the newest settings: others may change some too."""
+    async with core.changing:
+        while True:
+            catalog = changed(core.catalog, path, value)
+            change = SettingChange(path, value, in_file, core.now(), actor)
+            outcome = await _hold(core, catalog, core.settings, change)
+            if isinstance(outcome, Stamp):
+                return
+            await _follow(core)
+            if isinstance(outcome, Superseded):
+                return  # it was made, and is part of what was made after it, or was undone
+
+
+async def start(core: Core) -> None:
+    """What is in force, if it was made from the file of this process. Otherwise the file is new: it
+    holds from now on, and with it those live changes whose settings it leaves as they were."""
+    async with core.changing:
+        while True:
+            known = await core.ledger.settings()
+            if known.file == catalog_text(core.file):
+                catalog = catalog_of(known.catalog)
+            else:
+                catalog = with_changes(core.file, known.changes)
+                needs = ServicesInUse(catalog)
+                async with aclosing(core.ledger.live(SETTINGS_PAGE)) as pages:
+                    async for page in pages:
+                        needs.check(page)
+            if await _hold(core, catalog, known.stamp.settings) is not None:
+                return
+
+
+async def follow(core: Core) -> None:
+    """Take over what another process has changed."""
+    async with core.changing:
+        await _follow(core)
+
+
+async def _follow(core: Core) -> None:
+    known = await core.ledger.settings()
+    if known.file != catalog_text(core.file):
+        log.warning("another process has started with other settings: those hold, not the own ones")
+    core.adopt(catalog_of(known.catalog), known.stamp.settings)
+    await tell_index(core)
+
+
+async def _hold(
+    core: Core, catalog: Catalog, over: int, change: SettingChange | None = None
+) -> Stamp | Superseded | None:
+    """These settings hold from now on, in the ledger and then in the index; unless others have been
+    written meanwhile, over what was there (None) or over this change (Superseded)."""
+    texts = catalog_text(catalog), catalog_text(core.file)
+    outcome = await core.ledger.set_pools(_limits(catalog), *texts, over, change)
+    if isinstance(outcome, Stamp):
+        core.adopt(catalog, outcome.settings)
+        with suppress(NotReady):  # it holds; an index that is away is told by whoever keeps up
+            await tell_index(core)
+    return outcome
+
+
+async def tell_index(core: Core) -> None:
+    """The settings, and who has which slot."""
+    await core.index.configure(core.catalog, core.settings)
+    for pool in core.catalog.all_pools():
+        await sync_pool(core, pool)
+
+
+def with_changes(catalog: Catalog, changes: Mapping[str, Setting]) -> Catalog:
+    """A file's settings with live changes on top, unless the file has changed since."""
+    result = catalog
+    for path, change in changes.items():
+        try:
+            unchanged = _current(catalog, *path.split("/")) == change.file_value
+        except UnknownName:
+            continue  # no longer configured: nothing to change
+        if unchanged:
+            result = changed(result, path, change.value)
+    return result
+
+
+def changed(catalog: Catalog, path: str, value: Json) -> Catalog:
+    kind, name, setting = path.split("/")
+    services, providers = dict(catalog.services), dict(catalog.providers)
+    if kind == "services":
+        services[name] = replace(catalog.service(name), **{setting: value})
+    else:
+        providers[name] = replace(providers[name], **{setting: value})
+    return Catalog(
+        catalog.tiers,
+        services.values(),
+        providers.values(),
+        catalog.pipelines,
+        catalog.limits,
+        catalog.task_defaults,
+    )
+
+
+def _current(catalog: Catalog, kind: str, name: str, setting: str) -> Json:
+    if kind not in KINDS:
+        raise UnknownName("kind of live setting", kind, KINDS)
+    if setting not in KINDS[kind]:
+        raise UnknownName("live setting", setting, KINDS[kind])
+    if kind == "services":
+        return getattr(catalog.service(name), setting)
+    if name not in catalog.providers:
+        raise UnknownName("provider", name, catalog.providers)
+    return getattr(catalog.providers[name], setting)
+
+
+def _limits(catalog: Catalog) -> list[PoolLimit]:
+    return [_limit(catalog, pool) for pool in catalog.all_pools().values()]
+
+
+def _limit(catalog: Catalog, pool: Pool) -> PoolLimit:
+    """A pool's limit, and whose running jobs it counts. A rate counts only what starts."""
+    kind, _, name = pool.name.partition(":")
+    services: tuple[str, ...] = ()
+    region = ""
+    if kind == "svc":
+        service, _, region = name.partition("@")
+        services = (service,)
+    elif kind == "prov":
+        services = tuple(each.name for each in catalog.services.values() if each.provider == name)
+    return PoolLimit(pool.name, pool.limit, services, region or None)

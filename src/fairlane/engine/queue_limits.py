@@ -1,0 +1,69 @@
+"""Queue limits: how many jobs and lanes may wait for a service."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+
+from fairlane.engine.core import Core
+from fairlane.engine.drain_estimate import drained_at
+from fairlane.engine.submit_terms import Terms
+from fairlane.errors import InvalidInput, NotReady, Refused
+from fairlane.model.step import Plan
+from fairlane.policy.admission import admit_waiting
+
+MAX_LANES_PER_SERVICE = 64
+
+
+class QueueLimits:
+    """The lines of services as the index shows them, and what this call adds to them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._waiting: dict[str, dict[str, int]] = {}
+        self.coming: Counter[str] = Counter()
+
+    async def check(self, *plans: Plan) -> None:
+        """At most 64 live lanes a service, counting those of this call: every claim compares
+        them. These plans come in together, or none does."""
+        new: dict[str, set[str]] = {}
+        for step in itertools.chain.from_iterable(plans):
+            live = self._waiting.get(step.service)
+            if live is None:
+                live = self._waiting[step.service] = await self._lanes(step.service)
+            if step.lane not in live:
+                more = new.setdefault(step.service, set())
+                more.add(step.lane)
+                if len(live) + len(more) > MAX_LANES_PER_SERVICE:
+                    raise InvalidInput(
+                        f"{step.service} has jobs with {MAX_LANES_PER_SERVICE} different needs "
+                        "waiting, and this one's are new; use fewer combinations of regions and "
+                        "capabilities"
+                    )
+        for service, more in new.items():
+            self._waiting[service].update(dict.fromkeys(more, 0))
+
+    async def count(self, services: Iterable[str]) -> None:
+        """Those who wait for these services by now."""
+        for service in services:
+            self._waiting[service] = await self._lanes(service)
+
+    def refusal(self, on: Terms, jobs: int, now: int) -> Refused | None:
+        """Why so many more may not wait for their first service. If they may, they count from now
+        on. Other processes' submits count when they are in line: so many may come in beyond."""
+        core, name = self._core, on.plan[0].service
+        waiting = sum(self._waiting[name].values()) + core.coming[name] + self.coming[name]
+        refused = admit_waiting(name, on.room, waiting, jobs)
+        if refused is not None:
+            refused.frees_at = drained_at(core, waiting, now, [name])
+        else:
+            self.coming[name] += jobs
+        return refused
+
+    async def _lanes(self, service: str) -> dict[str, int]:
+        """None are known of an index that is away: submits go on without it."""
+        try:
+            return dict(await self._core.index.lanes(service))
+        except NotReady:
+            return {}

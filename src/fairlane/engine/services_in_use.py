@@ -1,0 +1,23 @@
+"""Which configured services the live jobs still need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlane.model.catalog import Catalog
+from fairlane.model.job import Job
+from fairlane.model.step import Plan
+
+
+class ServicesInUse:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._checked: set[tuple[Plan, int]] = set()
+
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Raises UnknownName if a step that is not done needs a service nobody has configured."""
+        for job in jobs:
+            if (job.plan, job.step) not in self._checked:
+                self._checked.add((job.plan, job.step))
+                for step in job.plan[job.step :]:
+                    self._catalog.service(step.service)

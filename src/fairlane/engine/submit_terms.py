@@ -1,0 +1,120 @@
+"""The terms of a submit: tier, frozen steps, quota. Computed once for all equal requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fairlane.errors import InvalidInput, UnknownName
+from fairlane.model.catalog import Catalog, checked_name
+from fairlane.model.job import NewJob
+from fairlane.model.service import Executor, Service
+from fairlane.model.step import Lane, Plan, RetryTerms, Step
+from fairlane.model.tier import Tier
+from fairlane.policy.admission import Quota, quota_of, room
+from fairlane.units import SECOND
+
+MAX_CACHED_TERMS = 10_000
+MAX_MICROSECONDS = 10 * 365 * 86_400 * SECOND
+MAX_RETRIES = 100
+MAX_PAUSES = 20
+MAX_PAUSE = 86_400 * SECOND
+NONE_DECLARED = RetryTerms()
+
+
+class Terms(NamedTuple):
+    tier: Tier
+    rank: int
+    plan: Plan
+    quota: Quota
+    room: int = 0
+    """How many may wait for the first service when such a job comes; 0 = any number."""
+
+    @property
+    def cap(self) -> int:
+        return self.tier.max_running_per_user
+
+
+class TermsBook:
+    """All terms under one set of settings, and of what workers declare for their task types."""
+
+    def __init__(self, catalog: Catalog, declared: Mapping[str, RetryTerms]) -> None:
+        self._catalog, self._declared = catalog, declared
+        self._known: dict[tuple[object, ...], Terms] = {}
+
+    def of(self, request: NewJob, tier_name: str) -> Terms:
+        key = (
+            request.name,
+            tier_name,
+            request.regions,
+            request.capabilities,
+            request.timeout,
+            request.max_wait,
+            request.max_retries,
+            request.backoff,
+        )
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= MAX_CACHED_TERMS:
+                self._known.clear()
+            found = self._known[key] = self._work_out(request, tier_name)
+        return found
+
+    def _work_out(self, request: NewJob, tier_name: str) -> Terms:
+        catalog = self._catalog
+        tier = catalog.tiers[tier_name]
+        services = catalog.steps(request.name)
+        for region in request.regions:
+            if not any(region in service.regions for service in services):
+                raise UnknownName("region", region, {r for s in services for r in s.regions})
+        return Terms(
+            tier,
+            catalog.tiers.rank(tier_name),
+            tuple(self._step(service, request, tier) for service in services),
+            quota_of(catalog.tiers, tier_name, catalog.limits.waiting),
+            room(services[0].waiting, catalog.tiers.rank(tier_name), len(catalog.tiers)),
+        )
+
+    def _step(self, service: Service, request: NewJob, tier: Tier) -> Step:
+        """What the caller asks for goes before what a worker declares for the task type, and that
+        before the settings of the service, and of the tier."""
+        regions = tuple(sorted({region for region in request.regions if region in service.regions}))
+        needs = service.capabilities.union(
+            checked_name("capability", each) for each in request.capabilities
+        )
+        _check(request)
+        declared = NONE_DECLARED
+        if service.executor is Executor.PULL:
+            declared = self._declared.get(service.name, NONE_DECLARED)
+        retries = request.max_retries
+        if retries is None:
+            retries = declared.max_retries
+        given = request.timeout or declared.timeout
+        return Step(
+            service=service.name,
+            executor=service.executor,
+            lane=Lane(service.name, regions, tuple(sorted(needs))).name,
+            timeout=given or round((service.timeout or tier.timeout) * SECOND),
+            max_attempts=service.max_attempts or 1 + tier.max_retries
+            if retries is None
+            else 1 + retries,
+            max_wait=request.max_wait or round(service.max_wait * SECOND),
+            backoff=request.backoff or declared.backoff,
+            timeout_given=given > 0,
+        )
+
+
+def _check(request: NewJob) -> None:
+    if not (0 <= request.timeout <= MAX_MICROSECONDS and 0 <= request.max_wait <= MAX_MICROSECONDS):
+        raise InvalidInput("a time limit is 0 to ten years, in microseconds")
+    check_retries(request.max_retries, request.backoff)
+
+
+def check_retries(max_retries: int | None, backoff: tuple[int, ...]) -> None:
+    """InvalidInput if these cannot be meant."""
+    if max_retries is not None and not 0 <= max_retries <= MAX_RETRIES:
+        raise InvalidInput(f"max_retries is 0 to {MAX_RETRIES}, not {max_retries}")
+    if len(backoff) > MAX_PAUSES:
+        raise InvalidInput(f"a backoff has at most {MAX_PAUSES} pauses, not {len(backoff)}")
+    if not all(0 <= pause <= MAX_PAUSE for pause in backoff):
+        raise InvalidInput("a pause of a backoff is 0 to 86,400 s, given in microseconds")

@@ -1,0 +1,289 @@
+"""One claim: chooses the next n jobs for one worker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlane.index.index import Proposal
+from fairlane.index.memory.flows import Flow
+from fairlane.index.memory.service_queue import Candidates, LaneQueue, ServiceQueue
+from fairlane.index.memory.slot_pools import SlotPool
+from fairlane.index.memory.wakeups import serves
+from fairlane.model.construct import maker
+from fairlane.model.lease import Slot
+from fairlane.model.queue_entry import Entry
+from fairlane.model.tier import Tiers
+from fairlane.model.worker import Loaded, Worker
+from fairlane.policy.affinity import (
+    MAX_COMPARED_MODELS,
+    Pick,
+    may_wait,
+    most_wanted,
+    residency,
+    stays,
+)
+from fairlane.policy.aging import RESERVE_AFTER_PATIENCES
+from fairlane.policy.order import Candidate, Choice, QueueHeads, between_services, choose
+from fairlane.policy.shares import ShareKind, granted, may_jump
+
+if TYPE_CHECKING:
+    from fairlane.index.memory.memory import MemoryIndex
+
+RESERVATION_MICROSECONDS = 30_000_000
+"""A reservation ends this long after the last worker that could serve it has asked."""
+
+
+heads, proposal = maker(QueueHeads), maker(Proposal)
+
+
+class Reservation(NamedTuple):
+    """The single oldest job past 4 × its patience, and the pools whose last slot is kept for it."""
+
+    since: int
+    job: str
+    pools: frozenset[str]
+    until: int
+
+
+class WorkerView:
+    """One service as this worker sees it."""
+
+    def __init__(
+        self, service_queue: ServiceQueue, pools: list[SlotPool], queues: list[LaneQueue]
+    ) -> None:
+        self.service_queue, self.pools, self.queues = service_queue, pools, queues
+        self.candidates: list[Candidates | None] = [None] * len(queues)
+        self._heads: QueueHeads | None = None
+
+    def heads(self, now: int, tiers: Tiers) -> QueueHeads:
+        """The best candidate of each kind."""
+        if self._heads is not None:
+            return self._heads
+        found: list[Candidate | None] = [None, None, None, None]
+        candidates = self.candidates
+        for i, queue in enumerate(self.queues):
+            pair = candidates[i]
+            if pair is None:
+                rank = queue.rank
+                if rank < 0:
+                    pair = queue.candidates(now, (), 0)
+                else:
+                    pair = queue.candidates(now, tiers.thresholds[rank], tiers.patience[rank])
+                candidates[i] = pair
+            for candidate in pair:
+                if candidate is not None:
+                    known = found[candidate.kind]
+                    if known is None or candidate < known:
+                        found[candidate.kind] = candidate
+        self._heads = heads(tuple(found))
+        return self._heads
+
+    def touched(self, queue: LaneQueue, rank: int) -> None:
+        """A user's counter and clock are shared by all lanes of a service and tier."""
+        self._heads = None
+        candidates = self.candidates
+        for i, each in enumerate(self.queues):
+            if each is queue or each.rank == rank:
+                candidates[i] = None
+
+    def has_room(self, hold: Reservation | None) -> bool:
+        for pool in self.pools:
+            reserved = 1 if hold is not None and pool.name in hold.pools else 0
+            if pool.limit - len(pool.held) <= reserved:
+                return False
+        return True
+
+
+class ClaimRound:
+    def __init__(self, index: MemoryIndex, worker: Worker, loaded: Loaded, now: int) -> None:
+        self.index, self.worker, self.loaded, self.now = index, worker, loaded, now
+        self.views = self._views()
+
+    def next(self) -> Proposal | None:
+        """Hand out the best job there is now."""
+        while True:
+            best = self._best()
+            if best is None:
+                return None
+            view, choice = self._with_affinity(*best)
+            fresh = choice.candidate.kind is ShareKind.FRESH
+            flow = view.service_queue.flows[choice.candidate.flow]
+            if flow.cap and self.index.pools.of_user(flow.user, flow.cap).spare <= 0:
+                self._park(view, flow)
+                continue
+            # fresh work that keeps its model goes in the place of what is up, as if that had gone
+            self._count(*(best if fresh else (view, choice)))
+            return self._grant(view, flow, in_turn=fresh and choice is best[1])
+
+    # --- choosing ----------------------------------------------------------------------------
+    def _views(self) -> list[WorkerView]:
+        views = []
+        for name, service_queue in self.index.service_queues.items():
+            if not service_queue.lanes or not self.index.admits(name, self.worker.region, self.now):
+                continue
+            queues = [
+                queue
+                for queue in service_queue.queues.values()
+                if serves(self.index, self.worker, queue)
+            ]
+            if queues:
+                pools = self.index.slot_pools(name, self.worker.region, self.now)
+                views.append(WorkerView(service_queue, pools, queues))
+        return views
+
+    def _best(self) -> tuple[WorkerView, Choice] | None:
+        best: tuple[WorkerView, Choice] | None = None
+        best_key: tuple[int, int, str] | None = None
+        hold = self.index.current_hold(self.now)
+        for view in self.views:
+            if not view.has_room(hold) and not self._is_held_for(view, hold):
+                self._consider_hold(view)
+                hold = self.index.current_hold(self.now)
+                continue
+            service_queue = view.service_queue
+            choice = choose(self._heads(view), service_queue.credits, service_queue.service.shares)
+            if choice is None:
+                continue
+            if len(self.views) == 1:
+                return view, choice
+            key = between_services(choice)
+            if best_key is None or key < best_key:
+                best, best_key = (view, choice), key
+        return best
+
+    def _heads(self, view: WorkerView) -> QueueHeads:
+        return view.heads(self.now, self.index.catalog.tiers)
+
+    def _with_affinity(self, view: WorkerView, choice: Choice) -> tuple[WorkerView, Choice]:
+        model, service_queue = self.loaded.model, view.service_queue
+        candidate = choice.candidate
+        if candidate.kind is ShareKind.SKIP or not service_queue.keeps_models:
+            return view, choice
+        wanted = service_queue.flows[candidate.flow].model
+        if wanted == model:
+            return view, choice
+        warm = self._warm(model) if model else None
+        may_load = (
+            wanted
+            and candidate.kind is ShareKind.FRESH
+            and service_queue.fair
+            and self.index.counts_users
+        )
+        if warm is None and not may_load:
+            return view, choice
+        pick, service = self._pick(view, candidate), service_queue.service
+        if warm is not None:
+            warm_view, (*_, rank, kind) = warm
+            if stays(service.affinity, service.batch_size, self.loaded, pick, rank, self.now):
+                return warm_view, Choice(warm[1], jumped=kind is not ShareKind.FRESH)
+            if rank <= pick.rank:
+                return view, choice
+        if may_load and may_wait(service.affinity, pick):
+            return view, self._most_wanted(view, choice, wanted, pick)
+        return view, choice
+
+    def _pick(self, view: WorkerView, candidate: Candidate) -> Pick:
+        entry, service = self._head_entry(view, candidate), view.service_queue.service
+        return Pick(
+            entry.rank,
+            self.index.catalog.tiers.patience[entry.rank],
+            self.now - candidate.since,
+            self.index.loads.get(service.name, entry.model),
+            entry.cost,
+            service.limit == 1,
+        )
+
+    def _most_wanted(self, view: WorkerView, up: Choice, own: str, pick: Pick) -> Choice:
+        """The first in fair order that needs the model most users of that tier wait for. Nobody
+        waits longer than their patience for later work of their own."""
+        queues = [queue for queue in view.queues if queue.rank == pick.rank]
+        users = Counter[str]()
+        if any(len(queue.wanted) > MAX_COMPARED_MODELS for queue in queues):
+            return up
+        for queue in queues:
+            users.update(queue.wanted)
+        model = most_wanted(users, view.service_queue.loaded_since(self.now - residency(pick)), own)
+        if model == own:
+            return up
+        flows = view.service_queue.flows
+        best = min(each for queue in queues if (each := queue.warm(model)) is not None)
+        is_late = self.now - up.candidate.score >= pick.patience
+        if is_late and flows[best.flow].user == flows[up.candidate.flow].user:
+            return up
+        return Choice(best, jumped=False)
+
+    def _warm(self, model: str) -> tuple[WorkerView, Candidate] | None:
+        hold = self.index.current_hold(self.now)
+        best: tuple[WorkerView, Candidate] | None = None
+        for view in self.views:
+            if not view.service_queue.keeps_models or not view.has_room(hold):
+                continue
+            service_queue = view.service_queue
+            for queue in view.queues:
+                candidate = queue.warm(model)
+                if candidate is None or (best is not None and best[1] <= candidate):
+                    continue
+                if may_jump(candidate.kind, service_queue.credits, service_queue.service.shares):
+                    best = (view, candidate)
+        return best
+
+    def _head_entry(self, view: WorkerView, candidate: Candidate) -> Entry:
+        return view.service_queue.flows[candidate.flow].line.head
+
+    # --- reserving the last slot ---------------------------------------------------------------
+    def _is_held_for(self, view: WorkerView, hold: Reservation | None) -> bool:
+        """Whether the reservation is for this service's own head, and it can go now."""
+        if hold is None or not view.has_room(None):
+            return False
+        aged = self._heads(view).aged
+        return aged is not None and self._head_entry(view, aged).id == hold.job
+
+    def _consider_hold(self, view: WorkerView) -> None:
+        aged = self._heads(view).aged
+        if aged is None:
+            return
+        patience = self.index.catalog.tiers.patience[aged.rank]
+        if self.now - aged.since < RESERVE_AFTER_PATIENCES * patience:
+            return
+        hold = self.index.current_hold(self.now)
+        job = self._head_entry(view, aged).id
+        if hold is None or aged.since < hold.since or job == hold.job:
+            pools = frozenset(pool.name for pool in view.pools)
+            self.index.hold = Reservation(
+                aged.since, job, pools, self.now + RESERVATION_MICROSECONDS
+            )
+
+    # --- handing out ---------------------------------------------------------------------------
+    def _count(self, view: WorkerView, choice: Choice) -> None:
+        service_queue, kind = view.service_queue, choice.candidate.kind
+        service_queue.credits = granted(
+            service_queue.credits, kind, service_queue.service.shares, jumped=choice.jumped
+        )
+
+    def _grant(self, view: WorkerView, flow: Flow, *, in_turn: bool) -> Proposal:
+        index, service_queue, now = self.index, view.service_queue, self.now
+        entry = index.waiting.pop(flow.line.pop().id)
+        token = index.new_token()
+        slots: tuple[Slot, ...] = ()
+        if view.pools or flow.cap:
+            own = [index.pools.of_user(flow.user, flow.cap)] if flow.cap else []
+            slots = index.pools.take([*view.pools, *own], token, now)
+        service_queue.started(flow, entry, now, in_turn=in_turn)
+        if flow.model not in ("", self.loaded.model):
+            service_queue.loads.append((now, flow.model))
+        index.hand_out(token, entry, slots, self.worker.region, now)
+        self.loaded = self.loaded.after(entry.model, now)
+        self._touched(view, flow.queue, entry.rank)
+        return proposal((token, entry, slots))
+
+    def _park(self, view: WorkerView, flow: Flow) -> None:
+        self.index.park(view.service_queue, flow)
+        self._touched(view, flow.queue, flow.queue.rank)
+
+    def _touched(self, view: WorkerView, queue: LaneQueue, rank: int) -> None:
+        view.touched(queue, rank)
+        if self.index.breakers and not self.index.admits(
+            view.service_queue.service.name, self.worker.region, self.now
+        ):
+            self.views.remove(view)

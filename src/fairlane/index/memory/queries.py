@@ -1,0 +1,274 @@
+"""Read-only queries of the memory index: positions, depths, due promotions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+
+from fairlane.index.index import EXACT_POSITIONS, Depth, HeldEntry, PoolUse, Standing, Stats
+from fairlane.index.memory.claim_preview import is_at_limit, is_user_at_limit, place_of
+from fairlane.index.memory.service_queue import LaneQueue, ServiceQueue
+from fairlane.index.memory.sorted_queue import NOBODY
+from fairlane.model.job import Band
+from fairlane.model.queue_entry import Entry
+from fairlane.model.service import Service, is_rate_pool
+from fairlane.model.step import Lane, service_of
+from fairlane.policy.aging import level
+from fairlane.policy.circuit_breaker import CircuitBreaker
+
+if TYPE_CHECKING:
+    from fairlane.index.memory.memory import MemoryIndex
+
+MAX_PROMOTION_SCAN = 20_000
+FLOWS_AT_ONCE = 1_000
+"""Counted without a pause: about half a millisecond."""
+
+"""The most jobs of one line that a pass over promotions looks at."""
+
+
+def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
+    found = estimated(index, job, now)
+    if found is None or found.position == 0:
+        return found
+    entry = index.waiting[job]
+    if is_far(found, fresh=_is_fresh(index, entry, found, now)):
+        return found
+    place = place_of(index, index.service_queues[service_of(entry.lane)], job, now)
+    return found._replace(position=place or max(EXACT_POSITIONS + 1, found.position))
+
+
+def _is_fresh(index: MemoryIndex, entry: Entry, found: Standing, now: int) -> bool:
+    """Whether the job has its turn by its tier only: not as a skip, a front retry or aged."""
+    overdue = 0 < index.catalog.tiers.patience[entry.rank] <= now - found.since
+    return entry.band is Band.TIER and found.level == entry.rank and not overdue
+
+
+def is_far(found: Standing, *, fresh: bool) -> bool:
+    """Whether it is certainly not one of the first EXACT_POSITIONS: only skips, front retries and
+    aged jobs come much earlier than is estimated."""
+    return fresh and found.position > 2 * EXACT_POSITIONS
+
+
+def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
+    """Where the job stands, without a rehearsal of the next grants."""
+    entry = index.waiting.get(job)
+    if entry is None:
+        return None
+    tiers = index.catalog.tiers
+    reasons = _reasons(index, entry, now)
+    if job in index.delays:
+        return Standing(0, entry.rank, entry.score, 0, 0, ("delayed", *reasons))
+    service_queue = index.service_queues[service_of(entry.lane)]
+    flow = service_queue.flows[service_queue.flow_name(entry)]
+    own_before = flow.line.ahead_of(entry)
+    since = flow.since() if own_before == 0 else now
+    if flow.account is None:
+        since = entry.score
+    reached = entry.rank
+    if entry.band is Band.TIER:
+        reached = level(entry.rank, now - since, tiers.thresholds[entry.rank])
+    ahead = _jobs_before(service_queue, entry, reached, own_before)
+    at_limit = is_at_limit(index, flow)
+    behind = (
+        sum(queue.count for queue in service_queue.queues.values()) - len(flow.line) + own_before
+    )
+    return Standing(
+        position=(behind if at_limit else ahead) + 1,
+        level=reached,
+        since=since,
+        ahead=ahead,
+        behind_own=own_before if flow.account is not None else 0,
+        reasons=tuple(reasons),
+    )
+
+
+def _jobs_before(service_queue: ServiceQueue, entry: Entry, reached: int, own_before: int) -> int:
+    """Jobs that probably go before this one if nothing new comes: all of better bands and tiers; in
+    its own tier, of every user as many as it has of its own before it, plus one for the turn."""
+    before = own_before
+    tier = entry.band is Band.TIER
+    for queue in service_queue.queues.values():
+        better = queue.band is Band.TIER and queue.rank < reached
+        if queue.band < entry.band or (tier and better):
+            before += queue.count
+        elif queue.band is entry.band and (not tier or queue.rank == entry.rank):
+            before += _same_tier(service_queue, queue, entry, own_before)
+    return before
+
+
+def _same_tier(service_queue: ServiceQueue, queue: LaneQueue, entry: Entry, own_before: int) -> int:
+    own = service_queue.flow_name(entry)
+    counter = service_queue.flows[own].order()
+    before = 0
+    for flow in queue.flows.values():
+        if flow.name == own:
+            continue
+        if flow.account is None:
+            before += flow.line.ahead_of(entry)
+        else:
+            turn = 1 if flow.order() < counter else 0
+            before += min(len(flow.line), own_before + turn)
+    return before
+
+
+def _reasons(index: MemoryIndex, entry: Entry, now: int) -> list[str]:
+    found = []
+    lane = Lane.parse(entry.lane)
+    service = index.catalog.service(lane.service)
+    if service.paused:
+        found.append("paused")
+    found += _closed_gates(index, service, lane, now)
+    found += _full_pools(index, service, lane, now)
+    if entry.cap and is_user_at_limit(index, entry.user, entry.cap):
+        found.append(f"user_running:{entry.cap}")
+    if index.hold is not None and index.hold.job == entry.id:
+        found.append("reserving")
+    return found
+
+
+def _closed_gates(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
+    """The service's gate, and its regions' if none of them is open."""
+    regions = lane.regions or tuple(service.regions)
+    keys = [f"{service.name}@{region}" for region in regions]
+    closed = [service.name] if index.breakers.get(service.name).closed else []
+    if keys and all(index.breakers.get(key).closed for key in keys):
+        closed += keys
+    return [_closed(key, index.breakers.get(key), now) for key in closed]
+
+
+def _closed(key: str, breaker: CircuitBreaker, now: int) -> str:
+    code = "probing" if breaker.probe and breaker.closed_until <= now else "closed"
+    return f"{code}:{key}:{breaker.closed_until}"
+
+
+def _full_pools(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
+    """Pools without room: those it needs everywhere, and its regions' if none has room."""
+    everywhere = [pool.name for pool in index.catalog.pools(service.name, None)]
+    regions = lane.regions or tuple(service.regions)
+    local = [f"svc:{service.name}@{region}" for region in regions]
+    full = [name for name in everywhere if _is_full(index, name, now)]
+    if local and all(_is_full(index, name, now) for name in local):
+        full += local
+    return [reason for name in full for reason in _fullness(index, name)]
+
+
+def _is_full(index: MemoryIndex, pool: str, now: int) -> bool:
+    use = index.pools.get(pool)
+    if use is not None:
+        use.expire(now)
+    return use is not None and use.spare <= 0
+
+
+def _fullness(index: MemoryIndex, pool: str) -> list[str]:
+    """Slots of calls that run, and slots kept for calls that were cut off: until when the first of
+    them is kept."""
+    use = index.pools.get(pool)
+    if use is None:
+        return []
+    held = len(use.held)
+    if is_rate_pool(pool):
+        return [f"rate:{pool}:{held}/{use.limit}"]
+    kept = use.kept_until()
+    found = [f"kept:{pool}:{len(kept)}/{use.limit}:{kept[0]}"] if kept else []
+    return found if len(kept) == held else [f"busy:{pool}:{held}/{use.limit}", *found]
+
+
+def promotable(index: MemoryIndex, now: int, limit: int) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    tiers = index.catalog.tiers
+    for service_queue in index.service_queues.values():
+        for queue in service_queue.queues.values():
+            if queue.band is not Band.TIER or not tiers.thresholds[queue.rank]:
+                continue
+            for flow in queue.flows.values():
+                heads = 1 if flow.account is not None else MAX_PROMOTION_SCAN
+                for entry in flow.line.first(heads):
+                    since = flow.since() if flow.account is not None else entry.score
+                    reached = level(queue.rank, now - since, tiers.thresholds[queue.rank])
+                    if reached == queue.rank:
+                        break
+                    if reached < index.waiting[entry.id].announced:
+                        found.append((entry.id, reached))
+                        if len(found) == limit:
+                            return found
+    return found
+
+
+async def stats(index: MemoryIndex) -> Stats:
+    """Looks at every flow, with pauses in which others are served. What comes or goes meanwhile
+    may be counted or not."""
+    depths: dict[tuple[str, int], list[int]] = {}
+    oldest: dict[tuple[str, int], int] = {}
+    oldest_in: dict[str, int] = {}
+    looked_at = 0
+    for name, service_queue in list(index.service_queues.items()):
+        for flow in list(service_queue.flows.values()):
+            looked_at += 1
+            if looked_at % FLOWS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            head = flow.line.head
+            if head is NOBODY:
+                continue  # gone since the look began
+            key = (name, head.rank)
+            depths.setdefault(key, [0, 0])[0] += len(flow.line)
+            oldest[key] = min(head.score, oldest.get(key, head.score))
+            oldest_in[head.lane] = min(head.score, oldest_in.get(head.lane, head.score))
+    delayed = Counter[str]()
+    for service, lane, rank, n in index.delays.counts():
+        depths.setdefault((service, rank), [0, 0])[1] += n
+        delayed[lane] += n
+    return Stats(
+        depths=[
+            Depth(service, rank, waiting, late, oldest.get((service, rank)))
+            for (service, rank), (waiting, late) in sorted(depths.items())
+        ],
+        pools=[PoolUse(pool.name, pool.limit, len(pool.held)) for pool in index.pools],
+        breakers=index.breakers.closed(),
+        held=len(index.held),
+        idle=len(index.idle),
+        lanes={
+            lane: n
+            for service_queue in index.service_queues.values()
+            for lane, n in service_queue.lanes.items()
+        },
+        delayed=dict(delayed),
+        oldest=oldest_in,
+    )
+
+
+def lanes(index: MemoryIndex, service: str) -> dict[str, int]:
+    """Those of delayed jobs too: they will come."""
+    service_queue = index.service_queues.get(service)
+    found = Counter() if service_queue is None else Counter(service_queue.lanes)
+    found.update(index.delays.lanes_of(service))
+    return found
+
+
+async def pages(index: MemoryIndex, size: int) -> AsyncIterator[list[Entry]]:
+    entries = list(index.waiting.values())
+    for start in range(0, len(entries), size):
+        yield entries[start : start + size]
+
+
+def differing(index: MemoryIndex, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
+    return [
+        (entry.id, index.waiting.get(entry.id))
+        for entry in truth
+        if index.held_revs.get(entry.id) != entry.rev
+        and not _same(index.waiting.get(entry.id), entry)
+    ]
+
+
+def _same(known: Entry | None, truth: Entry) -> bool:
+    """Cost is only an estimate and the announcement only a note; the rest decides the order."""
+    return known is not None and known._replace(cost=0, announced=0) == truth._replace(
+        cost=0, announced=0
+    )
+
+
+def unverified(index: MemoryIndex, before: int, limit: int) -> list[HeldEntry]:
+    seen = index.verified_at
+    old = [held for held in index.held.values() if seen.get(held.token, held.at) < before]
+    return old[:limit]

@@ -1,0 +1,178 @@
+"""Slot pools: which numbered slots the index believes taken, and by which token."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container, Iterator, Sequence
+
+from fairlane.model.lease import Slot
+from fairlane.model.service import Pool, is_rate_pool, is_user_pool, user_of_pool, user_pool
+
+
+class SlotPool:
+    """While numbers above a lowered limit are still held, they count against it."""
+
+    __slots__ = ("_free", "_temporary", "held", "limit", "name", "window")
+
+    def __init__(self, pool: Pool) -> None:
+        self.name, self.limit, self.window = pool.name, pool.limit, pool.window
+        self.held: dict[int, str] = {}
+        self._free = list(range(1, pool.limit + 1))
+        self._temporary: list[tuple[int, int, str]] = []
+
+    @property
+    def spare(self) -> int:
+        return self.limit - len(self.held)
+
+    def take(self, token: str, now: int) -> Slot:
+        """The lowest free number. Only if there is a spare one."""
+        while (n := heapq.heappop(self._free)) in self.held or n > self.limit:
+            pass
+        until = now + self.window if self.window else 0
+        self.hold(Slot(self.name, n, until), token)
+        return Slot(self.name, n, until)
+
+    def hold(self, slot: Slot, token: str) -> None:
+        self.held[slot.n] = token
+        if slot.until:
+            heapq.heappush(self._temporary, (slot.until, slot.n, token))
+
+    def give(self, n: int, token: str) -> bool:
+        """Free the number if this token holds it."""
+        if self.held.get(n) != token:
+            return False
+        del self.held[n]
+        if n <= self.limit:
+            heapq.heappush(self._free, n)
+        return True
+
+    def expire(self, now: int) -> None:
+        """Free what holds only for a time: rates, and what is kept for calls that were cut off."""
+        while self._temporary and self._temporary[0][0] <= now:
+            _, n, token = heapq.heappop(self._temporary)
+            self.give(n, token)
+
+    def kept_until(self) -> list[int]:
+        """When each of the slots that free themselves does so, soonest first."""
+        return sorted(until for until, n, token in self._temporary if self.held.get(n) == token)
+
+    def next_expiry(self, now: int) -> int | None:
+        """When the next one frees itself after now."""
+        self.expire(now)
+        return self._temporary[0][0] if self._temporary else None
+
+    def resize(self, limit: int) -> None:
+        self.limit = limit
+        self._free = [n for n in range(1, limit + 1) if n not in self.held]
+
+
+class Pools:
+    """All pools by name, and what each token holds. Per-user pools come and go with their users."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, SlotPool] = {}
+        self._by_token: dict[str, list[Slot]] = {}
+
+    def __iter__(self) -> Iterator[SlotPool]:
+        return iter(self._pools.values())
+
+    def get(self, name: str) -> SlotPool | None:
+        return self._pools.get(name)
+
+    def configure(self, wanted: dict[str, Pool]) -> None:
+        for name in [each.name for each in self if not is_user_pool(each.name)]:
+            if name not in wanted:
+                del self._pools[name]
+        for pool in wanted.values():
+            known = self._pools.get(pool.name)
+            if known is None or known.window != pool.window:
+                self._pools[pool.name] = SlotPool(pool)
+            elif known.limit != pool.limit:
+                known.resize(pool.limit)
+
+    def of_user(self, user: str, cap: int) -> SlotPool:
+        """The pool behind `max_running_per_user`."""
+        name = user_pool(user)
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = SlotPool(Pool(name, cap))
+        elif pool.limit != cap:
+            pool.resize(cap)
+        return pool
+
+    def take(self, pools: list[SlotPool], token: str, now: int) -> tuple[Slot, ...]:
+        slots = tuple([pool.take(token, now) for pool in pools])
+        if slots:
+            self._by_token[token] = list(slots)
+        return slots
+
+    def hold(self, slot: Slot, token: str) -> None:
+        """Believe the ledger: this slot is taken by this token."""
+        pool = self._pools.get(slot.pool)
+        if pool is None:
+            if not is_user_pool(slot.pool):
+                return
+            pool = self._pools[slot.pool] = SlotPool(Pool(slot.pool, slot.n))
+        pool.hold(slot, token)
+        self._by_token.setdefault(token, []).append(slot)
+
+    def release(
+        self, token: str, *, kept: tuple[Slot, ...] = (), refused: bool = False
+    ) -> list[str]:
+        """Give back what the token holds, except what it keeps until its time is over. Rates run
+        on by themselves unless the grant never was. Returns the users who may have one more
+        running."""
+        slots = self._by_token.pop(token, None)
+        if slots is None:
+            return []
+        keep = {(slot.pool, slot.n): slot for slot in kept}
+        stays, users = [], []
+        for slot in slots:
+            kept_slot = keep.get((slot.pool, slot.n))
+            if kept_slot is not None:
+                stays.append(kept_slot)
+                if kept_slot.until and slot.pool in self._pools and not slot.until:
+                    self._pools[slot.pool].hold(kept_slot, token)
+            elif refused or not is_rate_pool(slot.pool):
+                self._give(slot, token)
+                if is_user_pool(slot.pool):
+                    users.append(user_of_pool(slot.pool))
+        if stays:
+            self._by_token[token] = stays
+        return users
+
+    def sync(
+        self, name: str, rows: Sequence[tuple[Slot, str]], proposed: Container[str], now: int
+    ) -> int:
+        """Believe the ledger's rows of one pool, and leave alone what is only proposed yet. How
+        many numbers had to be corrected."""
+        pool = self._pools.get(name)
+        if pool is None:
+            return 0
+        pool.expire(now)
+        truth = {slot.n: (slot, token) for slot, token in rows}
+        wrong = [
+            (n, token) for n, token in pool.held.items() if n not in truth and token not in proposed
+        ]
+        for n, token in wrong:
+            self.forget(Slot(name, n), token)
+        missing = [row for row in truth.values() if pool.held.get(row[0].n) != row[1]]
+        for slot, token in missing:
+            self.hold(slot, token)
+        return len(wrong) + len(missing)
+
+    def forget(self, slot: Slot, token: str) -> None:
+        """One number that no ledger row stands behind."""
+        self._give(slot, token)
+        left = [each for each in self._by_token.get(token, ()) if each[:2] != slot[:2]]
+        if left:
+            self._by_token[token] = left
+        else:
+            self._by_token.pop(token, None)
+
+    def _give(self, slot: Slot, token: str) -> None:
+        pool = self._pools.get(slot.pool)
+        if pool is None or not pool.give(slot.n, token):
+            return
+        if not pool.held and is_user_pool(slot.pool):
+            del self._pools[slot.pool]

@@ -1,0 +1,235 @@
+"""The codec between Python values and the arguments of Lua scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from struct import Struct, pack
+from typing import Any, NamedTuple
+
+import orjson
+
+from fairlane.index.index import Freed, HeldEntry, Proposal, ServiceCallRef
+from fairlane.index.redis.multiplexed_connection import Word
+from fairlane.model.catalog import Catalog
+from fairlane.model.construct import maker
+from fairlane.model.job import Band
+from fairlane.model.lease import Slot
+from fairlane.model.queue_entry import Entry
+from fairlane.model.service import Fairness, Service
+from fairlane.model.worker import Loaded, Worker
+
+entry_of, slot_of, proposal_of = maker(Entry), maker(Slot), maker(Proposal)
+BANDS = tuple(Band)
+
+HEAD = Struct("<IdddBBBdHH")
+"""How the text of an entry begins: rev, score, ready_at, cost, announced, band, rank, cap, and the
+lengths of lane and model. Lane, model and user follow. Doubles hold whole numbers up to 2^53."""
+
+BODY = HEAD.size
+
+MAX_CACHED_WORKER_KINDS = 1_000
+"""Kinds of workers whose texts are remembered."""
+
+
+def json(value: object) -> bytes:
+    """Named tuples become lists."""
+    return orjson.dumps(value, default=tuple)
+
+
+def plain(answer: Any) -> Any:
+    """An answer without texts of entries: its bytes are text."""
+    if isinstance(answer, bytes):
+        return answer.decode()
+    return [plain(each) for each in answer] if isinstance(answer, list) else answer
+
+
+def text(entry: Entry) -> bytes:
+    """An entry as the index keeps it, without its id."""
+    _, rev, lane, band, rank, score, ready_at, user, model, cost, cap, announced = entry
+    place, kind = lane.encode(), model.encode()
+    head = HEAD.pack(rev, score, ready_at, cost, announced, band, rank, cap, len(place), len(kind))
+    return b"".join((head, place, kind, user.encode()))
+
+
+def entry(job: bytes | str, text: bytes) -> Entry:
+    (
+        rev, score, ready_at, cost, announced, band, rank, cap, lane_length, model_length,
+    ) = HEAD.unpack_from(text)  # fmt: skip
+    model_at = BODY + lane_length
+    user_at = model_at + model_length
+    return entry_of(
+        (
+            job if isinstance(job, str) else job.decode(),
+            rev,
+            text[BODY:model_at].decode(),
+            BANDS[band],
+            rank,
+            int(score),
+            int(ready_at),
+            text[user_at:].decode(),
+            text[model_at:user_at].decode(),
+            int(cost),
+            int(cap),
+            announced,
+        )
+    )
+
+
+def sent(entries: Sequence[Entry]) -> list[Word]:
+    """For each job the number of its text, four bytes each; the texts; the ids. One user's jobs
+    that came together share a text. A job comes again only if it is newer."""
+    if len({each.id for each in entries}) < len(entries):
+        entries = list(_rising(entries))
+    texts: dict[tuple[object, ...], int] = {}
+    words: list[Word] = [b""]
+    numbers = []
+    for each in entries:
+        number = texts.get(each[1:])
+        if number is None:
+            number = texts[each[1:]] = len(words)
+            words.append(text(each))
+        numbers.append(number)
+    words[0] = pack(f"<{len(numbers)}I", *numbers)
+    return words + [each.id for each in entries]
+
+
+def _rising(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Without those of which one came before that is as new."""
+    newest: dict[str, int] = {}
+    for each in entries:
+        if newest.get(each.id, -1) < each.rev:
+            newest[each.id] = each.rev
+            yield each
+
+
+def slots(rows: Iterable[list[Any]]) -> tuple[Slot, ...]:
+    return tuple([slot_of((pool.decode(), n, until)) for pool, n, until in rows])
+
+
+def proposals(tokens: Iterable[str], answer: list[Any]) -> list[Proposal]:
+    """Of ids, texts and slots in turn."""
+    rows = zip(tokens, answer[::3], answer[1::3], answer[2::3], strict=False)
+    return [
+        proposal_of((token, entry(job, text), slots(taken) if taken else ()))
+        for token, job, text, taken in rows
+    ]
+
+
+def held(row: list[Any]) -> HeldEntry:
+    token, job, text, taken, at = row
+    return HeldEntry(token.decode(), entry(job, text), slots(taken), at)
+
+
+def pairs(numbers: Iterable[tuple[str, int]]) -> list[Word]:
+    """Ids and their numbers in turn."""
+    return [part for job, number in numbers for part in (job, number)]
+
+
+def calls(answered: Iterable[ServiceCallRef]) -> list[Word]:
+    """Service, region and token in turn."""
+    return [part for service, region, token in answered for part in (service, region or "", token)]
+
+
+def freed(ended: Iterable[Freed]) -> list[Word]:
+    """Who answered; then token, actual cost, kept slots and number of who answered in turn."""
+    words: list[Word] = [b""]
+    numbers: dict[tuple[str, str | None], int] = {}
+    for token, actual, kept, answered in ended:
+        words += (token, "" if actual is None else actual, json(kept) if kept else "")
+        words.append("" if answered is None else numbers.setdefault(answered, len(numbers) + 1))
+    words[0] = json([(service, region or "") for service, region in numbers])
+    return words
+
+
+def running(jobs: Iterable[HeldEntry]) -> list[Word]:
+    """Token, id, text, slots and the moment of their start in turn."""
+    return [
+        part
+        for each in jobs
+        for part in (each.token, each.entry.id, text(each.entry), json(each.slots), each.at)
+    ]
+
+
+class Asking(NamedTuple):
+    """A worker that asks for one job for each token."""
+
+    kind: str
+    id: str
+    loaded: Loaded
+    epoch: str
+    tokens: Sequence[str]
+
+
+def asked(asking: Iterable[Asking]) -> list[Word]:
+    words: list[Word] = []
+    for kind, worker, loaded, epoch, tokens in asking:
+        words += (kind, worker, *loaded, epoch, len(tokens), *tokens)
+    return words
+
+
+def kind(asking: Worker, process: str) -> str:
+    """What workers of a kind have in common."""
+    return _kind(
+        process,
+        asking.services,
+        asking.excluded,
+        asking.region,
+        asking.capabilities,
+        asking.tiers,
+    )
+
+
+@lru_cache(MAX_CACHED_WORKER_KINDS)
+def _kind(
+    process: str,
+    services: frozenset[str] | None,
+    excluded: frozenset[str],
+    region: str | None,
+    capabilities: frozenset[str],
+    tiers: frozenset[str] | None,
+) -> str:
+    return orjson.dumps(
+        {
+            "process": process,
+            "services": None if services is None else sorted(services),
+            "excluded": sorted(excluded),
+            "region": region,
+            "capabilities": sorted(capabilities),
+            "tiers": None if tiers is None else sorted(tiers),
+        }
+    ).decode()
+
+
+def settings(catalog: Catalog) -> tuple[bytes, bytes, bytes]:
+    """(tiers and the default task, the services, the limits of all pools)"""
+    tiers, default = catalog.tiers, catalog.task_defaults
+    rules = {
+        "names": tiers.names,
+        "thresholds": tiers.thresholds,
+        "patience": tiers.patience,
+        "defaults": None if default is None else _service(catalog, default),
+    }
+    services = {name: _service(catalog, each) for name, each in catalog.services.items()}
+    return json(rules), json(services), json(list(catalog.all_pools().values()))
+
+
+def _service(catalog: Catalog, service: Service) -> str:
+    values: dict[str, object] = {
+        "paused": service.paused,
+        "fair": service.fairness is Fairness.USER,
+        "affinity": str(service.affinity),
+        "batch": service.batch_size,
+        "limit": service.limit,
+        "rate": service.rate,
+        "shares": service.shares,
+        "regions": [(region, each.limit) for region, each in service.regions.items()],
+    }
+    if service.provider is not None:
+        provider = catalog.providers[service.provider]
+        values |= {
+            "provider": provider.name,
+            "provider_limit": provider.limit,
+            "provider_rate": provider.rate,
+        }
+    return json(values).decode()

@@ -1,0 +1,70 @@
+"""Decodes the answers of the Lua scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from fairlane.index.index import Depth, PoolUse, Standing, Stats
+from fairlane.index.redis import codec
+from fairlane.model.queue_entry import Entry
+from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
+
+
+def stats(answer: list[Any]) -> Stats:
+    depths, pools, breakers, held, idle, lanes, delayed, oldest_in = codec.plain(answer)
+    return Stats(
+        depths=[
+            Depth(service, rank, waiting, delayed, oldest if waiting else None)
+            for service, rank, waiting, delayed, oldest in sorted(depths)
+        ],
+        pools=[PoolUse(*pool) for pool in sorted(pools)],
+        breakers={key: CircuitBreaker(tuple(failed), *rest) for key, failed, *rest in breakers},
+        held=held,
+        idle=idle,
+        lanes=dict(lanes),
+        delayed=dict(delayed),
+        oldest=dict(oldest_in),
+    )
+
+
+def standing(answer: list[Any] | None) -> Standing | None:
+    if answer is None:
+        return None
+    position, level, since, ahead, behind_own, reasons = codec.plain(answer)
+    return Standing(position, level, since, ahead, behind_own, tuple(reasons))
+
+
+def promotable(answer: list[Any]) -> list[tuple[str, int]]:
+    return [(job, rank) for job, rank in codec.plain(answer)]
+
+
+def failure(answer: list[Any]) -> FailureVerdict:
+    failed, closed_until, delay, probe, at_fault, forgiven = codec.plain(answer)
+    breaker = CircuitBreaker(tuple(failed), closed_until, delay, probe)
+    return FailureVerdict(breaker, free=at_fault == 1, forgiven=tuple(forgiven))
+
+
+def page(answer: list[Any]) -> tuple[bytes, list[Entry]]:
+    """Where to go on, and what waits."""
+    cursor, found = answer
+    by_id = zip(islice(found, 0, None, 2), islice(found, 1, None, 2), strict=True)
+    return cursor, [codec.entry(job, text) for job, text in by_id]
+
+
+def differing(
+    truth: Sequence[Entry], shown: list[tuple[int, bytes | None]]
+) -> list[tuple[str, Entry | None]]:
+    """Cost is only an estimate and the announcement only a note; the rest decides the order."""
+    found: list[tuple[str, Entry | None]] = []
+    for entry, (held_rev, text) in zip(truth, shown, strict=True):
+        known = None if text is None else codec.entry(entry.id, text)
+        same = known is not None and _plain(known) == _plain(entry)
+        if held_rev != entry.rev and not same:
+            found.append((entry.id, known))
+    return found
+
+
+def _plain(entry: Entry) -> Entry:
+    return entry._replace(cost=0, announced=0)

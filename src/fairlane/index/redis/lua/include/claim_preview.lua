@@ -1,0 +1,61 @@
+--@include claim_round
+-- Who would be handed out next. Nothing of it is written: what a claim changes are tables of the script
+-- until round.save(), which is never called here. So this is the last thing that a script does.
+local rehearsal = {}
+local EXACT_POSITIONS = 100
+
+-- Whether the flow's user has as many jobs running as allowed.
+function rehearsal.is_at_limit(flow)
+  local cap = flow.place.cap
+  if cap == 0 then return false end
+  local pool = pools.get('user:' .. flow.user)
+  return pool ~= nil and pool.held >= cap
+end
+
+-- The flows of a queue that are parked, and those put off in this rehearsal, have their turn again.
+local function rejoin(view, put_off)
+  local any = false
+  for _, queue in ipairs(view.queues) do
+    local back = put_off[queue.key] or {}
+    for _, name in ipairs(call('SMEMBERS', life .. 'parked:' .. queue.key)) do
+      back[#back + 1] = flows.named(name)
+    end
+    for _, flow in ipairs(back) do
+      if flows.look(flow) then
+        flow.parked, any = false, true
+        queues.join(queue, flow)
+      end
+    end
+    round.forget_heads(view, queue.key, queue.rank)
+  end
+  return any
+end
+
+-- The job's place among the first of its service, or nil if it is not one of them. Jobs of users at their
+-- running limit go after all others. Each job that starts has ended before the next one is chosen.
+function rehearsal.place_of(service, job, now)
+  local view, put_off, limits_count = round.view(service, desk.queues(service.name)), {}, true
+  local place = 1
+  round.now, flows.asked = now, EXACT_POSITIONS
+  flows.forget_parked = function(flow) flow.parked = false end
+  while place <= EXACT_POSITIONS do
+    local chosen, jumped = order.choose(round.heads(view), view.credits, service.shares)
+    local flow = chosen and chosen.of
+    if not flow then
+      if not limits_count or not rejoin(view, put_off) then return nil end
+      limits_count = false
+    elseif limits_count and rehearsal.is_at_limit(flow) then
+      local list = put_off[flow.place.queue] or {}
+      put_off[flow.place.queue], list[#list + 1], flow.parked = list, flow, true
+      round.forget_heads(view, flow.place.queue, flow.place.rank)
+    else
+      local entry = flows.known_head(flow)
+      if entry.id == job then return place end
+      view.credits = order.granted(view.credits, chosen.kind, service.shares, jumped)
+      desk.start(flow, entry, chosen.kind == KIND_FRESH, now)
+      round.forget_heads(view, flow.place.queue, entry.spec.rank)
+      place = place + 1
+    end
+  end
+  return nil
+end

@@ -1,0 +1,333 @@
+--@include lane_queue
+--@include affinity
+--@include held
+--@include delayed_jobs
+--@include pools
+--@include circuit_breakers
+--@include idle_workers
+-- One claim: the next jobs for some workers. The candidates of every service are kept between picks
+-- and looked at again only where a pick has touched them.
+local round = {loads = {}, asked = 0}
+local HOLD_AFTER, HOLD_FOR = 4, 30000000
+local MOST_LOADS = 1000 -- that are remembered
+local NO_SLOTS = {}
+
+local function admits(service, region, now)
+  if service.paused then return false end
+  return not round.is_gated or gates.admits(service.name, region, now)
+end
+
+-- How many jobs of this service can start now, as far as slots decide.
+local function spare_of(view)
+  local least = round.asked
+  for _, pool in ipairs(view.pools) do least = math.min(least, pool.limit - pool.held) end
+  return least
+end
+
+-- A service with these of its queues.
+function round.view(service, served)
+  for _, queue in ipairs(served) do queue.by_user = service.fair and queue.band == TIER end
+  table.sort(served, function(a, b) return a.rank < b.rank end)
+  return {
+    service = service, queues = served, pools = {}, firsts = {}, aged = {},
+    credits = order.credits(service.name),
+  }
+end
+
+-- What the services have to offer to workers of this kind.
+local function look_around(worker, now)
+  round.worker, round.views, round.all, round.is_gated = worker, {}, {}, gates.any()
+  flows.asked = 0
+  for _, name in ipairs(desk.all()) do
+    local service = service_named(name)
+    if admits(service, worker.region, now) then
+      local served = {}
+      for _, queue in ipairs(desk.queues(name)) do
+        if serves(worker, queue) then served[#served + 1] = queue end
+      end
+      if #served > 0 then
+        local view = round.view(service, served)
+        view.had = view.credits
+        for _, pool_name in ipairs(pool_names(service, worker.region)) do
+          local pool = pools.get(pool_name)
+          if pool then
+            pools.expire(pool, now)
+            view.pools[#view.pools + 1] = pool
+          end
+        end
+        round.views[#round.views + 1], round.all[#round.all + 1] = view, view
+        flows.asked = math.max(flows.asked, spare_of(view))
+      end
+    end
+  end
+end
+
+-- The next worker: one of the same kind goes on where the last one stopped.
+function round.begin(kind, loaded, now)
+  round.granted, round.loaded, round.now = {}, loaded, now -- granted: id, text, slots in turn
+  if kind == round.kind then return end
+  if round.kind then round.save() end
+  round.kind, round.gone = kind, later.list('HDEL', life .. 'jobs')
+  look_around(read_kind(kind), now)
+end
+
+local function has_room(view, reserved)
+  local used = view.pools
+  for i = 1, #used do
+    local kept = reserved and hold.covers(reserved, used[i].name) and 1 or 0
+    if used[i].limit - used[i].held <= kept then return false end
+  end
+  return true
+end
+
+local function put_up(found, candidate)
+  local known = found[candidate.kind]
+  if not known or order.less(candidate, known) then found[candidate.kind] = candidate end
+end
+
+-- The best candidate of each kind. Queues stand with the best tier first, so that of a worse tier than
+-- the best fresh candidate's only the aged are looked at.
+function round.heads(view)
+  if view.heads then return view.heads end
+  local found, firsts, aged, served = {}, view.firsts, view.aged, view.queues
+  for i = 1, #served do
+    local queue, fresh = served[i], found[KIND_FRESH]
+    if not fresh or queue.rank <= fresh.level then
+      if firsts[i] == nil then firsts[i] = queues.first(queue) or false end
+      if firsts[i] then put_up(found, firsts[i]) end
+    end
+    if aged[i] == nil then aged[i] = queues.aged(queue, round.now) or false end
+    if aged[i] then put_up(found, aged[i]) end
+  end
+  view.heads = found
+  return found
+end
+
+-- --- reserving the last slot -----------------------------------------------------------------------
+local function is_held_for(view, reserved)
+  if not reserved or not has_room(view, nil) then return false end
+  local aged = round.heads(view)[KIND_AGED]
+  return aged ~= nil and aged.of.head.id == reserved.job
+end
+
+local function consider_hold(view)
+  local aged = round.heads(view)[KIND_AGED]
+  if not aged then return end
+  if round.now - aged.since < HOLD_AFTER * tiers().patience[aged.rank + 1] then return end
+  local reserved = hold.current(round.now)
+  if not reserved or aged.since < reserved.since or aged.of.head.id == reserved.job then
+    local names = {}
+    for _, pool in ipairs(view.pools) do names[#names + 1] = pool.name end
+    hold.set({since = aged.since, job = aged.of.head.id, names = names, ends = round.now + HOLD_FOR})
+  end
+end
+
+-- --- choosing ----------------------------------------------------------------------------------------
+-- The service that goes next, its candidate, and whether that goes before others that wait.
+local function best_choice()
+  local best_view, best, best_jumped
+  local reserved, views = hold.current(round.now), round.views
+  for i = 1, #views do
+    local view = views[i]
+    if not has_room(view, reserved) and not is_held_for(view, reserved) then
+      consider_hold(view)
+      reserved = hold.current(round.now)
+    else
+      local chosen, jumped = order.choose(round.heads(view), view.credits, view.service.shares)
+      if chosen and (not best or order.service_goes_first(chosen, best)) then
+        best_view, best, best_jumped = view, chosen, jumped
+      end
+    end
+  end
+  return best_view, best, best_jumped
+end
+
+local function best_warm(model)
+  local best_view, best
+  local reserved = hold.current(round.now)
+  for _, view in ipairs(round.views) do
+    if view.service.keeps_models and has_room(view, reserved) then
+      for _, queue in ipairs(view.queues) do
+        local found = queues.warm(queue, model)
+        if found and (not best or order.less(found, best)) and
+          order.may_jump(found.kind, view.credits, view.service.shares) then
+          best_view, best = view, found
+        end
+      end
+    end
+  end
+  return best_view, best
+end
+
+-- Which models were loaded in this service, and when, oldest first.
+local function loads_of(service)
+  local known = round.loads[service]
+  if not known then
+    known = {at = {}, model = {}}
+    local rows = call('ZRANGE', life .. 'loaded:' .. service, 0, -1, 'WITHSCORES')
+    for i = 1, #rows, 2 do
+      known.at[#known.at + 1], known.model[#known.model + 1] = tonumber(rows[i + 1]), match(rows[i], ' (.*)$')
+    end
+    round.loads[service] = known
+  end
+  return known
+end
+
+-- The first in fair order that needs the model most users of that tier wait for. Nobody waits for later
+-- work of their own.
+local function most_wanted_of(view, up, pick)
+  local own, users, models, loads, best = up.of.place.model, {}, 0, {}, nil
+  for _, queue in ipairs(view.queues) do
+    if queue.rank == pick.rank then
+      for model, n in pairs(queues.wanted(queue)) do
+        if not users[model] then models = models + 1 end
+        users[model] = (users[model] or 0) + n
+      end
+      if models > MOST_MODELS then return up end
+    end
+  end
+  if models < 2 then return up end
+  local known, since = loads_of(view.service.name), round.now - residency(pick)
+  for i = math.max(1, #known.at - MOST_LOADS + 1), #known.at do
+    local model = known.model[i]
+    if known.at[i] > since then loads[model] = (loads[model] or 0) + 1 end
+  end
+  local model = most_wanted(users, loads, own)
+  if model == own then return up end
+  for _, queue in ipairs(view.queues) do
+    local found = queue.rank == pick.rank and queues.warm(queue, model)
+    if found and (not best or order.less(found, best)) then best = found end
+  end
+  local is_late = round.now - up.score >= pick.patience
+  return best and not (is_late and best.of.user == up.of.user) and best or up
+end
+
+-- Instead of the job that is up, perhaps another one: that needs the loaded model, or, where a model has
+-- to be loaded, one that more users wait for.
+local function with_affinity(view, up, jumped)
+  local model, service, wanted = round.loaded.model, view.service, up.of.place.model
+  if up.kind == KIND_SKIP or not service.keeps_models or wanted == model then return view, up, jumped end
+  local warm_view, warm
+  if model ~= '' then warm_view, warm = best_warm(model) end
+  local may_load = wanted ~= '' and up.kind == KIND_FRESH and service.fair
+  if not warm and not may_load then return view, up, jumped end
+  local entry = flows.known_head(up.of)
+  local pick = {
+    rank = entry.spec.rank, patience = tiers().patience[entry.spec.rank + 1], age = round.now - up.since,
+    load = load_time(service.name, wanted), service_time = entry.cost, single_slot = service.limit == 1,
+  }
+  if warm and stays(service, round.loaded, pick, warm.rank, round.now) then
+    return warm_view, warm, warm.kind ~= KIND_FRESH
+  end
+  if may_load and not (warm and warm.rank <= pick.rank) and may_wait(service, pick) then
+    up = most_wanted_of(view, up, pick)
+  end
+  return view, up, jumped
+end
+
+-- --- handing out -------------------------------------------------------------------------------------
+-- A user's counter and clock are shared by all lanes of a service and tier.
+function round.forget_heads(view, queue_key, rank)
+  view.heads = nil
+  local served = view.queues
+  for i = 1, #served do
+    if served[i].rank == rank or served[i].key == queue_key then
+      view.firsts[i], view.aged[i] = nil, nil
+    end
+  end
+end
+
+local function touched(view, queue_key, rank)
+  round.forget_heads(view, queue_key, rank)
+  if round.is_gated and not admits(view.service, round.worker.region, round.now) then
+    for i, each in ipairs(round.views) do
+      if each == view then table.remove(round.views, i) break end
+    end
+  end
+end
+
+local function loaded_after(loaded, model, now)
+  if model == '' then return loaded end
+  if model == loaded.model then
+    return {model = model, since = loaded.since, streak = loaded.streak + 1}
+  end
+  return {model = model, since = now, streak = 1}
+end
+
+local function take_slots(view, flow, token)
+  local cap = flow.place.cap
+  if cap == 0 and #view.pools == 0 then return NO_SLOTS end
+  local slots = {}
+  for _, pool in ipairs(view.pools) do slots[#slots + 1] = pools.take(pool, token, round.now) end
+  if cap > 0 then
+    slots[#slots + 1] = pools.take(pools.of_user(flow.user, cap), token, round.now)
+  end
+  return slots
+end
+
+local function count(view, candidate, jumped)
+  view.credits = order.granted(view.credits, candidate.kind, view.service.shares, jumped)
+end
+
+local function grant(view, flow, in_turn, token)
+  local now = round.now
+  local entry = flows.known_head(flow)
+  local slots = take_slots(view, flow, token)
+  local packed, gone = pools.packed(slots), round.gone
+  if packed ~= '' then
+    local list = later.list('HSET', life .. 'tokens')
+    list[#list + 1], list[#list + 2] = token, packed
+  end
+  gone[#gone + 1] = entry.id
+  local model = flow.place.model
+  if model ~= '' and model ~= round.loaded.model then
+    local key = life .. 'loaded:' .. view.service.name
+    call('ZADD', key, now, token .. ' ' .. model)
+    call('ZREMRANGEBYRANK', key, 0, -MOST_LOADS - 1)
+    local known = round.loads[view.service.name]
+    if known then known.at[#known.at + 1], known.model[#known.model + 1] = now, model end
+  end
+  desk.start(flow, entry, in_turn, now)
+  round.number = round.number + 1
+  held.file(token, entry, packed, now, round.number, now)
+  if round.is_gated then gates.let_through(view.service.name, round.worker.region, token) end
+  local reserved = hold.get()
+  if reserved and reserved.job == entry.id then hold.set(false) end
+  round.loaded = loaded_after(round.loaded, entry.spec.model, now)
+  touched(view, flow.place.queue, entry.spec.rank)
+  local granted = round.granted
+  granted[#granted + 1], granted[#granted + 2], granted[#granted + 3] = entry.id, entry.text, slots
+end
+
+-- Hand out the best job there is now, under this token. Whether there was one.
+function round.next(token)
+  while true do
+    local up_view, up, up_jumped = best_choice()
+    if not up_view then return false end
+    local view, candidate, jumped = with_affinity(up_view, up, up_jumped)
+    local flow = candidate.of
+    local cap = flow.place.cap
+    local own = cap > 0 and pools.of_user(flow.user, cap)
+    if not own or own.limit - own.held > 0 then
+      local is_fresh = candidate.kind == KIND_FRESH
+      -- fresh work that keeps its model goes in the place of what is up, as if that had gone
+      if is_fresh then count(up_view, up, up_jumped) else count(view, candidate, jumped) end
+      grant(view, flow, is_fresh and candidate == up, token)
+      return true
+    end
+    local reserved = hold.get()
+    if reserved and reserved.job == flow.head.id then hold.set(false) end
+    flows.park(flow)
+    touched(view, flow.place.queue, flow.place.rank)
+  end
+end
+
+-- Write what was handed out.
+function round.save()
+  for _, view in ipairs(round.all or {}) do
+    if view.credits ~= view.had then order.save_credits(view.service.name, view.credits) end
+  end
+  rankings.save()
+  pools.save()
+  flows.save()
+end

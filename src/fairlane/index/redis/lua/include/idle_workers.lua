@@ -1,0 +1,192 @@
+--@include service_queue
+--@include pools
+-- Idle workers, the longest idle first: who is woken for which. A bell is a channel per process. One
+-- that nobody hears belongs to a process that is gone; one that stands still hears, and says nothing
+-- of itself. Workers of either are forgotten.
+local idle = {known = {}, processes = {}, lanes = {}, last = '-inf', page = 4}
+local ALIVE_FOR = 15000 -- milliseconds after which a silent process counts as gone
+local MOST_READ = 1000 -- at once
+local LOOK_AGAIN = 5000000 -- microseconds after which an idle worker looks by itself
+
+local function set_of(list)
+  if list == cjson.null or list == nil then return nil end
+  local found = {}
+  for _, each in ipairs(list) do found[each] = true end
+  return found
+end
+
+-- What workers of one kind have in common: process, services, excluded, region, capabilities and tiers.
+local function read_kind(text)
+  local kind = cjson.decode(text)
+  kind.services, kind.tiers = set_of(kind.services), set_of(kind.tiers)
+  kind.capabilities, kind.excluded = set_of(kind.capabilities), set_of(kind.excluded) or {}
+  if kind.region == cjson.null then kind.region = nil end
+  return kind
+end
+
+-- Its kind, which is one line, and the model it has loaded, whose name may be several.
+local function read_worker(id, text)
+  local kind, model = match(text, '^([^\n]*)\n(.*)$')
+  local worker = read_kind(kind)
+  worker.id, worker.model = id, model
+  return worker
+end
+
+local function covers(worker, lane)
+  if worker.services and not worker.services[lane.service] then return false end
+  if worker.excluded[lane.service] then return false end
+  local there = #lane.regions == 0
+  for _, region in ipairs(lane.regions) do there = there or region == worker.region end
+  for _, capability in ipairs(lane.capabilities) do
+    if not worker.capabilities[capability] then return false end
+  end
+  return there
+end
+
+-- Whether the worker may take from this queue at all.
+local function serves(worker, queue)
+  if worker.tiers and queue.rank >= 0 and not worker.tiers[tiers().names[queue.rank + 1]] then
+    return false
+  end
+  local lane = idle.lanes[queue.lane]
+  if not lane then
+    lane = read_lane(queue.lane)
+    idle.lanes[queue.lane] = lane
+  end
+  return covers(worker, lane)
+end
+
+function idle.leave(id)
+  if call('ZREM', prefix .. 'idle', id) == 1 then call('HDEL', prefix .. 'idlers', id) end
+end
+
+-- All of these, each with id, kind and the model it has loaded, are idle in this order.
+function idle.file(all)
+  local order, texts, kinds = {}, {}, {}
+  local number = #all > 0 and next_number(#all) - #all
+  for i, each in ipairs(all) do
+    order[2 * i - 1], order[2 * i] = number + i, each.id
+    texts[2 * i - 1], texts[2 * i] = each.id, each.kind .. '\n' .. each.loaded.model
+    kinds[each.kind] = true
+  end
+  with_all('ZADD', prefix .. 'idle', order)
+  with_all('HSET', prefix .. 'idlers', texts)
+  for kind in pairs(kinds) do
+    call('SET', prefix .. 'alive:' .. cjson.decode(kind).process, '1', 'PX', ALIVE_FOR)
+  end
+end
+
+local function is_alive(process, known)
+  if known[process] == nil then
+    known[process] = call('EXISTS', prefix .. 'alive:' .. process) == 1
+  end
+  return known[process]
+end
+
+-- The next ones, the longest idle first; those whose process is gone leave.
+local function read_more()
+  local rows = call('ZRANGEBYSCORE', prefix .. 'idle', '(' .. idle.last, '+inf', 'WITHSCORES',
+    'LIMIT', 0, idle.page)
+  local ids = {}
+  for i = 1, #rows, 2 do ids[#ids + 1] = rows[i] end
+  for i, text in ipairs(values_of(prefix .. 'idlers', ids)) do
+    local worker = text and read_worker(ids[i], text)
+    if worker and is_alive(worker.process, idle.processes) then
+      idle.known[#idle.known + 1] = worker
+    else
+      idle.leave(ids[i])
+    end
+  end
+  idle.last, idle.saw_all = rows[#rows], #ids < idle.page
+  idle.page = math.min(MOST_READ, idle.page * 4)
+end
+
+-- The i-th of those that are still asleep, or nil.
+function idle.at(i)
+  while i > #idle.known and not idle.saw_all do read_more() end
+  return idle.known[i]
+end
+
+-- Wake the i-th. Whether somebody heard it: a process that was killed does not, from that moment on.
+function idle.ring(i)
+  local worker = table.remove(idle.known, i)
+  idle.leave(worker.id)
+  return call('PUBLISH', prefix .. 'bell:' .. worker.process, worker.id) > 0
+end
+
+-- Who is woken for a job: a warm one first, else the longest idle.
+local function best_for(entry, lane)
+  local tier, longest, i = tiers().names[entry.spec.rank + 1], nil, 1
+  local worker = idle.at(i)
+  while worker do
+    if covers(worker, lane) and (not worker.tiers or worker.tiers[tier]) then
+      if entry.spec.model == '' or worker.model == entry.spec.model then return i end
+      longest = longest or i
+    end
+    i = i + 1
+    worker = idle.at(i)
+  end
+  return longest
+end
+
+-- One worker for each job that is ready, or will be before an idle worker looks again by itself: who
+-- is woken too early looks in time.
+function idle.wake_for(entries, now)
+  local lanes = {}
+  for _, entry in ipairs(entries) do
+    if not idle.at(1) then return end
+    if entry.ready_at < now + LOOK_AGAIN then
+      lanes[entry.spec.lane] = lanes[entry.spec.lane] or read_lane(entry.spec.lane)
+      local i = best_for(entry, lanes[entry.spec.lane])
+      while i and not idle.ring(i) do i = best_for(entry, lanes[entry.spec.lane]) end
+    end
+  end
+end
+
+local function is_free(service, region)
+  if service.paused then return false end
+  for _, name in ipairs(pool_names(service, region)) do
+    local pool = pools.get(name)
+    if pool and pool.limit - pool.held <= 0 then return false end
+  end
+  return true
+end
+
+local function has_work_for(worker, desks)
+  for _, each in ipairs(desks) do
+    if is_free(each.service, worker.region) then
+      for _, queue in ipairs(each.queues) do
+        if serves(worker, queue) then return true end
+      end
+    end
+  end
+  return false
+end
+
+-- The services at which something waits that could be started now, somewhere.
+local function busy_desks()
+  local found = {}
+  for _, name in ipairs(desk.all()) do
+    local service = service_named(name)
+    if is_free(service, nil) then
+      local waiting_there = desk.queues(name)
+      if #waiting_there > 0 then found[#found + 1] = {service = service, queues = waiting_there} end
+    end
+  end
+  return found
+end
+
+-- Up to n workers for which something waits that they could start now, or all of them.
+function idle.wake(n)
+  if not idle.at(1) then return end
+  local desks, i = busy_desks(), 1
+  while #desks > 0 and n ~= 0 do
+    local worker = idle.at(i)
+    if not worker then return end
+    if has_work_for(worker, desks) then
+      if idle.ring(i) and n then n = n - 1 end
+    else
+      i = i + 1
+    end
+  end
+end

@@ -1,0 +1,153 @@
+--@include looking
+--@include claim_preview
+-- Where one job stands among all others of its service.
+local standing = {}
+local LOOKED_AT = 1000 -- the most lines of a queue
+
+-- How many of a line stand before this job.
+local function ahead_in(line, entry)
+  local n = call('ZCOUNT', line, '-inf', '(' .. whole(entry.score))
+  for _, id in ipairs(call('ZRANGEBYSCORE', line, whole(entry.score), whole(entry.score))) do
+    if before(id, entry.id) then n = n + 1 else break end
+  end
+  return n
+end
+
+-- How many of those that were not looked at have their turn before this job, and as many jobs of each
+-- as an average line has.
+local function unseen(queue, n, counter, most, mean)
+  local ranked_before = call('ZCOUNT', life .. 'fair:' .. queue.key, '-inf', '(' .. whole(counter))
+  local turns = math.max(0, math.min(n, ranked_before - LOOKED_AT))
+  return turns * math.min(mean, most + 1) + (n - turns) * math.min(mean, most)
+end
+
+-- Of every user as many as the job has of its own before it, plus one for the turn. Of very many users
+-- those are looked at whose turn comes first.
+local function same_tier(queue, entry, own, own_before, waiting_there)
+  local found, others, number = 0, {}, 0
+  local known, total = flows.some(queue.key, 'fair:', LOOKED_AT)
+  for _, flow in ipairs(known) do
+    if flow.name ~= own.name and flow.place.fair then
+      others[#others + 1] = flow
+      flows.want_account(flow)
+    elseif flow.name ~= own.name then
+      found, number = found + ahead_in(flow.line, entry), number + 1
+    end
+  end
+  local left_out = total - #known
+  if #others == 0 then
+    return number > 0 and found + floor_div(found * left_out, number) or found
+  end
+  accounts.fetch()
+  local counter = flows.account(own).counter
+  for _, flow in ipairs(others) do
+    local turn = flows.account(flow).counter < counter and 1 or 0
+    local most = own_before + turn
+    found = found + (most < 2 and most or math.min(call('ZCARD', flow.line), most))
+  end
+  if left_out == 0 then return found end
+  return found + unseen(queue, left_out, counter, own_before, floor_div(waiting_there, total))
+end
+
+-- Jobs that probably go before this one if nothing new comes.
+function standing.jobs_before(entry, own, reached, own_before)
+  local found = own_before
+  local counts = pairs_of(call('HGETALL', life .. 'queues:' .. entry.spec.service))
+  local tier = entry.spec.band == TIER
+  for _, queue in ipairs(desk.queues(entry.spec.service)) do
+    local better = queue.band == TIER and queue.rank < reached
+    if queue.band < entry.spec.band or (tier and better) then
+      found = found + tonumber(counts[queue.key])
+    elseif queue.band == entry.spec.band and (not tier or queue.rank == entry.spec.rank) then
+      found = found + same_tier(queue, entry, own, own_before, tonumber(counts[queue.key]))
+    end
+  end
+  return found
+end
+
+-- How many wait at this service.
+function standing.in_line(service)
+  local n = 0
+  for _, count in pairs(pairs_of(call('HGETALL', life .. 'queues:' .. service))) do n = n + tonumber(count) end
+  return n
+end
+
+-- Whether the job has its turn by its tier only: not as a skip, a front retry or aged.
+local function is_fresh(spec, reached, waited)
+  local patience = tiers().patience[spec.rank + 1]
+  return spec.band == TIER and reached == spec.rank and not (patience > 0 and waited >= patience)
+end
+
+-- Of the first it is exact. Only skips, front retries and aged jobs come much earlier than is estimated.
+function standing.position(entry, estimated, reached, waited, now)
+  if is_fresh(entry.spec, reached, waited) and estimated > 2 * EXACT_POSITIONS then return estimated end
+  local place = rehearsal.place_of(service_named(entry.spec.service), entry.id, now)
+  return place or math.max(EXACT_POSITIONS + 1, estimated)
+end
+
+local function is_full(name, now)
+  local pool = pools.get(name)
+  if pool then pools.expire(pool, now) end
+  return pool ~= nil and pool.limit - pool.held <= 0
+end
+
+local function regions_of(service, lane)
+  local regions = lane.regions
+  if #regions == 0 then
+    for i, each in ipairs(service.regions) do regions[i] = each[1] end
+  end
+  return regions
+end
+
+-- Names of what it needs everywhere, and of its regions' if all of them are like this.
+local function stopped(everywhere, local_ones, is_stopped)
+  local found, all = {}, #local_ones > 0
+  for _, name in ipairs(everywhere) do
+    if is_stopped(name) then found[#found + 1] = name end
+  end
+  for _, name in ipairs(local_ones) do all = all and is_stopped(name) end
+  for _, name in ipairs(all and local_ones or {}) do found[#found + 1] = name end
+  return found
+end
+
+local function closed_gates(service, regions, now, found)
+  local keys = {}
+  for i, region in ipairs(regions) do keys[i] = service.name .. '@' .. region end
+  local closed = stopped({service.name}, keys, function(key) return gates.get(key).closed_until > 0 end)
+  for _, key in ipairs(closed) do
+    local gate = gates.get(key)
+    local code = gate.probe ~= '' and gate.closed_until <= now and 'probing:' or 'closed:'
+    found[#found + 1] = code .. key .. ':' .. whole(gate.closed_until)
+  end
+end
+
+-- Pools without room: slots of calls that run, and slots kept for calls that were cut off.
+local function full_pools(service, regions, now, found)
+  local names = {}
+  for i, region in ipairs(regions) do names[i] = 'svc:' .. service.name .. '@' .. region end
+  local function full(name) return is_full(name, now) end
+  for _, name in ipairs(stopped(pool_names(service, nil), names, full)) do
+    local pool = pools.get(name)
+    local limit = '/' .. whole(pool.limit)
+    local use = name .. ':' .. whole(pool.held) .. limit
+    if is_rate_pool(name) then
+      found[#found + 1] = 'rate:' .. use
+    else
+      local n, first = pools.kept(pool)
+      if n < pool.held then found[#found + 1] = 'busy:' .. use end
+      if n > 0 then found[#found + 1] = 'kept:' .. name .. ':' .. whole(n) .. limit .. ':' .. whole(first) end
+    end
+  end
+end
+
+function standing.reasons(entry, at_limit, now, found)
+  local service = service_named(entry.spec.service)
+  local regions = regions_of(service, read_lane(entry.spec.lane))
+  if service.paused then found[#found + 1] = 'paused' end
+  closed_gates(service, regions, now, found)
+  full_pools(service, regions, now, found)
+  if at_limit then found[#found + 1] = 'user_running:' .. whole(entry.spec.cap) end
+  local reserved = hold.get()
+  if reserved and reserved.job == entry.id then found[#found + 1] = 'reserving' end
+  return found
+end

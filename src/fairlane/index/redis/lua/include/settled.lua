@@ -1,0 +1,33 @@
+--@include held
+--@include slots
+--@include service_queue
+--@include circuit_breakers
+-- These leases, or what was proposed as such, are over. In the order of the tokens: what each has
+-- cost, or false if nobody knows, and the slots it keeps, or nil. `refused` are those that never were.
+local function let_go(tokens, actual, kept, refused)
+  for _, user in ipairs(slots.release(tokens, kept, refused)) do flows.unpark(user) end
+  if state.loading then with_all('SADD', life .. 'freed', tokens) end
+  if gates.any() then
+    for _, token in ipairs(tokens) do gates.forget_probe(token) end
+  end
+  local ids, revs, costs, specs, users, costed, over = {}, {}, {}, {}, {}, {}, {}
+  for i, packed in ipairs(values_of(life .. 'held', tokens)) do
+    local token = tokens[i]
+    if packed and not over[token] then
+      local n = #ids + 1
+      ids[n], revs[n], costs[n], specs[n], users[n] = held.job(packed)
+      over[token], costed[n] = true, actual[i]
+      accounts.want(desk.book(specs[n]), users[n])
+    end
+  end
+  accounts.fetch()
+  local gone = {}
+  for n, rev in ipairs(values_of(life .. 'held_revs', ids)) do
+    if tonumber(rev or -1) == revs[n] then gone[#gone + 1] = ids[n] end
+    desk.ended(specs[n], users[n], costs[n], costed[n])
+  end
+  with_all('HDEL', life .. 'held', tokens)
+  with_all('ZREM', life .. 'seen', tokens)
+  with_all('SREM', life .. 'verified', tokens)
+  with_all('HDEL', life .. 'held_revs', gone)
+end

@@ -1,0 +1,85 @@
+"""Credits: append-only, double entry bookkeeping. The entries of an operation sum to zero."""
+
+from __future__ import annotations
+
+from fairlane.errors import InsufficientCredits
+from fairlane.ledger.credit_accounts import SKIPS, is_house
+from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.transaction import PostgresTransaction
+from fairlane.model.job import Band
+
+CREDITS_LOCK = 4221
+"""Advisory lock: credits move in one transaction at a time. Almost every move has the account of
+skips on one side, and waited for the others anyway."""
+
+OPEN = """
+INSERT INTO accounts SELECT name, 0 FROM unnest($1::text[]) name ON CONFLICT DO NOTHING
+"""
+BOOK = """
+UPDATE accounts SET balance = balance + v.change
+FROM unnest($1::text[], $2::bigint[]) v (name, change) WHERE accounts.name = v.name
+"""
+ENTER = """
+INSERT INTO entries (operation, account, amount, at, note)
+SELECT $3, v.name, v.change, $4, $5 FROM unnest($1::text[], $2::bigint[]) v (name, change)
+"""
+
+
+async def balance(tx: PostgresTransaction | Connection, account: str) -> int:
+    found = await tx.fetchval("SELECT balance FROM accounts WHERE name = $1", account)
+    return found or 0
+
+
+async def is_done(tx: PostgresTransaction, operation: str) -> bool:
+    return bool(
+        await tx.fetchval("SELECT EXISTS (SELECT 1 FROM entries WHERE operation = $1)", operation)
+    )
+
+
+async def booked(tx: PostgresTransaction, operation: str, account: str) -> int | None:
+    """What this operation brought to the account; None if it was not done."""
+    found: int | None = await tx.fetchval(
+        "SELECT amount FROM entries WHERE operation = $1 AND account = $2", operation, account
+    )
+    return found
+
+
+async def transfer(
+    tx: PostgresTransaction,
+    operation: str,
+    source: str,
+    target: str,
+    amount: int,
+    now: int,
+    note: str,
+) -> InsufficientCredits | None:
+    """Move credits, once for one operation however often it is run."""
+    await tx.execute("SELECT pg_advisory_xact_lock($1)", CREDITS_LOCK)
+    if await is_done(tx, operation):
+        return None
+    accounts = [source, target]
+    await tx.execute(OPEN, accounts)
+    available = await balance(tx, source)
+    if available < amount and not is_house(source):
+        return InsufficientCredits(amount, available)
+    changes = [-amount, amount]
+    await tx.execute(BOOK, accounts, changes)
+    await tx.execute(ENTER, accounts, changes, operation, now, note)
+    return None
+
+
+async def refund(tx: PostgresTransaction, job: str, now: int) -> None:
+    """A skip that brought nothing is paid back in full, once; the job loses its place in front."""
+    charge = await tx.fetchval("SELECT charge FROM jobs WHERE id = $1 FOR UPDATE", job)
+    if charge is None:
+        return
+    paid = await tx.fetchrow(
+        "SELECT account, -amount FROM entries WHERE operation = $1 AND amount < 0", charge
+    )
+    if paid is not None:
+        account, amount = paid
+        note = f"skip of {job} refunded"
+        await transfer(tx, f"refund:{charge}", SKIPS, account, amount, now, note)
+    await tx.execute(
+        "UPDATE jobs SET charge = NULL, band = $2, paid_at = 0 WHERE id = $1", job, Band.TIER
+    )

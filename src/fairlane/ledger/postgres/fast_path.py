@@ -1,0 +1,325 @@
+"""The fast path of the hot verbs: one statement, which is its own transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from fairlane.ledger.lease_rows import wrong_epoch_or_pools
+from fairlane.ledger.messages import (
+    Common,
+    Confirmation,
+    Settled,
+    Settlement,
+    Stale,
+    Submission,
+    SubmissionAccepted,
+    Unconfirmed,
+)
+from fairlane.ledger.postgres import confirm as confirming
+from fairlane.ledger.postgres import settle as settling
+from fairlane.ledger.postgres import submit as submitting
+from fairlane.ledger.postgres.confirm import BEGIN, RETURNED, START, found_leases, loser
+from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.settle import COMPLETE, present, too_late
+from fairlane.ledger.postgres.slots import slot_values
+from fairlane.ledger.postgres.submit import EXACT_COUNT_MARGIN, LINE
+from fairlane.ledger.postgres.text_arrays import Unpackable, packed, unpacked
+from fairlane.ledger.postgres.transaction import Verb
+from fairlane.ledger.rows import MAX_INLINE_BYTES, dumps, plan_text
+from fairlane.ledger.settle_rows import fits
+from fairlane.model.construct import maker
+from fairlane.model.lease import Lease
+from fairlane.model.service import is_user_pool
+from fairlane.model.state import Move, State
+
+
+class FastPathExtras(NamedTuple):
+    """What goes along: the part of the line to count in, and outbox rows that may go."""
+
+    part: int
+    cleared: list[int]
+
+
+class FastPathResult(NamedTuple):
+    outcomes: list[Any]
+    receipts: tuple[int, ...] = ()
+
+
+accepted_as = maker(SubmissionAccepted)
+
+Quick = Callable[[Connection, Sequence[Any], FastPathExtras], Awaitable[FastPathResult | None]]
+"""None = nothing was written; the verb has to decide."""
+
+# --- submit --------------------------------------------------------------------------------------
+SUBMIT = f"""
+WITH fit AS MATERIALIZED (
+    SELECT (SELECT count(*) = 0 FROM quotas
+            JOIN unnest($19::text[], $20::text[]) u (tenant, name)
+                ON quotas.tenant = u.tenant AND quotas.username = u.name)
+        AND ($21 = 0 OR ({LINE}) + $22 + {EXACT_COUNT_MARGIN} <= $21) AS ok
+), new AS (
+    INSERT INTO jobs (id, tenant, key, username, name, plan, lane, input, model, duration, tier,
+        level, timeout, ready_at, give_up_at, created_at, tags, callback, trace)
+    SELECT id, tenant, key, username, name, plan, lane, input, model, duration, tier,
+        tier, timeout, ready_at, give_up_at, created_at, tags, callback, trace
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+            $7::float8[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+            $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[])
+        alike (tenant, key, name, plan, lane, model, duration, tier, timeout, ready_at, give_up_at,
+            created_at, tags, callback, trace, ids, usernames, inputs),
+        unnest({unpacked("ids")}, {unpacked("usernames")}, {unpacked("inputs")})
+            one (id, username, input)
+    WHERE (SELECT ok FROM fit)
+    RETURNING 1
+), counted AS (
+    UPDATE line SET queued = queued + $22
+    WHERE part = $25 AND (SELECT count(*) FROM new) > 0 -- all are written before
+), cleared AS (
+    DELETE FROM outbox WHERE seq = ANY($26::bigint[])
+), named AS MATERIALIZED (
+    SELECT {unpacked("$23::text")} AS ids WHERE (SELECT ok FROM fit) -- of all, whatever their group
+), listed AS (
+    INSERT INTO rolls (kind, first, number, jobs) SELECT 'live', $24, $22, ids FROM named
+)
+INSERT INTO outbox (jobs) SELECT ids FROM named RETURNING seq
+"""
+
+
+async def submit(
+    connection: Connection, items: Sequence[Submission], beside: FastPathExtras
+) -> FastPathResult | None:
+    groups: dict[int, tuple[Common, list[Submission]]] = {}
+    for item in items:
+        _, _, _, text, common, refusal, idempotency, _, _, _, cells = item
+        if (
+            refusal is not None
+            or idempotency is not None
+            or cells
+            or len(text or "") > MAX_INLINE_BYTES
+        ):
+            return None
+        group = groups.get(id(common))
+        if group is None:
+            group = groups[id(common)] = (common, [])
+        group[1].append(item)
+    quotas = {common.quota for common, _ in groups.values()}
+    if any(quota.counts_user for quota in quotas):
+        return None
+    users = {
+        (common.tenant, item.user)
+        for common, alike in groups.values()
+        for item in alike
+        if item.user is not None
+    }
+    ids = [item.id for item in items]
+    try:
+        columns = zip(*(_group(*group) for group in groups.values()), strict=True)
+        seq = await connection.fetchval(
+            SUBMIT,
+            *columns,
+            [tenant for tenant, _ in users],
+            [user for _, user in users],
+            min((quota.waiting for quota in quotas if quota.waiting), default=0),
+            len(items),
+            packed(ids),
+            min(ids),
+            *beside,
+        )
+    except Unpackable:
+        return None
+    except asyncpg.UniqueViolationError:  # run again after a lost answer
+        return None
+    if seq is None:
+        return None
+    return FastPathResult([accepted_as((item.id, item.common.tier)) for item in items], (seq,))
+
+
+def _group(common: Common, items: list[Submission]) -> tuple[Any, ...]:
+    tenant, key, name, plan, model, *more, tags, callback, trace, _ = common
+    return (
+        tenant,
+        key,
+        name,
+        plan_text(plan),
+        plan[0].lane,
+        model,
+        *more,
+        dumps(tags) if tags else None,
+        callback,
+        trace,
+        packed([item.id for item in items]),
+        packed([item.user for item in items]),
+        packed([item.input for item in items]),
+    )
+
+
+# --- confirm -------------------------------------------------------------------------------------
+PROPOSALS = f"""(
+    SELECT id, token, who, rev, lane, tier, worker, region, lease, now
+    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
+            $7::bigint[], $8::text[], $9::text[], $10::text[])
+        alike (rev, lane, tier, worker, region, lease, now, ids, tokens, users),
+        unnest({unpacked("ids")}, {unpacked("tokens")}, {unpacked("users")}) one (id, token, who)
+    WHERE (SELECT epoch FROM held) = $12
+        AND now + 0 = now -- always; few rows are expected of it, so each job is looked up
+    ORDER BY id COLLATE "C"
+) v"""
+CONFIRM = f"""
+WITH held AS MATERIALIZED (SELECT hold_settings($11::text[]) AS epoch),
+started AS (
+    {START.format(proposals=PROPOSALS, begin=BEGIN)} RETURNING {RETURNED}
+), parents AS (
+    UPDATE jobs SET state = 'running', rev = rev + 1, started_at = $13
+    WHERE state = 'queued' AND id = ANY(ARRAY(
+        SELECT id FROM jobs WHERE id IN (SELECT parent FROM started WHERE parent IS NOT NULL)
+            AND state = 'queued' ORDER BY id FOR UPDATE))
+    RETURNING 1
+), counted AS (
+    UPDATE line SET queued = queued - (SELECT count(*) FROM started),
+        running = running + (SELECT count(*) FROM started)
+    WHERE part = $14 AND (SELECT count(*) FROM parents) >= 0 -- always; they are locked before
+), cleared AS (
+    DELETE FROM outbox WHERE seq = ANY($15::bigint[])
+), listed AS (
+    INSERT INTO rolls (kind, at, number, jobs)
+    SELECT 'leased', min(lease_until), count(*), array_agg(id) FROM started HAVING count(*) > 0
+)
+"""
+CONFIRM_FREELY = f"{CONFIRM} SELECT * FROM started"
+CONFIRM_WITH_SLOTS = f"""{CONFIRM}, taken AS (
+    INSERT INTO slots SELECT s.* FROM unnest($16::text[], $17::bigint[], $18::text[], $19::text[],
+        $20::bigint[]) s (pool, n, token, job, until)
+    WHERE (s.token IN (SELECT token FROM started)) IS TRUE -- looked up, not joined
+)
+SELECT * FROM started
+"""
+
+
+async def confirm(
+    connection: Connection, items: Sequence[Confirmation], beside: FastPathExtras
+) -> FastPathResult | None:
+    epoch = items[0].epoch
+    groups: dict[tuple[Any, ...], list[Confirmation]] = {}
+    limited: set[str] = set()
+    wanted: list[tuple[str, int, Confirmation]] = []
+    for item in items:
+        if wrong_epoch_or_pools(item, epoch) is not None:
+            return None
+        if item.slots:
+            limited.update(item.pools)
+            wanted += [(slot.pool, slot.n, item) for slot in item.slots]
+        common = (item.rev, item.lane, item.tier, item.worker, item.region, item.lease, item.now)
+        groups.setdefault(common, []).append(item)
+    if any(map(is_user_pool, limited)):
+        return None
+    try:
+        columns = zip(*(_proposals(*group) for group in groups.items()), strict=True)
+        args = *columns, list(limited), epoch, items[0].now, *beside
+        if wanted:
+            found = await connection.fetch(CONFIRM_WITH_SLOTS, *args, *slot_values(wanted))
+        else:
+            found = await connection.fetch(CONFIRM_FREELY, *args)
+    except (Unpackable, asyncpg.IntegrityConstraintViolationError):
+        return None
+    if wanted and not found:
+        return None
+    leases = await found_leases(connection, items, {row[0]: row for row in found})
+    return FastPathResult(
+        [leases.get(item.token) or await _loser(connection, item) for item in items]
+    )
+
+
+def _proposals(common: tuple[Any, ...], items: list[Confirmation]) -> tuple[Any, ...]:
+    return (
+        *common,
+        packed([item.job for item in items]),
+        packed([item.token for item in items]),
+        packed([item.user for item in items]),
+    )
+
+
+async def _loser(connection: Connection, item: Confirmation) -> Lease | Unconfirmed:
+    epoch = await connection.fetchval("SELECT value FROM meta WHERE name = 'epoch'")
+    return await loser(connection, item, wrong_epoch_or_pools(item, epoch))
+
+
+# --- settle --------------------------------------------------------------------------------------
+RESULTS = f"""(
+    SELECT id, token, output, metrics, now
+    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
+            alike (now, ids, tokens, outputs, metrics_of_all),
+        unnest({unpacked("ids")}, {unpacked("tokens")}, {unpacked("outputs")},
+            {unpacked("metrics_of_all")}) one (id, token, output, metrics)
+    WHERE now + 0 = now
+    ORDER BY id COLLATE "C"
+) v"""
+SETTLE = f"""
+WITH done AS ({COMPLETE.format(results=RESULTS)}), freed AS MATERIALIZED (
+    SELECT free_slots({unpacked("$6::text")}, count(*)) AS ended FROM done -- when all are done
+), counted AS (
+    UPDATE line SET running = running - (SELECT ended FROM freed) WHERE part = $7
+), cleared AS (
+    DELETE FROM outbox WHERE seq = ANY($8::bigint[])
+), listed AS (
+    INSERT INTO rolls (kind, at, number, jobs)
+    SELECT 'completed', max(now), count(*), array_agg(id) FROM done HAVING count(*) > 0
+)
+SELECT token FROM done
+"""
+
+
+async def settle(
+    connection: Connection, items: Sequence[Settlement], beside: FastPathExtras
+) -> FastPathResult | None:
+    groups: dict[int, list[Settlement]] = {}
+    for item in items:
+        if (
+            item.move is not Move.COMPLETE
+            or item.lease.parent is not None
+            or not item.closed
+            or not fits(item)
+        ):
+            return None
+        groups.setdefault(item.now, []).append(item)
+    try:
+        columns = zip(*(_results(*group) for group in groups.items()), strict=True)
+        tokens = packed([item.lease.token for item in items])
+        found = await connection.fetch(SETTLE, *columns, tokens, *beside)
+    except Unpackable:
+        return None
+    held = {row[0] for row in found}
+    outcomes: list[Settled | Stale | None] = []
+    late: list[Settlement] = []
+    for item in items:
+        if item.lease.token in held:
+            held.discard(item.lease.token)
+            outcomes.append(Settled(State.COMPLETED, item.lease.rev + 1))
+        else:
+            outcomes.append(None)
+            late.append(item)
+    if late:
+        jobs = await present(connection, late)
+        for i, item in enumerate(items):
+            if outcomes[i] is None:
+                outcomes[i] = await too_late(connection, item, jobs.get(item.lease.job))
+    return FastPathResult(outcomes)
+
+
+def _results(now: int, items: list[Settlement]) -> tuple[Any, ...]:
+    return (
+        now,
+        packed([item.lease.job for item in items]),
+        packed([item.lease.token for item in items]),
+        packed([item.output for item in items]),
+        packed([item.metrics for item in items]),
+    )
+
+
+QUICK: dict[Verb, Quick] = {
+    submitting.submit: submit,
+    confirming.confirm: confirm,
+    settling.settle: settle,
+}

@@ -1,0 +1,281 @@
+"""Cancel, resume, replay and skip. Each is guarded by the state it starts from and recognised when
+it is repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
+from fairlane.ledger import rows
+from fairlane.ledger.credit_accounts import SKIPS, account_of
+from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
+from fairlane.ledger.postgres.credits import balance, is_done, refund, transfer
+from fairlane.ledger.postgres.events import JOB, find, write_all, write_events
+from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
+from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, enrol, enrol_live
+from fairlane.ledger.postgres.locks import Held, hold_families, hold_named, hold_owners
+from fairlane.ledger.postgres.slots import keep_until
+from fairlane.ledger.postgres.submit import LINE, hold_queue
+from fairlane.ledger.postgres.transaction import PostgresTransaction
+from fairlane.ledger.reopen_rows import place
+from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipCommand
+from fairlane.model.attempt import Outcome
+from fairlane.model.event import EventType, Fact
+from fairlane.model.job import Band, Job
+from fairlane.model.lease import Slot
+from fairlane.model.state import LIVE, Move, State, moved
+from fairlane.policy.admission import Quota, Usage, admit
+
+
+# --- cancel --------------------------------------------------------------------------------------
+async def cancel(
+    tx: PostgresTransaction, items: Sequence[CancelRequest]
+) -> list[list[Ended] | FairlaneError]:
+    held = await hold_families(tx, [item.request for item in items])
+    return [await _cancel(tx, held, *item) for item in items]
+
+
+async def _cancel(
+    tx: PostgresTransaction, held: Held, request: Request, strict: Container[str]
+) -> list[Ended] | FairlaneError:
+    job, cells = await _find_with_cells(tx, held, request)
+    if job is None:
+        return NotFound("job", request.job)
+    if await _seen(tx, request):
+        return []
+    if moved(job.state, Move.CANCEL) is None:
+        return WrongState(job.id, job.state, Move.CANCEL)
+    living = [cell for cell in cells if cell.state in LIVE]
+    ended = await _cancel_all(tx, [*living, job], request.now, strict)
+    if job.parent is not None:
+        await cell_ended(tx, job.parent, request.now)
+    await _mark(tx, request)
+    return ended
+
+
+CANCEL = """
+UPDATE jobs SET state = 'cancelled', rev = rev + 1, finished_at = v.at, token = NULL,
+    lease_until = NULL, deadline = NULL, give_up_at = NULL, waited = v.waited, cells_left = 0
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) v (id, waited, at) WHERE jobs.id = v.id
+"""
+
+
+async def _cancel_all(
+    tx: PostgresTransaction, jobs: Sequence[Job], now: int, strict: Container[str]
+) -> list[Ended]:
+    ended: list[Ended] = []
+    for job in jobs:
+        kept: tuple[Slot, ...] = ()
+        if job.token is not None:
+            until = job.deadline if job.current.service in strict else job.lease_until
+            kept = await keep_until(tx, job.token, until or now)
+            tx.running -= 1
+        elif not job.fan_out:
+            tx.line -= 1
+        tx.touched.append(job.id)
+        ended.append(Ended(job.id, job.rev + 1, job.token, kept))
+    fact = Fact(EventType.JOB_CANCELLED, now, {})
+    times = await write_all(tx, [(job, [fact]) for job in jobs])
+    await _end_attempts(tx, [job for job in jobs if job.token is not None], times)
+    ids = [job.id for job in jobs]
+    waited = [job.waited_until(times[job.id]) for job in jobs]
+    await tx.execute(CANCEL, ids, waited, times.values())
+    await enrol(tx, State.CANCELLED, max(times.values()), ids)
+    for job in jobs:
+        if job.band is Band.SKIP and job.step == 0:
+            await refund(tx, job.id, now)
+    return ended
+
+
+END_ATTEMPTS = """
+INSERT INTO attempts (job, fence, token, step, number, worker, region, started_at, ended_at,
+    outcome)
+SELECT id, fence, token, step, attempt, worker, region, started_at, v.at, $3
+FROM unnest($1::text[], $2::bigint[]) v (job, at) JOIN jobs ON jobs.id = v.job
+"""
+
+
+async def _end_attempts(
+    tx: PostgresTransaction, jobs: Sequence[Job], times: dict[str, int]
+) -> None:
+    if jobs:
+        ids = [job.id for job in jobs]
+        await tx.execute(END_ATTEMPTS, ids, [times[job] for job in ids], Outcome.CANCELLED)
+
+
+# --- resume and replay ---------------------------------------------------------------------------
+async def reopen(
+    tx: PostgresTransaction, items: Sequence[ReopenRequest]
+) -> list[Reopened | FairlaneError]:
+    await _hold_places(tx, [item for item in items if item.quota is not None])
+    held = await hold_families(tx, [item.request for item in items])
+    return [await _reopen(tx, held, *item) for item in items]
+
+
+async def _hold_places(tx: PostgresTransaction, items: Sequence[ReopenRequest]) -> None:
+    """Until this transaction ends nobody else counts these users' jobs, so two requests never share
+    the last place; nor, near its limit, of the whole queue."""
+    if items:
+        await hold_owners(tx, [item.request for item in items])
+        await hold_queue(tx, [item.quota for item in items if item.quota is not None])
+
+
+async def _reopen(
+    tx: PostgresTransaction, held: Held, request: Request, move: Move, quota: Quota | None
+) -> Reopened | FairlaneError:
+    job, cells = await _find_with_cells(tx, held, request)
+    if job is None:
+        return NotFound("job", request.job)
+    if await _seen(tx, request):
+        return Reopened([], again=True)
+    if moved(job.state, move) is None or (
+        move is Move.RESUME and job.error is not None and not job.error.resumable
+    ):
+        return WrongState(job.id, job.state, move)
+    jobs = [job]
+    if job.fan_out:
+        jobs = [cell for cell in cells if cell.state in (State.FAILED, State.DEAD)]
+    if quota is not None:
+        quota = await _own(tx, job, quota)
+        refusal = admit(quota, await _usage(tx, job, quota), len(jobs))
+        if refusal is not None:
+            return refusal
+    if job.parent is not None and await _is_cancelled(tx, job.parent):
+        return WrongState(job.parent, State.CANCELLED, f"{move} of a cell")
+    await _back_in_line(tx, jobs, move, request.now)
+    await _mark(tx, request)
+    return Reopened([each.id for each in jobs], again=False)
+
+
+async def _own(tx: PostgresTransaction, job: Job, quota: Quota) -> Quota:
+    """Of the tier, unless this user has a limit of their own. No hour is counted: the job was."""
+    pending = await tx.fetchval(
+        "SELECT pending FROM quotas WHERE tenant = $1 AND username = $2", job.tenant, job.user
+    )
+    return quota._replace(pending=quota.pending if pending is None else pending, per_hour=0)
+
+
+PENDING_OF_USER = f"""
+SELECT count(*) FROM jobs WHERE tenant = $1 AND username = $2 AND finished_at IS NULL
+    AND cells = 0 AND id >= ({OLDEST_LIVE})
+"""
+PENDING_OF_KEY = f"""
+SELECT count(*) FROM jobs WHERE tenant = $1 AND username IS NULL AND key = $2
+    AND finished_at IS NULL AND cells = 0 AND id >= ({OLDEST_LIVE})
+"""
+
+
+async def _usage(tx: PostgresTransaction, job: Job, quota: Quota) -> Usage:
+    """What the quota limits, counted."""
+    pending = waiting = 0
+    if quota.pending:
+        if job.user is not None:
+            pending = await tx.fetchval(PENDING_OF_USER, job.tenant, job.user)
+        else:
+            pending = await tx.fetchval(PENDING_OF_KEY, job.tenant, job.key)
+    if quota.waiting:
+        waiting = tx.line + await tx.fetchval(LINE)
+    return Usage(pending=pending, waiting=waiting)
+
+
+async def _is_cancelled(tx: PostgresTransaction, parent: str) -> bool:
+    state = await tx.fetchval("SELECT state FROM jobs WHERE id = $1", parent)
+    return bool(state == State.CANCELLED)
+
+
+BACK_IN_LINE = """
+UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = v.at,
+    attempt = v.attempt, timeout = v.timeout, give_up_at = v.give_up_at, lane = v.lane,
+    error_code = NULL, error_message = NULL
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[])
+    v (id, attempt, timeout, give_up_at, lane, at)
+WHERE jobs.id = v.id
+"""
+
+
+async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move, now: int) -> None:
+    """One job, or cells of one parent."""
+    if not jobs:
+        return
+    fact = Fact(EventType.JOB_REOPENED, now, {"how": str(move)})
+    times = await write_all(tx, [(job, [fact]) for job in jobs])
+    ids = [job.id for job in jobs]
+    places = [(*place(job, move, times[job.id]), times[job.id]) for job in jobs]
+    await tx.execute(BACK_IN_LINE, ids, *map(list, zip(*places, strict=True)))
+    await enrol_live(tx, ids)
+    tx.line += len(jobs)
+    tx.touched += ids
+    parent = jobs[0].parent
+    if parent is not None:
+        await cell_reopened(tx, parent, now, len(jobs))
+
+
+# --- skip ----------------------------------------------------------------------------------------
+async def skip(
+    tx: PostgresTransaction, items: Sequence[SkipCommand]
+) -> list[Skipped | FairlaneError]:
+    held = await hold_named(tx, [item.request for item in items])
+    return [await _skip(tx, held, *item) for item in items]
+
+
+async def _skip(
+    tx: PostgresTransaction, held: Held, request: Request, price: int
+) -> Skipped | FairlaneError:
+    job = await _find(tx, held, request)
+    if job is None:
+        return NotFound("job", request.job)
+    if job.user is None:
+        return InvalidInput("a job without a user has nobody to charge")
+    account = account_of(job.tenant, job.user)
+    charge = f"skip:{job.id}:{request.op}"
+    done = await is_done(tx, charge)
+    if done or job.band is Band.SKIP:
+        return Skipped(price if done else 0, await balance(tx, account), again=True)
+    if moved(job.state, Move.SKIP) is None:
+        return WrongState(job.id, job.state, Move.SKIP)
+    if job.fan_out:
+        return InvalidInput("skip the executions of a fan-out one by one")
+    refusal = await transfer(tx, charge, account, SKIPS, price, request.now, f"skip of {job.id}")
+    if refusal is not None:
+        return refusal
+    at = await write_events(tx, job, [Fact(EventType.JOB_SKIPPED, request.now, {"price": price})])
+    await tx.execute(
+        "UPDATE jobs SET band = $2, paid_at = $3, charge = $4, rev = rev + 1, last_op = $5 "
+        "WHERE id = $1",
+        job.id,
+        Band.SKIP,
+        at,
+        charge,
+        request.op,
+    )
+    tx.touched.append(job.id)
+    return Skipped(price, await balance(tx, account), again=False)
+
+
+# --- shared --------------------------------------------------------------------------------------
+async def _find(tx: PostgresTransaction, held: Held, request: Request) -> Job | None:
+    """The job, if it is the tenant's. Foreign and missing ones look the same."""
+    job = await find(tx, request.job, lock=False) if request.job in held else None
+    if job is None or request.tenant not in (None, job.tenant):
+        return None
+    return job
+
+
+CELLS = f"SELECT {JOB} FROM jobs WHERE parent = $1 ORDER BY id"
+
+
+async def _find_with_cells(
+    tx: PostgresTransaction, held: Held, request: Request
+) -> tuple[Job | None, list[Job]]:
+    job = await _find(tx, held, request)
+    cells = await tx.fetch(CELLS, job.id) if job is not None and job.fan_out else []
+    return job, [rows.job(tuple(row)) for row in cells]
+
+
+async def _seen(tx: PostgresTransaction, request: Request) -> bool:
+    last = await tx.fetchval("SELECT last_op FROM jobs WHERE id = $1", request.job)
+    return bool(last == request.op)
+
+
+async def _mark(tx: PostgresTransaction, request: Request) -> None:
+    await tx.execute("UPDATE jobs SET last_op = $2 WHERE id = $1", request.job, request.op)

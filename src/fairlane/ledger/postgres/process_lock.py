@@ -1,0 +1,180 @@
+"""The advisory lock that a process holds while it uses the database, and the heartbeat of that
+connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Self
+
+import asyncpg
+
+from fairlane.background import end
+from fairlane.errors import LedgerInUse
+from fairlane.ledger.postgres.connect import SETTINGS, plain
+from fairlane.ledger.postgres.silent_connections import SILENT, WatchedConnections
+
+log = logging.getLogger("fairlane")
+
+PROCESS_LOCK = 4216
+"""Advisory lock: processes with an index of their own hold it alone, others share it."""
+
+TRIES, REST = 20, 0.1
+
+CHECK_SECONDS = 0.5
+"""Seconds between two looks whether the server answers and the lock still holds: it goes with its
+connection."""
+
+LOOKS = 3
+"""Times that an answer is waited for, as long as between two looks. One by one: a process that was
+stopped finds in the next one what came meanwhile."""
+
+CONNECT_WITHIN = 1.0
+"""Seconds for a new connection, and for each answer on it, after the server went away."""
+
+LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class ProcessLock:
+    """A lock on a connection of its own, which is taken again when the server was away. Meanwhile
+    another process may have come: `refusal` is what is to be said then, until it has gone, and
+    while the server is silent."""
+
+    def __init__(
+        self, url: str, *, alone: bool, connection: asyncpg.Connection, watched: WatchedConnections
+    ) -> None:
+        self._in_use = ""
+        self._url, self.alone, self._connection = url, alone, connection
+        self._watched = watched
+        self._silent_since = 0.0
+        self._watch = asyncio.create_task(self._keep())
+
+    @classmethod
+    async def taken(cls, url: str, *, alone: bool, watched: WatchedConnections) -> Self:
+        """Raises LedgerInUse if this process, or one that is there, has to be alone."""
+        connection = await _locked(url, alone=alone)
+        return cls(url, alone=alone, connection=connection, watched=watched)
+
+    @property
+    def refusal(self) -> Exception | None:
+        if self._watched.silent.is_set():
+            return ConnectionError(SILENT)
+        return LedgerInUse(self._in_use) if self._in_use else None
+
+    async def close(self) -> None:
+        await end(self._watch)
+        try:
+            await self._connection.close(timeout=CONNECT_WITHIN)
+        except (*LOST, TimeoutError):
+            self._connection.terminate()
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(REST if self._watched.silent.is_set() else CHECK_SECONDS)
+            if not await self._answers():
+                self._connection.terminate()
+                with contextlib.suppress(*LOST):  # it is still away
+                    await self._take_again()
+
+    async def _answers(self) -> bool:
+        """Whether the connection works. A server that says nothing is left by everybody."""
+        if self._connection.is_closed():
+            return False
+        look = asyncio.create_task(self._look())
+        try:
+            for _ in range(LOOKS):
+                await asyncio.wait([look], timeout=CHECK_SECONDS)
+                if look.done():
+                    return look.exception() is None
+        finally:
+            look.cancel()
+        self._is_silent()
+        return False
+
+    async def _look(self) -> None:
+        """Ask the server whether it works on what has been waited for for long."""
+        own, suspects = self._connection.get_server_pid(), self._watched.suspects()
+        found = await self._connection.fetch(
+            "SELECT pid, state FROM pg_stat_activity WHERE pid = ANY($1::int[])", [own, *suspects]
+        )
+        if any(row[0] == own for row in found):  # not so behind a pooler that hides them
+            self._watched.judge(suspects, [(row[0], row[1]) for row in found])
+            await _end_left(self._connection, self._watched)
+
+    def _is_silent(self) -> None:
+        """Nobody waits for it any more, and nobody asks, until it answers a new connection."""
+        if not self._watched.silent.is_set():
+            self._silent_since = asyncio.get_running_loop().time()
+            log.warning("PostgreSQL does not answer: its connections are closed and tried anew")
+        if not self._connection.is_closed():
+            self._watched.left.add(self._connection.get_server_pid())
+        self._watched.close_all()
+
+    async def _take_again(self) -> None:
+        try:
+            self._connection = await _locked(
+                self._url, alone=self.alone, watched=self._watched, within=CONNECT_WITHIN
+            )
+        except TimeoutError:
+            self._is_silent()
+        except LedgerInUse as error:
+            if not self._in_use:
+                log.critical("nothing is done until they have gone: %s", error)
+            self._in_use = str(error)
+            self._watched.silent.clear()
+        else:
+            if self._watched.silent.is_set():
+                lasted = asyncio.get_running_loop().time() - self._silent_since
+                log.warning("PostgreSQL answers again, %.1f s after it was given up", lasted)
+            self._in_use = ""
+            self._watched.silent.clear()
+
+
+async def _locked(
+    url: str, *, alone: bool, watched: WatchedConnections | None = None, within: float | None = None
+) -> asyncpg.Connection:
+    """A connection that holds the lock."""
+    connection = await asyncpg.connect(
+        plain(url), server_settings=SETTINGS, timeout=within or 60, command_timeout=within
+    )
+    try:
+        if watched is not None:
+            await _end_left(connection, watched)
+        if await _has_lock(connection, alone=alone):
+            return connection
+    except BaseException:
+        connection.terminate()
+        raise
+    await connection.close()
+    raise LedgerInUse(
+        "other processes work on this database, and without Redis one must be alone with it"
+        if alone
+        else "a process without Redis works on this database: it must be alone with it"
+    )
+
+
+async def _end_left(connection: asyncpg.Connection, watched: WatchedConnections) -> None:
+    """The server may not know that these were closed: what they have locked is free again."""
+    if watched.left:
+        left = [*watched.left]
+        with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(END_LEFT, left)
+        watched.left.difference_update(left)
+
+
+END_LEFT = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE pid = ANY($1::int[]) AND pid <> pg_backend_pid() AND usename = current_user
+    AND datname = current_database() AND application_name = current_setting('application_name')
+"""
+
+
+async def _has_lock(connection: asyncpg.Connection, *, alone: bool) -> bool:
+    """A process that just went may not be gone yet."""
+    lock = "pg_try_advisory_lock" if alone else "pg_try_advisory_lock_shared"
+    for _ in range(TRIES):
+        if await connection.fetchval(f"SELECT {lock}($1)", PROCESS_LOCK):
+            return True
+        await asyncio.sleep(REST)
+    return False

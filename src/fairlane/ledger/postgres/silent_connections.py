@@ -1,0 +1,122 @@
+"""Silent connections: those that wait for an answer that does not come, so that they can be
+closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+SUSPECT_AFTER_SECONDS = 1.0
+"""A statement that has waited longer may have been lost: the server is asked whether it works on
+it."""
+
+SILENT = "PostgreSQL does not answer"
+
+BUSY = frozenset({"active", "fastpath function call", "disabled", None})
+"""What the server says of a session that works, or whose state it does not show."""
+
+
+class WatchedConnection(asyncpg.Connection):
+    """Knows since when it waits for an answer."""
+
+    asked_at: float | None = None
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        self.asked_at = asyncio.get_running_loop().time()
+        try:
+            yield
+        finally:
+            self.asked_at = None
+
+    async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
+        with self.asking():
+            return await super().execute(query, *args, timeout=timeout)
+
+    async def executemany(self, command: str, args: Any, *, timeout: float | None = None) -> None:
+        with self.asking():
+            await super().executemany(command, args, timeout=timeout)
+
+    async def fetch(self, query: str, *args: object, **options: Any) -> Any:
+        with self.asking():
+            return await super().fetch(query, *args, **options)
+
+    async def fetchrow(self, query: str, *args: object, **options: Any) -> Any:
+        with self.asking():
+            return await super().fetchrow(query, *args, **options)
+
+    async def fetchval(self, query: str, *args: object, **options: Any) -> Any:
+        with self.asking():
+            return await super().fetchval(query, *args, **options)
+
+
+@contextmanager
+def asking(connection: asyncpg.Connection | PoolConnectionProxy) -> Iterator[None]:
+    """While the block waits for an answer that is not asked for by a method of the connection."""
+    watched: Any = connection
+    with watched.asking():
+        yield
+
+
+class WatchedConnections:
+    """The open connections of a pool."""
+
+    def __init__(self) -> None:
+        self.silent = asyncio.Event()
+        """While the server does not answer: nobody waits for it."""
+        self._open: WeakSet[WatchedConnection] = WeakSet()
+        self._idle: dict[int, float] = {}
+        self.left: set[int] = set()
+        """Server processes of connections that were closed without the server's knowledge."""
+
+    async def connect(self, *args: Any, **options: Any) -> WatchedConnection:
+        """As a pool calls it for every new connection. Raises ConnectionError while the server is
+        silent."""
+        connecting = asyncio.create_task(asyncpg.connect(*args, **options))
+        silent = asyncio.create_task(self.silent.wait())
+        try:
+            await asyncio.wait([connecting, silent], return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                raise ConnectionError(SILENT)
+            connection: WatchedConnection = connecting.result()
+        finally:
+            silent.cancel()
+            connecting.cancel()
+        self._open.add(connection)
+        return connection
+
+    def suspects(self) -> dict[int, float]:
+        """Server processes that have owed an answer for long, and since when."""
+        before = asyncio.get_running_loop().time() - SUSPECT_AFTER_SECONDS
+        return {
+            each.get_server_pid(): each.asked_at
+            for each in self._open
+            if not each.is_closed() and each.asked_at is not None and each.asked_at < before
+        }
+
+    def judge(self, suspects: dict[int, float], found: Sequence[tuple[int, str | None]]) -> None:
+        """Close those whose server process has answered, or is gone, and did so when it was looked
+        at the last time: their answer is lost."""
+        states = dict(found)
+        idle = {pid: at for pid, at in suspects.items() if states.get(pid, "gone") not in BUSY}
+        lost = {pid for pid, at in idle.items() if self._idle.get(pid) == at}
+        self._idle = idle
+        if lost:
+            self._close(lambda each: each.get_server_pid() in lost)
+
+    def close_all(self) -> None:
+        """The server is silent: nobody waits any longer."""
+        self.silent.set()
+        self._close(lambda _: True)
+
+    def _close(self, is_lost: Callable[[WatchedConnection], bool]) -> None:
+        for each in list(self._open):
+            if not each.is_closed() and is_lost(each):
+                self.left.add(each.get_server_pid())
+                each.terminate()

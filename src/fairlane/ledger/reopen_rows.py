@@ -1,0 +1,27 @@
+"""Reopen rows: the place in the queue of a job that is resumed or replayed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fairlane.model.job import Job
+from fairlane.model.state import Move
+
+
+class QueuePlace(NamedTuple):
+    attempt: int
+    timeout: int
+    give_up_at: int | None
+    lane: str
+
+
+def place(job: Job, move: Move, now: int) -> QueuePlace:
+    """Resume keeps the attempts used so far unless they are used up; replay starts afresh."""
+    step = job.current
+    fresh = move is Move.REPLAY or job.attempt >= step.max_attempts
+    return QueuePlace(
+        attempt=0 if fresh else job.attempt,
+        timeout=step.timeout if fresh else job.timeout,
+        give_up_at=now + step.max_wait if step.max_wait else None,
+        lane=step.lane,
+    )

@@ -1,0 +1,90 @@
+"""Combines several rows into one value: events, starts, payloads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from fairlane.ledger import rows
+from fairlane.model.event import Event, EventType, Fact, implied, numbered
+from fairlane.model.job import Job, Json, fair_user
+from fairlane.model.queue_entry import Start
+from fairlane.model.state import Code, State
+from fairlane.model.step import service_of
+
+Cells = Iterable[Any]
+"""A row, as far as it can be unpacked."""
+
+
+def events(job: Job, written: Iterable[Cells], after: int) -> list[Event]:
+    """From rows of (first, body): what is written, and behind it what the job's row implies."""
+    told = [event for first, body in written for event in numbered(job.id, first, rows.facts(body))]
+    told += numbered(job.id, job.written + 1, implied(job))
+    return [event for event in told if event.seq > after]
+
+
+def starts(found: Iterable[Cells], ranks: dict[str, int]) -> list[Start]:
+    """From rows of (lane, tier, tenant, user, key, started_at, id): the last two starts of every
+    user at every service and tier."""
+    latest: dict[tuple[str, int, str], list[tuple[int, str]]] = {}
+    for lane, tier, tenant, user, key, at, job in found:
+        if tier in ranks:
+            who = (service_of(lane), ranks[tier], fair_user(tenant, user, key))
+            latest.setdefault(who, []).append((at, job))
+    return [Start(*who, at, job) for who, many in latest.items() for at, job in sorted(many)[-2:]]
+
+
+PAYLOAD = """
+SELECT coalesce(jobs.input, own.input), coalesce(parent.input, shared.input), jobs.cell, jobs.plan,
+    jobs.step, jobs.attempt, jobs.output, jobs.metrics
+FROM jobs LEFT JOIN inputs own ON own.job = jobs.id LEFT JOIN jobs parent ON parent.id = jobs.parent
+    LEFT JOIN inputs shared ON shared.job = jobs.parent
+WHERE jobs.id = {}
+"""
+
+
+def payload(job: Cells, finished: Iterable[Sequence[Any]]) -> tuple[Json, dict[str, Json]]:
+    """From what `PAYLOAD` finds of a job and the rows of its finished steps."""
+    own, shared, cell, plan, step, attempt, output, metrics = job
+    context: dict[str, Json] = {}
+    for each in finished:
+        context.update(rows.step_context(*each))
+    if output is not None:
+        last = rows.plan(plan)[step - 1]
+        context.update(rows.step_context(step - 1, last.service, output, metrics, attempt))
+    return rows.loads(own) if own is not None else rows.cell_input(shared, cell), context
+
+
+def running_in(found: Iterable[Cells]) -> Counter[tuple[str, str | None]]:
+    """From (lane, region, how many) of what runs."""
+    counts: Counter[tuple[str, str | None]] = Counter()
+    for lane, region, n in found:
+        counts[service_of(lane), region] += n
+    return counts
+
+
+class Ending(NamedTuple):
+    """How a fan-out ends with its last cell."""
+
+    state: State
+    code: Code | None
+    message: str | None
+    fact: Fact
+
+
+def ending(cells: int, bad: int, now: int) -> Ending:
+    if not bad:
+        return Ending(State.COMPLETED, None, None, Fact(EventType.JOB_COMPLETE, now, {}))
+    message = f"{bad} of {cells} executions did not complete"
+    fact = Fact(EventType.JOB_FAILED, now, {"code": Code.CELLS_FAILED, "cells": bad})
+    return Ending(State.FAILED, Code.CELLS_FAILED, message, fact)
+
+
+def fate(found: Iterable[Cells], owner: str | None) -> str | None:
+    """Of (scope, status) rows: a scope is `tenant/key`, and neither has a slash."""
+    for scope, status in found:
+        if owner in (None, scope, scope.partition("/")[0]):
+            told: str | None = status
+            return told
+    return None

@@ -1,0 +1,100 @@
+"""Settle rows: the values that are written when an attempt ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.ledger.messages import Settlement
+from fairlane.ledger.rows import MAX_INLINE_BYTES
+from fairlane.model.event import EventType, Fact, place, started
+from fairlane.model.lease import Lease
+from fairlane.model.state import MOVES, Move, State
+
+AFTER = {move: to[State.RUNNING] for move, to in MOVES.items() if State.RUNNING in to}
+"""Where each way of settling leads."""
+
+
+def fits(item: Settlement) -> bool:
+    """Whether the output of the last step stands in the job's row."""
+    return len(item.output or "") + len(item.metrics or "") <= MAX_INLINE_BYTES
+
+
+def unwritten(lease: Lease) -> list[Fact]:
+    """What the job's row has implied since its events were last written down."""
+    where = place(lease.service, lease.step, len(lease.plan))
+    facts = [started(lease.started_at, where, lease.attempt, lease.worker, lease.region)]
+    if lease.seq - lease.written > 1:
+        facts.insert(0, Fact(EventType.WAITING, lease.queued_at, where))
+    return facts
+
+
+def attempt_row(item: Settlement) -> tuple[Any, ...]:
+    lease = item.lease
+    return (
+        lease.job,
+        lease.fence,
+        lease.token,
+        lease.step,
+        lease.attempt,
+        lease.worker,
+        lease.region,
+        lease.started_at,
+        item.now,
+        item.outcome,
+        item.fault,
+        item.message,
+    )
+
+
+def step_row(item: Settlement) -> tuple[Any, ...]:
+    lease = item.lease
+    return (
+        lease.job,
+        lease.step,
+        lease.service,
+        item.output,
+        item.metrics,
+        lease.attempt,
+        item.now,
+    )
+
+
+def complete_row(item: Settlement) -> tuple[Any, ...]:
+    lease = item.lease
+    if not fits(item):
+        return (item.now, None, None, lease.job, lease.token)
+    return (item.now, item.output, item.metrics, lease.job, lease.token)
+
+
+def end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
+    lease, error = item.lease, item.error
+    code, message = (error.code, error.message) if error is not None else (None, None)
+    return (
+        AFTER[item.move],
+        seq,
+        item.now,
+        lease.attempt,
+        code,
+        message,
+        item.lease_until,
+        lease.job,
+        lease.token,
+    )
+
+
+def requeue_row(item: Settlement, seq: int) -> tuple[Any, ...]:
+    lease = item.lease
+    step = lease.step + 1 if item.move is Move.ADVANCE else lease.step
+    return (
+        seq,
+        step,
+        item.lane,
+        item.attempt,
+        item.timeout,
+        item.ready_at,
+        item.give_up_at,
+        item.band,
+        item.lease_until,
+        lease.job,
+        lease.token,
+    )

@@ -1,0 +1,69 @@
+"""Credits: append-only, double entry bookkeeping. The entries of an operation sum to zero."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from fairlane.errors import InsufficientCredits
+from fairlane.ledger.credit_accounts import SKIPS, is_house
+from fairlane.ledger.sqlite.writer import SqliteTransaction
+from fairlane.model.job import Band
+
+
+def balance(tx: SqliteTransaction | sqlite3.Connection, account: str) -> int:
+    row = tx.execute("SELECT balance FROM accounts WHERE name = ?", (account,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def is_done(tx: SqliteTransaction, operation: str) -> bool:
+    found = tx.execute("SELECT 1 FROM entries WHERE operation = ? LIMIT 1", (operation,))
+    return found.fetchone() is not None
+
+
+def booked(tx: SqliteTransaction, operation: str, account: str) -> int | None:
+    """What this operation brought to the account; None if it was not done."""
+    found = tx.execute(
+        "SELECT amount FROM entries WHERE operation = ? AND account = ?", (operation, account)
+    ).fetchone()
+    return None if found is None else int(found[0])
+
+
+def transfer(
+    tx: SqliteTransaction,
+    operation: str,
+    source: str,
+    target: str,
+    amount: int,
+    now: int,
+    note: str,
+) -> InsufficientCredits | None:
+    """Move credits, once for one operation however often it is run."""
+    if is_done(tx, operation):
+        return None
+    available = balance(tx, source)
+    if available < amount and not is_house(source):
+        return InsufficientCredits(amount, available)
+    for account, change in ((source, -amount), (target, amount)):
+        tx.execute("INSERT OR IGNORE INTO accounts VALUES (?, 0)", (account,))
+        tx.execute("UPDATE accounts SET balance = balance + ? WHERE name = ?", (change, account))
+        tx.execute(
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", (operation, account, change, now, note)
+        )
+    return None
+
+
+def refund(tx: SqliteTransaction, job: str, now: int) -> None:
+    """A skip that brought nothing is paid back in full, once; the job loses its place in front."""
+    row = tx.execute("SELECT charge FROM jobs WHERE id = ?", (job,)).fetchone()
+    if row is None or row[0] is None:
+        return
+    charge = row[0]
+    paid = tx.execute(
+        "SELECT account, -amount FROM entries WHERE operation = ? AND amount < 0", (charge,)
+    ).fetchone()
+    if paid is not None:
+        account, amount = paid
+        transfer(tx, f"refund:{charge}", SKIPS, account, amount, now, f"skip of {job} refunded")
+    tx.execute(
+        "UPDATE jobs SET charge = NULL, band = ?, paid_at = 0 WHERE id = ?", (Band.TIER, job)
+    )

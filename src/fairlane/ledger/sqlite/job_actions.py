@@ -1,0 +1,219 @@
+"""Cancel, resume, replay and skip. Each is guarded by the state it starts from and recognised when
+it is repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
+from fairlane.ledger import rows
+from fairlane.ledger.credit_accounts import SKIPS, account_of
+from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
+from fairlane.ledger.reopen_rows import place
+from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipCommand
+from fairlane.ledger.sqlite.credits import balance, is_done, refund, transfer
+from fairlane.ledger.sqlite.events import find, write_events
+from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
+from fairlane.ledger.sqlite.slots import keep_until
+from fairlane.ledger.sqlite.writer import SqliteTransaction
+from fairlane.model.attempt import Outcome
+from fairlane.model.event import EventType, Fact
+from fairlane.model.job import Band, Job, fair_user
+from fairlane.model.lease import Slot
+from fairlane.model.state import LIVE, Move, State, moved
+from fairlane.policy.admission import Quota, Usage, admit
+
+
+# --- cancel --------------------------------------------------------------------------------------
+def cancel(
+    tx: SqliteTransaction, items: Sequence[CancelRequest]
+) -> list[list[Ended] | FairlaneError]:
+    return [_cancel(tx, *item) for item in items]
+
+
+def _cancel(
+    tx: SqliteTransaction, request: Request, strict: Container[str]
+) -> list[Ended] | FairlaneError:
+    job = _find(tx, request)
+    if job is None:
+        return NotFound("job", request.job)
+    if _seen(tx, request):
+        return []
+    if moved(job.state, Move.CANCEL) is None:
+        return WrongState(job.id, job.state, Move.CANCEL)
+    ended = [
+        _cancel_one(tx, cell, request.now, strict) for cell in _cells(tx, job) if cell.state in LIVE
+    ]
+    ended.append(_cancel_one(tx, job, request.now, strict))
+    if job.parent is not None:
+        cell_ended(tx, job.parent, request.now)
+    _mark(tx, request)
+    return ended
+
+
+def _cancel_one(tx: SqliteTransaction, job: Job, now: int, strict: Container[str]) -> Ended:
+    now = write_events(tx, job, [Fact(EventType.JOB_CANCELLED, now, {})])
+    kept: tuple[Slot, ...] = ()
+    if job.token is not None:
+        _end_attempt(tx, job, now)
+        until = job.deadline if job.current.service in strict else job.lease_until
+        kept = keep_until(tx, job.token, until or now)
+    elif not job.fan_out:
+        tx.tally.queued -= 1
+    if not job.fan_out:
+        tx.tally.changed(_who(job), -1)
+    tx.execute(
+        "UPDATE jobs SET state = 'cancelled', rev = rev + 1, finished_at = ?, token = NULL, "
+        "lease_until = NULL, deadline = NULL, give_up_at = NULL, waited = ?, cells_left = 0 "
+        "WHERE id = ?",
+        (now, job.waited_until(now), job.id),
+    )
+    if job.band is Band.SKIP and job.step == 0:
+        refund(tx, job.id, now)
+    tx.touched.append(job.id)
+    return Ended(job.id, job.rev + 1, job.token, kept)
+
+
+def _end_attempt(tx: SqliteTransaction, job: Job, now: int) -> None:
+    tx.execute(
+        "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)",
+        (
+            job.id,
+            job.fence,
+            job.token,
+            job.step,
+            job.attempt,
+            job.worker,
+            job.region,
+            job.started_at,
+            now,
+            Outcome.CANCELLED,
+        ),
+    )
+
+
+# --- resume and replay ---------------------------------------------------------------------------
+def reopen(tx: SqliteTransaction, items: Sequence[ReopenRequest]) -> list[Reopened | FairlaneError]:
+    return [_reopen(tx, *item) for item in items]
+
+
+def _reopen(
+    tx: SqliteTransaction, request: Request, move: Move, quota: Quota | None
+) -> Reopened | FairlaneError:
+    job = _find(tx, request)
+    if job is None:
+        return NotFound("job", request.job)
+    if _seen(tx, request):
+        return Reopened([], again=True)
+    if moved(job.state, move) is None or (
+        move is Move.RESUME and job.error is not None and not job.error.resumable
+    ):
+        return WrongState(job.id, job.state, move)
+    jobs = [job] if not job.fan_out else _unfinished_cells(tx, job)
+    if quota is not None:
+        usage = Usage(pending=tx.tally.pending(_who(job)), waiting=tx.tally.queued)
+        refusal = admit(_own(tx, job, quota), usage, len(jobs))
+        if refusal is not None:
+            return refusal
+    if job.parent is not None and _parent_cancelled(tx, job.parent):
+        return WrongState(job.parent, State.CANCELLED, f"{move} of a cell")
+    for each in jobs:
+        _back_in_line(tx, each, move, request.now)
+    _mark(tx, request)
+    return Reopened([each.id for each in jobs], again=False)
+
+
+def _own(tx: SqliteTransaction, job: Job, quota: Quota) -> Quota:
+    """Of the tier, unless this user has a limit of their own. No hour is counted: the job was."""
+    row = tx.execute(
+        "SELECT pending FROM quotas WHERE tenant = ? AND user = ?", (job.tenant, job.user)
+    ).fetchone()
+    pending = row[0] if row is not None and row[0] is not None else quota.pending
+    return quota._replace(pending=pending, per_hour=0)
+
+
+def _unfinished_cells(tx: SqliteTransaction, job: Job) -> list[Job]:
+    return [cell for cell in _cells(tx, job) if cell.state in (State.FAILED, State.DEAD)]
+
+
+def _parent_cancelled(tx: SqliteTransaction, parent: str) -> bool:
+    row = tx.execute("SELECT state FROM jobs WHERE id = ?", (parent,)).fetchone()
+    return row is not None and row[0] == State.CANCELLED
+
+
+def _back_in_line(tx: SqliteTransaction, job: Job, move: Move, now: int) -> None:
+    now = write_events(tx, job, [Fact(EventType.JOB_REOPENED, now, {"how": str(move)})])
+    there = place(job, move, now)
+    tx.execute(
+        "UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = ?, "
+        "attempt = ?, timeout = ?, give_up_at = ?, lane = ?, error_code = NULL, "
+        "error_message = NULL WHERE id = ?",
+        (now, *there, job.id),
+    )
+    tx.tally.queued += 1
+    tx.tally.changed(_who(job), 1)
+    tx.touched.append(job.id)
+    if job.parent is not None:
+        cell_reopened(tx, job.parent, now)
+
+
+# --- skip ----------------------------------------------------------------------------------------
+def skip(tx: SqliteTransaction, items: Sequence[SkipCommand]) -> list[Skipped | FairlaneError]:
+    return [_skip(tx, *item) for item in items]
+
+
+def _skip(tx: SqliteTransaction, request: Request, price: int) -> Skipped | FairlaneError:
+    job = _find(tx, request)
+    if job is None:
+        return NotFound("job", request.job)
+    if job.user is None:
+        return InvalidInput("a job without a user has nobody to charge")
+    account = account_of(job.tenant, job.user)
+    charge = f"skip:{job.id}:{request.op}"
+    done = is_done(tx, charge)
+    if done or job.band is Band.SKIP:
+        return Skipped(price if done else 0, balance(tx, account), again=True)
+    if moved(job.state, Move.SKIP) is None:
+        return WrongState(job.id, job.state, Move.SKIP)
+    if job.fan_out:
+        return InvalidInput("skip the executions of a fan-out one by one")
+    refusal = transfer(tx, charge, account, SKIPS, price, request.now, f"skip of {job.id}")
+    if refusal is not None:
+        return refusal
+    at = write_events(tx, job, [Fact(EventType.JOB_SKIPPED, request.now, {"price": price})])
+    tx.execute(
+        "UPDATE jobs SET band = ?, paid_at = ?, charge = ?, rev = rev + 1, last_op = ? "
+        "WHERE id = ?",
+        (Band.SKIP, at, charge, request.op, job.id),
+    )
+    tx.touched.append(job.id)
+    return Skipped(price, balance(tx, account), again=False)
+
+
+# --- shared --------------------------------------------------------------------------------------
+def _find(tx: SqliteTransaction, request: Request) -> Job | None:
+    """The job, if it is the tenant's. Foreign and missing ones look the same."""
+    job = find(tx, request.job)
+    if job is None or request.tenant not in (None, job.tenant):
+        return None
+    return job
+
+
+def _cells(tx: SqliteTransaction, job: Job) -> list[Job]:
+    if not job.fan_out:
+        return []
+    found = tx.execute(f"SELECT {rows.JOB} FROM jobs WHERE parent = ? ORDER BY id", (job.id,))
+    return [rows.job(row) for row in found.fetchall()]
+
+
+def _seen(tx: SqliteTransaction, request: Request) -> bool:
+    row = tx.execute("SELECT last_op FROM jobs WHERE id = ?", (request.job,)).fetchone()
+    return row is not None and row[0] == request.op
+
+
+def _mark(tx: SqliteTransaction, request: Request) -> None:
+    tx.execute("UPDATE jobs SET last_op = ? WHERE id = ?", (request.op, request.job))
+
+
+def _who(job: Job) -> str:
+    return fair_user(job.tenant, job.user, job.key)

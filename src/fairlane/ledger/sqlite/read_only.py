@@ -1,0 +1,37 @@
+"""Reads a ledger that another process may own."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from fairlane.errors import SetupError
+from fairlane.ledger.sqlite.connect import explained
+from fairlane.ledger.sqlite.looking import SqliteReads
+
+T = TypeVar("T")
+
+
+class SqliteReadOnly(SqliteReads):
+    """Writes nothing, waits for nobody."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise SetupError(f"there is no ledger at {path}")
+        self._path = path
+        try:
+            self._connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+        except sqlite3.Error as error:
+            raise explained(path, error) from error
+
+    async def _read(self, query: Callable[..., T], *args: object) -> T:
+        try:
+            return query(self._connection, *args)
+        except sqlite3.Error as error:
+            raise explained(self._path, error) from error
+
+    def close(self) -> None:
+        self._connection.close()

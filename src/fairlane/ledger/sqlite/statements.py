@@ -1,0 +1,41 @@
+"""SQL statements for many rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+
+def marks(values: Sequence[object]) -> str:
+    """Placeholders for an IN list."""
+    return ",".join("?" * len(values))
+
+
+def chunks(values: Sequence[Any], size: int = 500) -> Iterable[Sequence[Any]]:
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+PARTS = (500, 100, 10, 1)
+"""How many rows one statement takes: few shapes, so that each is prepared once."""
+
+
+def parts(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    """All values, in as few statements as there are shapes for. One statement for many rows asks
+    for the interpreter once, one for each row as often as there are rows."""
+    done = 0
+    for size in PARTS:
+        while len(values) - done >= size:
+            yield values[done : done + size]
+            done += size
+
+
+@lru_cache
+def insert(table: str, width: int, rows: int) -> str:
+    return f"INSERT INTO {table} VALUES {placeholders(width, rows)}"
+
+
+def placeholders(width: int, rows: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return ", ".join([row] * rows)

@@ -1,0 +1,109 @@
+"""The definition of every metric."""
+
+from __future__ import annotations
+
+from fairlane.telemetry.registry import ANSWERING, Metric
+
+METRICS = (
+    # --- the line ---
+    Metric("fairlane_queue_depth", "gauge", "Jobs that wait, by tier.", ("tier",)),
+    Metric("fairlane_oldest_age_seconds", "gauge", "How long the oldest waits.", ("tier",)),
+    Metric(
+        "fairlane_queue_wait_seconds",
+        "histogram",
+        "Waiting in line until a first attempt started.",
+        ("service", "tier"),
+    ),
+    Metric(
+        "fairlane_eta_error_seconds",
+        "histogram",
+        "How far a job's start was from the p50 that its owner was told first.",
+        ("service", "tier"),
+    ),
+    Metric("fairlane_unrunnable", "gauge", "Jobs that nobody alive can run."),
+    Metric(
+        "fairlane_jobs_promoted_total", "counter", "Promotions announced.", ("from_tier", "to_tier")
+    ),
+    # --- jobs ---
+    Metric("fairlane_jobs_submitted_total", "counter", "Jobs accepted.", ("tier",)),
+    Metric("fairlane_jobs_claimed_total", "counter", "Attempts started.", ("service",)),
+    Metric("fairlane_jobs", "gauge", "Jobs in line, running and dead.", ("status",)),
+    Metric(
+        "fairlane_task_duration_seconds",
+        "histogram",
+        "From acceptance to the end.",
+        ("tier", "status"),
+    ),
+    Metric(
+        "fairlane_task_retries_total",
+        "counter",
+        "Attempts that are tried again.",
+        ("tier", "fault"),
+    ),
+    Metric("fairlane_tasks_failed_total", "counter", "Jobs that ended badly.", ("reason",)),
+    Metric("fairlane_tasks_dlq_total", "counter", "Jobs that became dead letters."),
+    # --- workers ---
+    Metric("fairlane_workers", "gauge", "Workers, by state.", ("status",)),
+    Metric("fairlane_worker_capacity_used_ratio", "gauge", "Running work by offered capacity."),
+    Metric(
+        "fairlane_claim_seconds",
+        "histogram",
+        "Choosing and confirming work, without waiting for it.",
+        bounds=ANSWERING,
+    ),
+    Metric("fairlane_heartbeat_seconds", "histogram", "Renewing leases.", bounds=ANSWERING),
+    Metric(
+        "fairlane_lease_expired_total",
+        "counter",
+        "Leases taken back: a worker not heard of, or out of time.",
+    ),
+    Metric(
+        "fairlane_worker_heartbeat_failures_total",
+        "counter",
+        "Leases that ended because their worker was not heard of.",
+    ),
+    Metric(
+        "fairlane_stale_writes_rejected_total", "counter", "Results under leases that were gone."
+    ),
+    # --- limits ---
+    Metric("fairlane_slots_held", "gauge", "Slots taken.", ("pool",)),
+    Metric("fairlane_slots_limit", "gauge", "Slots there are.", ("pool",)),
+    # --- requests ---
+    Metric(
+        "fairlane_http_request_seconds",
+        "histogram",
+        "Answering a request.",
+        ("route", "method", "status"),
+        ANSWERING,
+    ),
+    Metric(
+        "fairlane_shed_total", "counter", "Requests, and jobs of batches, put off.", ("reason",)
+    ),
+    Metric("fairlane_auth_failures_total", "counter", "Requests without a key that holds."),
+    # --- stores ---
+    Metric("fairlane_ready", "gauge", "1 if this process takes jobs and hands them out."),
+    Metric(
+        "fairlane_db_pool_wait_seconds",
+        "histogram",
+        "Waiting for a connection, or for the writer of the file.",
+        bounds=ANSWERING,
+    ),
+    Metric("fairlane_outbox_lag_seconds", "gauge", "How long the index has not been told."),
+    Metric(
+        "fairlane_index_drift_total",
+        "counter",
+        "Jobs whose place in the index was not the ledger's.",
+    ),
+    Metric("fairlane_ledger_imbalance", "gauge", "Credit operations and balances that are wrong."),
+    Metric(
+        "fairlane_clock_offset_seconds",
+        "gauge",
+        "How far this machine's clock is from the queue's.",
+    ),
+    Metric(
+        "fairlane_pg_dead_tuples", "gauge", "Rows that PostgreSQL has yet to clean up.", ("table",)
+    ),
+    Metric(
+        "fairlane_pg_xmin_age_seconds", "gauge", "Age of the oldest transaction that keeps them."
+    ),
+)

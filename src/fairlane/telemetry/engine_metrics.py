@@ -1,0 +1,123 @@
+"""Turns what the engine does into metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fairlane.engine import Engine
+from fairlane.ledger.messages import (
+    Settled,
+    Settlement,
+    Stale,
+    Submission,
+    SubmissionAccepted,
+    SubmitOutcome,
+)
+from fairlane.model.attempt import Outcome
+from fairlane.model.lease import Lease
+from fairlane.model.state import ENDED, Move, State
+from fairlane.telemetry.definitions import METRICS
+from fairlane.telemetry.gauges import Gauges
+from fairlane.telemetry.registry import Registry
+from fairlane.units import SECOND
+
+PUT_OFF = frozenset({429, 503})
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+
+
+class EngineMeter:
+    """Counts what this process does; gauges are read when somebody asks."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._gauges = Gauges(engine)
+        numbers = self._numbers = Registry(METRICS)
+        engine.core.instrumentation = self
+        waits = engine.core.ledger.vitals.waits
+        waits.told = lambda took: numbers.observe("fairlane_db_pool_wait_seconds", took)
+
+    async def text(
+        self, *, leaving: bool = False, may_see: Callable[[str], bool] | None = None
+    ) -> str:
+        return self._numbers.text(await self._gauges.read(leaving=leaving), may_see)
+
+    # --- the engine --------------------------------------------------------------------------
+    def submitted(self, outcomes: Iterable[tuple[Submission, SubmitOutcome]]) -> None:
+        for submission, outcome in outcomes:
+            if isinstance(outcome, SubmissionAccepted):
+                self._numbers.add("fairlane_jobs_submitted_total", submission.common.tier)
+
+    def started(self, leases: Iterable[Lease], took: float) -> None:
+        self._numbers.observe("fairlane_claim_seconds", took)
+        for lease in leases:
+            self._numbers.add("fairlane_jobs_claimed_total", lease.service)
+            if lease.fence == 1:
+                waited = lease.waited / SECOND
+                self._numbers.observe(
+                    "fairlane_queue_wait_seconds", waited, lease.service, lease.tier
+                )
+
+    def foretold(self, service: str, tier: str, error: float) -> None:
+        self._numbers.observe("fairlane_eta_error_seconds", abs(error), service, tier)
+
+    def renewed(self, took: float) -> None:
+        self._numbers.observe("fairlane_heartbeat_seconds", took)
+
+    def settled(self, outcomes: Iterable[tuple[Settlement, Settled | Stale]]) -> None:
+        for settlement, outcome in outcomes:
+            self._settled(settlement, outcome)
+
+    def _settled(self, settlement: Settlement, outcome: Settled | Stale) -> None:
+        numbers, lease = self._numbers, settlement.lease
+        if isinstance(outcome, Stale):
+            numbers.add("fairlane_stale_writes_rejected_total")
+            return
+        if outcome.again:
+            return
+        if settlement.outcome is Outcome.LOST:
+            numbers.add("fairlane_worker_heartbeat_failures_total")
+        if settlement.move is Move.RETRY:
+            fault = str(settlement.fault or "")
+            numbers.add("fairlane_task_retries_total", lease.tier, fault)
+        if outcome.state in ENDED:
+            self._ended(settlement, outcome.state)
+
+    def _ended(self, settlement: Settlement, state: State) -> None:
+        lease = settlement.lease
+        took = (settlement.now - lease.queued_at) / SECOND
+        self._numbers.observe("fairlane_task_duration_seconds", took, lease.tier, state)
+        if settlement.error is not None:
+            self._numbers.add("fairlane_tasks_failed_total", settlement.error.code)
+        if state is State.DEAD:
+            self._numbers.add("fairlane_tasks_dlq_total")
+
+    def expired(self, leases: int) -> None:
+        self._numbers.add("fairlane_lease_expired_total", by=leases)
+
+    def promoted(self, levels: Iterable[tuple[str | None, str]]) -> None:
+        for before, now in levels:
+            if before is not None:
+                self._numbers.add("fairlane_jobs_promoted_total", before, now)
+
+    def corrected(self, jobs: int) -> None:
+        self._numbers.add("fairlane_index_drift_total", by=jobs)
+
+    # --- the door ----------------------------------------------------------------------------
+    def answered(self, route: str, method: str, status: int, took: float) -> None:
+        """A request, by the pattern that its path has."""
+        known = method if method in METHODS else "other"
+        kind = CLASSES[min(status // 100, 5)]
+        self._numbers.observe("fairlane_http_request_seconds", took, route, known, kind)
+
+    def refused(self, status: int, code: str) -> None:
+        """Of a problem that was answered, or stands for one job of many."""
+        if status in PUT_OFF:
+            self._numbers.add("fairlane_shed_total", code)
+        elif status == 401:
+            self._numbers.add("fairlane_auth_failures_total")
+
+    def turned_away(self, route: str, status: int, code: str) -> None:
+        """A submit, before it was read."""
+        kind = CLASSES[status // 100]
+        self._numbers.observe("fairlane_http_request_seconds", 0.0, route, "POST", kind)
+        self._numbers.add("fairlane_shed_total", code)

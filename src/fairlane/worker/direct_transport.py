@@ -1,0 +1,69 @@
+"""The direct transport of a worker inside the cluster: it uses an engine in its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from fairlane.engine import Engine
+from fairlane.errors import FairlaneError, NotFound, StaleLease
+from fairlane.model.worker import Worker, WorkerState
+from fairlane.worker.transport import Registration, ServerAway, UnknownWorker
+from fairlane.worker_protocol import WorkerService
+from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OWN_KEY = "local"
+
+
+class DirectTransport:
+    """The engine is the caller's: it is started before and stopped after."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._worker_service = WorkerService(engine)
+        self._worker_service.start()
+        self._worker: Worker
+
+    async def register(self, offer: Offer) -> Registration:
+        with _understood():
+            self._worker = await self._worker_service.register(offer, OWN_KEY)
+        worker = self._worker
+        return Registration(worker.id, worker.heartbeat / 1_000_000, worker.lease / 1_000_000)
+
+    async def poll(self, ask: PollAsk) -> News:
+        with _understood():
+            worker = await self._worker_service.worker(self._worker.id, OWN_KEY)
+            return await self._worker_service.poll(
+                worker, ask._replace(confirms=False)
+            )  # one process
+
+    async def heartbeat(self, state: WorkerState, leases: Sequence[Ref]) -> News:
+        with _understood():
+            return await self._worker_service.heartbeat(self._worker, state, leases)
+
+    async def report(self, results: Sequence[Result]) -> list[Verdict]:
+        with _understood():
+            return await self._worker_service.report(self._worker, results)
+
+    async def progress(self, ref: Ref, percent: float, text: str) -> None:
+        with _understood(), suppress(StaleLease):
+            await self._worker_service.progress(self._worker, ref, percent, text)
+
+    async def close(self) -> None:
+        await self._worker_service.stop()
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """A store that is away will be back."""
+    try:
+        yield
+    except NotFound as error:
+        raise UnknownWorker(str(error)) from error
+    except FairlaneError:
+        raise
+    except Exception as error:
+        raise ServerAway(repr(error)) from error

@@ -1,0 +1,73 @@
+"""Sends results in batches, and again until the server has taken them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from fairlane.errors import FairlaneError
+from fairlane.worker.transport import ServerAway, Transport, UnknownWorker
+from fairlane.worker_protocol.messages import Result, Trouble
+
+log = logging.getLogger("fairlane.worker")
+
+RESULTS_PER_REQUEST = 200
+RETRY_PAUSE_SECONDS = 0.5
+
+
+class ResultSender:
+    """What comes while a request is under way goes with the next."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._waiting: list[Result] = []
+        self._any = asyncio.Event()
+        self._sending = 0
+        self._sent = asyncio.Event()
+
+    def add(self, result: Result) -> None:
+        self._waiting.append(result)
+        self._any.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._any.wait()
+            batch, self._waiting = (
+                self._waiting[:RESULTS_PER_REQUEST],
+                self._waiting[RESULTS_PER_REQUEST:],
+            )
+            self._sending = len(batch)
+            if not self._waiting:
+                self._any.clear()
+            await self._send(batch)
+            self._sending = 0
+            self._sent.set()
+
+    async def flush(self) -> None:
+        """Returns when nothing is on its way."""
+        while self._waiting or self._sending:
+            self._sent.clear()
+            await self._sent.wait()
+
+    async def _send(self, batch: list[Result]) -> None:
+        while True:
+            try:
+                verdicts = await self._transport.report(batch)
+            except ServerAway as error:
+                log.warning("results are not taken, trying again: %s", error)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
+                continue
+            except UnknownWorker:
+                log.warning("%d results of a worker that is not known any more", len(batch))
+                return
+            except FairlaneError:
+                log.exception("%d results cannot be sent", len(batch))
+                return
+            break
+        for result, verdict in zip(batch, verdicts, strict=True):
+            if verdict.code == "invalid_input" and result.status == "completed":
+                message = f"its result cannot be stored: {verdict.detail}"
+                trouble = Trouble(message, retriable=False, code="service_error")
+                self.add(result._replace(status="failed", output=None, trouble=trouble))
+            elif verdict.code and result.status != "released":  # else it was gone already
+                log.warning("%s: %s", verdict.task, verdict.detail or verdict.code)

@@ -1,0 +1,47 @@
+"""The transport interface between a worker and the queue: HTTP, or directly on the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from fairlane.errors import FairlaneError
+from fairlane.model.worker import WorkerState
+from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result, Verdict
+
+
+class ServerAway(FairlaneError):
+    """The queue did not answer, or asked to come back: the same again in a moment."""
+
+    code = "away"
+
+
+class UnknownWorker(FairlaneError):
+    """The queue does not know this worker (any more): register again."""
+
+    code = "unknown_worker"
+
+
+class Registration(NamedTuple):
+    """Times are seconds. A lease lasts `lease` after the heartbeat that renewed it."""
+
+    worker: str
+    heartbeat: float
+    lease: float
+
+
+class Transport(Protocol):
+    """Each call raises Away where it may be made again, and Unknown where that needs a new
+    registration."""
+
+    async def register(self, offer: Offer) -> Registration: ...
+
+    async def poll(self, ask: PollAsk) -> News: ...
+
+    async def heartbeat(self, state: WorkerState, leases: Sequence[Ref]) -> News: ...
+
+    async def report(self, results: Sequence[Result]) -> list[Verdict]: ...
+
+    async def progress(self, ref: Ref, percent: float, text: str) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,117 @@
+"""Slots that callers hold themselves: jobs of services whose executor is `caller`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from fairlane.background import end
+from fairlane.engine import Engine
+from fairlane.engine.renew import renew
+from fairlane.engine.settle import Done
+from fairlane.errors import InvalidInput, NotFound, StaleLease
+from fairlane.ids import token
+from fairlane.ledger.messages import Stale
+from fairlane.model.job import Job
+from fairlane.model.service import Executor
+from fairlane.model.state import State
+from fairlane.model.worker import Worker
+
+log = logging.getLogger("fairlane")
+
+CLAIM_WAIT_SECONDS = 4.0
+"""Seconds a claim waits before it says again that somebody hands slots out. It is woken."""
+
+RETRY_PAUSE_SECONDS = 0.2
+
+
+class HeldSlot(NamedTuple):
+    """Where a slot stands. With a `lease` it is the caller's until then, unless renewed."""
+
+    job: Job
+    lease: str | None
+
+
+class CallerSlots:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._worker = Worker(f"slots-{token()[:8]}", capacity=1_000)
+        self._waiting = 0
+        self._any = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def lease(self) -> int:
+        """How long a slot lasts between two renewals."""
+        return self._worker.lease
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        await end(self._task)
+
+    def check(self, service: str) -> None:
+        """A slot is of a service that its callers run themselves."""
+        if self._engine.core.catalog.service(service).executor is not Executor.CALLER:
+            raise InvalidInput(
+                f'callers hold no slots of "{service}"; its executor is not "caller"'
+            )
+
+    async def wait(self, job_id: str, tenant: str, wait: float) -> HeldSlot:
+        """The slot as soon as it is the caller's, or where it stands when the time is over."""
+        core = self._engine.core
+        until = core.now() + round(wait * 1_000_000)
+        with core.subscriptions.watching(job_id) as wakeup:
+            self._waiting += 1
+            self._any.set()
+            try:
+                while True:
+                    wakeup.clear()
+                    job = await self._own(job_id, tenant)
+                    over = core.now() >= until
+                    if job.state is not State.QUEUED or over:
+                        return HeldSlot(job, job.token)
+                    await core.clock.wait(wakeup, until - core.now())
+            finally:
+                self._waiting -= 1
+                if not self._waiting:
+                    self._any.clear()
+
+    async def renew(self, job_id: str, tenant: str, lease: str) -> None:
+        job, core = await self._own(job_id, tenant), self._engine.core
+        lost, gone = await renew(core, [(job_id, lease)], core.now() + self._worker.lease)
+        if lost or gone:
+            raise StaleLease(job_id, job.state)
+
+    async def release(self, job_id: str, tenant: str, lease: str) -> None:
+        await self._own(job_id, tenant)
+        found = await self._engine.core.ledger.lease(job_id, lease)
+        if isinstance(found, Stale):
+            raise StaleLease(job_id, found.state or "gone")
+        (outcome,) = await self._engine.settle([Done(found)])
+        if isinstance(outcome, Stale):
+            raise StaleLease(job_id, outcome.state or "gone")
+
+    async def _own(self, job_id: str, tenant: str) -> Job:
+        job = await self._engine.get(job_id, tenant)
+        if job.current.executor is not Executor.CALLER:
+            raise NotFound("slot", job_id)
+        return job
+
+    # --- handing out -------------------------------------------------------------------------
+    async def _run(self) -> None:
+        """While somebody waits here. Whose turn it is may wait elsewhere: they read it there."""
+        engine = self._engine
+        while True:
+            await self._any.wait()
+            try:
+                services = engine.core.catalog.services.values()
+                own = {each.name for each in services if each.executor is Executor.CALLER}
+                worker = Worker(self._worker.id, services=frozenset(own), capacity=1_000)
+                await engine.register(worker)
+                await engine.claim(worker, max(1, self._waiting), wait=CLAIM_WAIT_SECONDS)
+            except Exception as error:  # noqa: BLE001 - a store is away: it will be back
+                log.warning("no slots are handed out, trying again: %r", error)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)

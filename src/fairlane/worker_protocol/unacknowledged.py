@@ -1,0 +1,74 @@
+"""Unacknowledged tasks: handed to a worker whose poll had waited. The worker confirms that it is
+alive; what it does not confirm goes back to the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlane.background import end
+from fairlane.engine import Engine
+from fairlane.engine.settle import GivenBack
+from fairlane.model.lease import Lease
+from fairlane.units import SECOND
+
+log = logging.getLogger("fairlane")
+
+CONFIRM_MICROSECONDS = 2 * SECOND
+"""How soon a worker has to confirm."""
+
+CHECK_MICROSECONDS = SECOND // 2
+
+
+class Handover(NamedTuple):
+    at: int
+    leases: tuple[Lease, ...]
+
+
+class UnacknowledgedTasks:
+    """Nobody has started what is given back from here: it costs no attempt."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._waiting: dict[str, Handover] = {}
+        self._any = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        await end(self._task)
+
+    def handed(self, worker: str, leases: Sequence[Lease]) -> None:
+        self._waiting[worker] = Handover(self._engine.core.now(), tuple(leases))
+        self._any.set()
+
+    def spoke(self, worker: str) -> None:
+        self._waiting.pop(worker, None)
+
+    async def _run(self) -> None:
+        while True:
+            await self._any.wait()
+            await self._engine.core.clock.sleep(CHECK_MICROSECONDS)
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001 - what nobody gives back ends with its lease
+                log.warning("cannot give back what was not heard of: %r", error)
+            if not self._waiting:
+                self._any.clear()
+
+    async def _look(self) -> None:
+        """A worker may have confirmed to another process: the ledger knows when it was heard of."""
+        core = self._engine.core
+        late = [
+            who for who, it in self._waiting.items() if core.now() - it.at >= CONFIRM_MICROSECONDS
+        ]
+        due = {who: self._waiting.pop(who) for who in late}
+        heard = {worker.id: at for worker, at in await core.ledger.workers()} if due else {}
+        for who, handover in due.items():
+            if heard.get(who, 0) <= handover.at:
+                log.info("%s does not say that it has heard of its tasks", who)
+                await self._engine.settle([GivenBack(lease) for lease in handover.leases])

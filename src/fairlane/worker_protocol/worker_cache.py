@@ -1,0 +1,45 @@
+"""The worker cache: registered workers, read from the ledger at most twice a second."""
+
+from __future__ import annotations
+
+from fairlane.engine import Engine
+from fairlane.model.worker import Worker
+from fairlane.units import SECOND
+
+CACHE_MICROSECONDS = SECOND // 2
+"""For which what was read is good enough. That a worker drains, another process says with the next
+heartbeat; a cancel reaches an open poll no sooner."""
+
+MAX_CACHED_WORKERS = 10_000
+
+
+class WorkerCache:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[str, tuple[Worker, int]] = {}
+        self._looked: dict[str, int] = {}
+
+    async def get(self, name: str) -> Worker | None:
+        core = self._engine.core
+        known, at = self._known.get(name, (None, 0))
+        if known is None or core.now() - at >= CACHE_MICROSECONDS:
+            known = await core.ledger.worker(name)
+            if known is not None:
+                self.note(known)
+        return known
+
+    def note(self, worker: Worker) -> None:
+        """As it is now."""
+        if len(self._known) >= MAX_CACHED_WORKERS:
+            self._known.clear()
+        self._known[worker.id] = (worker, self._engine.core.now())
+
+    def may_look(self, name: str) -> bool:
+        """Whether it is time to look after its leases; if so, somebody does now."""
+        now = self._engine.core.now()
+        if now - self._looked.get(name, 0) < CACHE_MICROSECONDS:
+            return False
+        if len(self._looked) >= MAX_CACHED_WORKERS:
+            self._looked.clear()
+        self._looked[name] = now
+        return True

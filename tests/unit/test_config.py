@@ -104,7 +104,6 @@ pending = 4
 per_hour = 0
 max_duration = 0
 max_running_per_user = 1
-weight = 1
 [services.image_gen]
 url = "http://image-gen:9000/"
 headers = { Authorization = "env:IMAGE_KEY" }
@@ -300,7 +299,7 @@ def test_every_mistake_is_named_with_its_place_and_what_would_have_been_right(
             "[priority]\nurl = 'http://p'\nheaders = { Content-Length = '5' }",
             "priority.headers.Content-Length: is set for each request by itself",
         ),
-        ("[tiers.low]\nweight = 2", "tiers.low.weight:"),
+        ("[tiers.low]\nweight = 1", "tiers.low.weight: this setting was removed"),
         ("[server", "is not TOML"),
         ("[services]\na = 3", "services.a: a table is needed here"),
     ],

@@ -216,7 +216,7 @@ def _tiers(file: File) -> Tiers:
         tier = usual.get(name, Tier(name))
         if tier.promote.keys() - set(file.tiers.order):
             tier = replace(tier, promote={})
-        given = table.model_dump(exclude_unset=True, exclude={"weight"}) if table else {}
+        given = table.model_dump(exclude_unset=True) if table else {}
         found.append(replace(tier, **given))
     default = file.tiers.default
     if default is None and "medium" in file.tiers.order:

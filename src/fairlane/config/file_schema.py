@@ -99,7 +99,6 @@ class TierTable(Table):
     per_hour: Count = 0
     max_duration: Seconds = 0
     max_running_per_user: Count = 0
-    weight: Literal[1] = 1
 
 
 class TiersTable(BaseModel):

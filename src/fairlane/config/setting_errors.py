@@ -63,6 +63,12 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(sorted(names))}" if names else ""
 
 
+REMOVED = {
+    ("tiers", "weight"): "this setting was removed, it could only be 1; delete the line",
+}
+"""Settings that older versions had, by table and name."""
+
+
 def from_validation(error: ValidationError, sources: Sources) -> list[SettingError]:
     return [_problem(each, sources) for each in error.errors(include_url=False)]
 
@@ -70,7 +76,9 @@ def from_validation(error: ValidationError, sources: Sources) -> list[SettingErr
 def _problem(error: ErrorDetails, sources: Sources) -> SettingError:
     path = tuple(str(part) for part in error["loc"])
     text = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
+    if error["type"] == "extra_forbidden" and (path[0], path[-1]) in REMOVED:
+        text = REMOVED[path[0], path[-1]]
+    elif error["type"] == "extra_forbidden":
         text = "no such setting" + suggestion(path[-1], _settings_at(path[:-1]))
     elif error["type"] == "model_type" and len(path) == 2 and path[0] == "tiers":
         text = "no such setting" + suggestion(path[-1], TiersTable.model_fields)

@@ -49,7 +49,9 @@ async def test_a_listing_that_takes_too_long_is_given_up(
     async with served.client() as client:
         assert (await client.get(path)).status_code == 200
         for store in ("sqlite", "postgres"):
-            monkeypatch.setattr(f"fairlane.ledger.{store}.reading.QUERY_TIMEOUT_SECONDS", 0.05)
+            monkeypatch.setattr(
+                f"fairlane.ledger.{store}.read_connection.QUERY_TIMEOUT_SECONDS", 0.05
+            )
         async with endless(world):
             answer = await client.get(path)
             assert (answer.status_code, answer.json()["code"]) == (503, "took_too_long")

@@ -20,7 +20,7 @@ from fairlane.engine import Engine
 from fairlane.engine.settle import Done
 from fairlane.errors import WrongState
 from fairlane.ledger.messages import Filter
-from fairlane.ledger.postgres import PostgresLedger, reads
+from fairlane.ledger.postgres import PostgresLedger, queries
 from fairlane.ledger.postgres.connect import SETTINGS, plain
 from fairlane.ledger.postgres.ledger import CONNECTIONS
 from fairlane.model.attempt import Fault
@@ -164,7 +164,7 @@ async def test_a_rebuild_looks_every_job_up_by_its_id(url: str) -> None:
     connection = await asyncpg.connect(plain(url), server_settings=SETTINGS)
     try:
         async with connection.transaction():
-            query = f"EXPLAIN (FORMAT JSON) DECLARE one CURSOR FOR {reads.LIVE}"
+            query = f"EXPLAIN (FORMAT JSON) DECLARE one CURSOR FOR {queries.LIVE}"
             plan = plan_in(await connection.fetchval(query))
         assert not list(whole_tables(plan, limited=False))
     finally:

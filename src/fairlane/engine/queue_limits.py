@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fairlane.engine.core import Core
-from fairlane.engine.drain_estimate import drained_at
 from fairlane.engine.submit_terms import Terms
 from fairlane.errors import InvalidInput, NotReady, Refused
 from fairlane.model.step import Plan
 from fairlane.policy.admission import admit_waiting
+from fairlane.units import HOUR
 
 MAX_LANES_PER_SERVICE = 64
+MAX_DRAIN_MICROSECONDS = HOUR
 
 
 class QueueLimits:
@@ -67,3 +68,14 @@ class QueueLimits:
             return dict(await self._core.index.lanes(service))
         except NotReady:
             return {}
+
+
+def drained_at(core: Core, waiting: int, now: int, services: Iterable[str]) -> int:
+    """When so many jobs would have started: depth by what these services can do together."""
+    workers = max(1, len(core.loaded))
+    rate = sum(
+        (core.service(name).limit or workers) / max(1, core.costs.get(name)) for name in services
+    )
+    return now + (
+        min(MAX_DRAIN_MICROSECONDS, round(waiting / rate)) if rate else MAX_DRAIN_MICROSECONDS
+    )

@@ -15,10 +15,9 @@ import orjson
 
 from fairlane.engine import job_log
 from fairlane.engine.core import Core
-from fairlane.engine.drain_estimate import drained_at
 from fairlane.engine.fanout_limits import check_matrix
 from fairlane.engine.json_text import json_text
-from fairlane.engine.queue_limits import QueueLimits
+from fairlane.engine.queue_limits import QueueLimits, drained_at
 from fairlane.engine.submit_terms import MAX_MICROSECONDS, Terms
 from fairlane.engine.task_types import task_types
 from fairlane.errors import FairlaneError, InvalidInput, NotReady, Refused

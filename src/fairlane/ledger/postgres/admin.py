@@ -20,7 +20,7 @@ from fairlane.ledger.postgres import epochs
 from fairlane.ledger.postgres.credits import balance, booked, transfer
 from fairlane.ledger.postgres.job_lists import IS_LEASED
 from fairlane.ledger.postgres.locks import hold_jobs
-from fairlane.ledger.postgres.reading import Connection, snapshot
+from fairlane.ledger.postgres.read_connection import Connection, snapshot
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, PostgresTransaction
 from fairlane.ledger.requests import Grant, LimitsChange, QuotaChange, TierChange
 from fairlane.model.step import service_of

@@ -15,7 +15,7 @@ from fairlane.ledger.api_keys import (
     values,
 )
 from fairlane.ledger.postgres.admin import CHANGES_LOCK, LOCK
-from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.key import Key
 

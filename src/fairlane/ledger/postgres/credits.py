@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlane.errors import InsufficientCredits
 from fairlane.ledger.credit_accounts import SKIPS, is_house
-from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.job import Band
 

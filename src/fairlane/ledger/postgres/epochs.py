@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlane.ledger.messages import Stamp, Turn
-from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, PostgresTransaction
 from fairlane.ledger.requests import Extension, RebuildRequest
 

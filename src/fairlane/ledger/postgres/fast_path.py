@@ -22,7 +22,7 @@ from fairlane.ledger.postgres import confirm as confirming
 from fairlane.ledger.postgres import settle as settling
 from fairlane.ledger.postgres import submit as submitting
 from fairlane.ledger.postgres.confirm import BEGIN, RETURNED, START, found_leases, loser
-from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.settle import COMPLETE, present, too_late
 from fairlane.ledger.postgres.slots import slot_values
 from fairlane.ledger.postgres.submit import EXACT_COUNT_MARGIN, LINE

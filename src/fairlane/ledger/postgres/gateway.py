@@ -16,7 +16,7 @@ from fairlane.ledger.gateway import (
     webhook,
 )
 from fairlane.ledger.postgres.admin import audited
-from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.webhook import Webhook
 

@@ -49,7 +49,7 @@ from fairlane.ledger.postgres import (
     job_lists,
     leases,
     outbox,
-    reads,
+    queries,
     retention,
     store_stats,
 )
@@ -61,9 +61,9 @@ from fairlane.ledger.postgres.connect import (
     explained,
     migrate,
 )
-from fairlane.ledger.postgres.looking import PostgresReads
 from fairlane.ledger.postgres.process_lock import ProcessLock
-from fairlane.ledger.postgres.reading import Connection, snapshot
+from fairlane.ledger.postgres.read_connection import Connection, snapshot
+from fairlane.ledger.postgres.read_verbs import PostgresReadVerbs
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.shared_clock import SharedClock
 from fairlane.ledger.postgres.silent_connections import WatchedConnections, asking
@@ -107,7 +107,7 @@ MAX_LIST_CLEANUPS = 100
 """Transactions that strike finished jobs off the roll of the living in one go, at most."""
 
 
-class PostgresLedger(PostgresReads):
+class PostgresLedger(PostgresReadVerbs):
     shared = True
 
     def __init__(self, pool: asyncpg.Pool, presence: ProcessLock) -> None:
@@ -187,7 +187,7 @@ class PostgresLedger(PostgresReads):
         return await self._one(leases.renew, RenewRequest(tokens, until, now))
 
     async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
-        return await self._read(reads.holding, leases)
+        return await self._read(queries.holding, leases)
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         return await self._one(leases.progress, ProgressReport(job, token, progress))
@@ -199,10 +199,10 @@ class PostgresLedger(PostgresReads):
         return rows.lease(found)
 
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
-        if not await self._read(reads.is_due, now):
+        if not await self._read(queries.is_due, now):
             return []
         await self._one(job_lists.look_through_leases, now)
-        return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
+        return [rows.lease(job) for job in await self._read(queries.expired, now, reached, limit)]
 
     async def prolong(self, now: int) -> None:
         await self._one(leases.prolong, now)
@@ -254,17 +254,17 @@ class PostgresLedger(PostgresReads):
 
     async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
         async with self._pool.acquire() as connection, snapshot(connection):
-            await connection.execute(reads.TAKE_TIME)
+            await connection.execute(queries.TAKE_TIME)
             with asking(connection):
-                cursor = await connection.cursor(reads.LIVE)
+                cursor = await connection.cursor(queries.LIVE)
             while found := await _next(connection, cursor, page):
                 yield [rows.job(tuple(row)) for row in found]
 
     async def slots(self, pool: str | None = None) -> list[LiveSlot]:
-        return await self._read(reads.slots, pool)
+        return await self._read(queries.slots, pool)
 
     async def starts(self, since: int, ranks: dict[str, int]) -> list[Start]:
-        return await self._read(reads.starts, since, ranks)
+        return await self._read(queries.starts, since, ranks)
 
     async def outbox(self, limit: int) -> list[tuple[int, list[str]]]:
         return await self._read(outbox.rows, limit)
@@ -275,7 +275,7 @@ class PostgresLedger(PostgresReads):
 
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:
-        return await self._read(reads.tier_of, tenant, user)
+        return await self._read(queries.tier_of, tenant, user)
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
         await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
@@ -338,7 +338,7 @@ class PostgresLedger(PostgresReads):
         return await self._one(admin.forget_workers, before)
 
     async def held(self, worker: str | None = None) -> list[Job]:
-        return await self._read(reads.held, worker)
+        return await self._read(queries.held, worker)
 
     # --- upkeep ------------------------------------------------------------------------------
     async def retire(
@@ -361,7 +361,7 @@ class PostgresLedger(PostgresReads):
         await self._one(store_stats.try_to_write, None)
 
     async def check(self) -> Counts:
-        return await self._read(reads.check)
+        return await self._read(queries.check)
 
     async def _read_clock(self) -> tuple[int, str]:
         return await self._read(epochs.read_clock)

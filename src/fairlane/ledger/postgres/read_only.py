@@ -8,12 +8,12 @@ from typing import TypeVar
 import asyncpg
 
 from fairlane.ledger.postgres.connect import connect, demand_schema
-from fairlane.ledger.postgres.looking import PostgresReads
+from fairlane.ledger.postgres.read_verbs import PostgresReadVerbs
 
 T = TypeVar("T")
 
 
-class PostgresReadOnly(PostgresReads):
+class PostgresReadOnly(PostgresReadVerbs):
     """Writes nothing, so it may be there while somebody is alone with the ledger."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:

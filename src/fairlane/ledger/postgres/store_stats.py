@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlane.ledger.postgres.reading import Connection, brief
-from fairlane.ledger.postgres.reads import CHECKS
+from fairlane.ledger.postgres.queries import CHECKS
+from fairlane.ledger.postgres.read_connection import Connection, brief
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.store_stats import StoreSigns
 

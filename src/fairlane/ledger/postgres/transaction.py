@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.read_connection import Connection
 
 Row = asyncpg.Record
 

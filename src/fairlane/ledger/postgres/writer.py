@@ -17,7 +17,7 @@ import asyncpg
 from fairlane.errors import InvalidInput, SetupError
 from fairlane.ledger.messages import WrittenOrNot, joined
 from fairlane.ledger.postgres.fast_path import QUICK, FastPathExtras
-from fairlane.ledger.postgres.reading import Connection
+from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import (
     AT_ONCE,
     AT_ONCE_A_VERB,

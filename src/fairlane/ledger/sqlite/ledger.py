@@ -61,7 +61,7 @@ from fairlane.ledger.sqlite import (
     gateway,
     job_actions,
     leases,
-    reads,
+    queries,
     store_stats,
 )
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
@@ -74,7 +74,7 @@ from fairlane.ledger.sqlite.connect import (
     made_ready,
     migrate,
 )
-from fairlane.ledger.sqlite.looking import SqliteReads
+from fairlane.ledger.sqlite.read_verbs import SqliteReadVerbs
 from fairlane.ledger.sqlite.settle import settle
 from fairlane.ledger.sqlite.submit import submit
 from fairlane.ledger.sqlite.writer import SqliteTransaction, SqliteWriter
@@ -89,13 +89,13 @@ from fairlane.policy.admission import Quota
 T = TypeVar("T")
 
 
-class SqliteLedger(SqliteReads):
+class SqliteLedger(SqliteReadVerbs):
     shared, alone = False, True
 
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection
         self._closed = False
-        self._last_seen = reads.last_seen(connection)
+        self._last_seen = queries.last_seen(connection)
         self._reading = connect(path)
         self._checkpoints = Checkpoints(path)
         try:
@@ -185,7 +185,7 @@ class SqliteLedger(SqliteReads):
         return await self._one(leases.renew, RenewRequest(tokens, until, now))
 
     async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
-        return await self._read(reads.holding, leases)
+        return await self._read(queries.holding, leases)
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         return await self._one(leases.progress, ProgressReport(job, token, progress))
@@ -197,7 +197,7 @@ class SqliteLedger(SqliteReads):
         return rows.lease(found)
 
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
-        return [rows.lease(job) for job in await self._read(reads.expired, now, reached, limit)]
+        return [rows.lease(job) for job in await self._read(queries.expired, now, reached, limit)]
 
     async def prolong(self, now: int) -> None:
         await self._one(leases.prolong, now)
@@ -251,17 +251,17 @@ class SqliteLedger(SqliteReads):
     async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
         connection = await self._in_reader(connect, self._path)
         try:
-            cursor = await self._in_reader(connection.execute, reads.LIVE)
+            cursor = await self._in_reader(connection.execute, queries.LIVE)
             while found := await self._in_reader(_jobs, cursor, page):
                 yield found
         finally:
             await self._in_reader(connection.close)
 
     async def slots(self, pool: str | None = None) -> list[LiveSlot]:
-        return await self._read(reads.slots, pool)
+        return await self._read(queries.slots, pool)
 
     async def starts(self, since: int, ranks: dict[str, int]) -> list[Start]:
-        return await self._read(reads.starts, since, ranks)
+        return await self._read(queries.starts, since, ranks)
 
     async def outbox(self, limit: int) -> list[tuple[int, list[str]]]:
         return await self._read(_outbox, limit)
@@ -271,11 +271,11 @@ class SqliteLedger(SqliteReads):
         self._writer.forget(seqs)
 
     async def load(self) -> tuple[int, int]:
-        return self._writer.tally.queued, await self._read(reads.running)
+        return self._writer.tally.queued, await self._read(queries.running)
 
     # --- users, money, settings, workers -----------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None:
-        return await self._read(reads.tier_of, tenant, user)
+        return await self._read(queries.tier_of, tenant, user)
 
     async def set_tier(self, tenant: str, user: str, tier: str, now: int, actor: str) -> None:
         await self._one(admin.set_tier, TierChange(tenant, user, tier, now, actor))
@@ -338,7 +338,7 @@ class SqliteLedger(SqliteReads):
         return await self._one(admin.forget_workers, before)
 
     async def held(self, worker: str | None = None) -> list[Job]:
-        return await self._read(reads.held, worker)
+        return await self._read(queries.held, worker)
 
     # --- upkeep ------------------------------------------------------------------------------
     async def retire(
@@ -355,7 +355,7 @@ class SqliteLedger(SqliteReads):
         await self._one(store_stats.try_to_write, None)
 
     async def check(self) -> Counts:
-        return await self._read(reads.check)
+        return await self._read(queries.check)
 
     # --- threads -----------------------------------------------------------------------------
     async def _one(

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from fairlane.errors import SetupError
 from fairlane.ledger.sqlite.connect import explained
-from fairlane.ledger.sqlite.looking import SqliteReads
+from fairlane.ledger.sqlite.read_verbs import SqliteReadVerbs
 
 T = TypeVar("T")
 
 
-class SqliteReadOnly(SqliteReads):
+class SqliteReadOnly(SqliteReadVerbs):
     """Writes nothing, waits for nobody."""
 
     def __init__(self, path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from fairlane.ledger.sqlite.reading import brief
-from fairlane.ledger.sqlite.reads import CHECKS
+from fairlane.ledger.sqlite.queries import CHECKS
+from fairlane.ledger.sqlite.read_connection import brief
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.ledger.store_stats import StoreSigns
 

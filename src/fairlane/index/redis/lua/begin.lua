@@ -6,7 +6,7 @@
 -- ARGV services json: the text of each service by its name
 -- ARGV limits json: [pool, limit, window] each
 --@include pools
---@include identity
+--@include state
 local name = '@' .. sub(epoch, 1, 8) .. next_number()
 call('HSET', prefix .. 'meta', 'epoch', epoch, 'loading', '1', 'resumed', '0', 'life', name,
   'server', identity(), 'settings', number)

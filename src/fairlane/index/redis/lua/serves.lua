@@ -3,7 +3,6 @@
 -- KEYS prefix
 -- ARGV epoch text
 --@include state
---@include identity
 call('HSET', prefix .. 'meta', 'asked', epoch)
 local built_on, number = unpack(call('HMGET', prefix .. 'meta', 'server', 'settings'))
 local complete = call('EXISTS', life .. 'marker') == 1

@@ -1,6 +1,6 @@
 -- Everything counted: {depths, pools, gates, held, idle, lanes, delayed lanes, oldest by lane}.
 -- KEYS prefix
---@include looking
+--@include flows
 --@include circuit_breakers
 --@include service_queue
 local LOOKED_AT = 1000 -- the most lines of a queue, those that have aged longest

@@ -1,4 +1,4 @@
---@include looking
+--@include flows
 --@include claim_preview
 -- Where one job stands among all others of its service.
 local standing = {}

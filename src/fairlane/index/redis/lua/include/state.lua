@@ -96,3 +96,8 @@ function later.run()
     for i = #list, 1, -1 do list[i] = nil end
   end
 end
+
+-- Which server this is. Another one, or the same one started again, has another name.
+local function identity()
+  return match(call('INFO', 'server'), 'run_id:(%x+)') or 'unknown'
+end

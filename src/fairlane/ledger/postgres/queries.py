@@ -9,7 +9,7 @@ from fairlane.ledger import row_groups, rows
 from fairlane.ledger.messages import Counts, Filter, LiveSlot
 from fairlane.ledger.postgres.events import JOB
 from fairlane.ledger.postgres.job_lists import IS_LEASED, IS_LIVE
-from fairlane.ledger.postgres.reading import Connection, brief, snapshot
+from fairlane.ledger.postgres.read_connection import Connection, brief, snapshot
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json

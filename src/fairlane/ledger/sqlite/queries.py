@@ -9,7 +9,7 @@ from itertools import chain
 
 from fairlane.ledger import row_groups, rows
 from fairlane.ledger.messages import Counts, Filter, LiveSlot
-from fairlane.ledger.sqlite.reading import brief
+from fairlane.ledger.sqlite.read_connection import brief
 from fairlane.ledger.sqlite.statements import chunks, marks
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event

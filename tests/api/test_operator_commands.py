@@ -80,7 +80,7 @@ async def test_a_job_is_submitted_listed_shown_explained_and_cancelled(typed: Ty
     shown = await told(typed, "jobs", "show", job)
     assert "user" in shown
     assert "ada" in shown
-    assert "nobody alive runs scarce" in await told(typed, "jobs", "explain", job)
+    assert "no live worker runs scarce" in await told(typed, "jobs", "explain", job)
     assert f"{job}  cancelled" in await told(typed, "jobs", "cancel", job)
     again = await typed("jobs", "cancel", job)
     assert (again.code, again.wrong.count("\n")) == (1, 1)

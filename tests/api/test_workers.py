@@ -405,7 +405,7 @@ async def test_a_task_runs_only_where_everything_it_requires_is_offered(
         explained = (await plain.client.get(f"/api/v1/jobs/{impossible}/explain")).json()
         assert explained["reasons"][0]["code"] == "unrunnable"
         shown = (await plain.client.get(f"/api/v1/jobs/{impossible}")).json()
-        assert shown["reason"].startswith("nobody alive runs work with gpu, huge")
+        assert shown["reason"].startswith("no live worker runs work with gpu, huge")
         async with hand(served, capabilities=["gpu", "huge", "more"]) as able:
             seen = (await plain.client.get(f"/api/v1/tasks/{impossible}")).json()
             assert seen["unrunnable"] is False

@@ -160,7 +160,7 @@ def test_a_promise_that_does_not_hold_fails_and_says_why(config: Path, trace: Pa
         assert_waits(trace, config, tier="free", p95_below=1)
     with pytest.raises(AssertionError, match="within target, not above 99"):
         assert_waits(trace, config, tier="free", within_above=0.99)
-    with pytest.raises(AssertionError, match="nobody of tier free in cut"):
+    with pytest.raises(AssertionError, match="no job of tier free in cut"):
         assert_waits(trace, config, tier="free", service="cut", p50_below=1)
 
 

@@ -125,7 +125,7 @@ class GuardMiddleware:
                 scope.update(more)
                 await route.handle(scope, receive, reply.send)
                 return
-        raise ProblemDetails(404, "not_found", "nobody talks here")
+        raise ProblemDetails(404, "not_found", "there is no WebSocket at this path")
 
     async def _failed(
         self, scope: Scope, receive: Receive, reply: ReplyGuard, error: Exception

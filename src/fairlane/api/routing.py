@@ -229,7 +229,7 @@ class GuardedRoute(APIRoute):
         if self.access is not None:
             permit(scope, self.access)
         elif self.path not in OPEN:
-            raise ProblemDetails(403, "forbidden", "nobody may do that")
+            raise ProblemDetails(403, "forbidden", "this route has no declared access")
         check_names(scope, self.query_names)
         await check_path(scope)
         await super().handle(scope, receive, send)
@@ -248,7 +248,7 @@ class GuardedSocket(WebSocketRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.access is None:
-            raise ProblemDetails(403, "forbidden", "nobody may do that")
+            raise ProblemDetails(403, "forbidden", "this route has no declared access")
         permit(scope, self.access)
         check_names(scope, SOCKET_QUERY)
         await self.endpoint(WebSocket(scope, receive, send))  # with nothing around it for hours

@@ -103,7 +103,7 @@ def welcome(settings: Settings, port: int, *, keys: bool) -> list[str]:
     docs = f"{url}/docs" + (", with a key as below: a browser sends none" if keys else "")
     lines = [f"Fairlane: {where} ({settings.source})", f"  API   {url}", f"  docs  {docs}"]
     if not keys:
-        lines.append("  keys  none: whoever is on this machine may do everything")
+        lines.append("  keys  none: every program on this machine has full access")
     lines += [f"  note  {note}" for note in settings.notes]
     lines.append("try it:")
     if stand_in := echo(settings, url):

@@ -76,7 +76,7 @@ async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str |
 async def quote(core: Core, job: str, tenant: str | None) -> SkipQuote:
     seen = await view(core, job, tenant)
     if seen.job.user is None:
-        raise InvalidInput("a job without a user has nobody to charge")
+        raise InvalidInput("a job without a user cannot be charged; submit it with a user_id")
     balance = await core.ledger.balance(seen.job.tenant, seen.job.user)
     if seen.job.band is Band.SKIP:
         return SkipQuote(0, balance, None)

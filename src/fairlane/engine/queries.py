@@ -281,7 +281,7 @@ def _unrunnable_reason(lane_name: str) -> WaitReason:
     lane = Lane.parse(lane_name)
     needs = f" with {', '.join(lane.capabilities)}" if lane.capabilities else ""
     where = f" in {', '.join(lane.regions)}" if lane.regions else ""
-    return WaitReason("unrunnable", f"nobody alive runs {lane.service}{needs}{where}")
+    return WaitReason("unrunnable", f"no live worker runs {lane.service}{needs}{where}")
 
 
 # --- when ----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ METRICS = (
         "How far a job's start was from the p50 that its owner was told first.",
         ("service", "tier"),
     ),
-    Metric("fairlane_unrunnable", "gauge", "Jobs that nobody alive can run."),
+    Metric("fairlane_unrunnable", "gauge", "Jobs that no live worker can run."),
     Metric(
         "fairlane_jobs_promoted_total", "counter", "Promotions announced.", ("from_tier", "to_tier")
     ),

@@ -49,7 +49,7 @@ def assert_waits(  # noqa: PLR0913 - each has a default that fits
     ]
     where = f"tier {tier}" + (f" in {service}" if service else "")
     if not found:
-        raise AssertionError(f"nobody of {where} was served: nothing to compare")
+        raise AssertionError(f"no job of {where} was served, so there is nothing to compare")
     limits = {"p50": p50_below, "p95": p95_below, "p99": p99_below, "longest": longest_below}
     _compare(where, found[0], limits, within_above)
     return found[0]

@@ -157,7 +157,7 @@ class QueueStatsResponse(BaseModel):
     queues: dict[str, TierDepth]
     workers: WorkerCounts
     throughput: Throughput
-    unrunnable: int = Field(description="Tasks that nobody alive can run.")
+    unrunnable: int = Field(description="Tasks that no live worker can run.")
     unrunnable_by_type: dict[str, int]
 
 

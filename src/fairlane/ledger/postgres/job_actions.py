@@ -225,7 +225,7 @@ async def _skip(
     if job is None:
         return NotFound("job", request.job)
     if job.user is None:
-        return InvalidInput("a job without a user has nobody to charge")
+        return InvalidInput("a job without a user cannot be charged; submit it with a user_id")
     account = account_of(job.tenant, job.user)
     charge = f"skip:{job.id}:{request.op}"
     done = await is_done(tx, charge)

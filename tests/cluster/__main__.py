@@ -19,7 +19,7 @@ SHORT = (
     "test_lock_stress",
     "test_postgres",
     "test_postgres_plans",
-    "test_postgres_rolls",
+    "test_postgres_job_lists",
 )
 WHOLE = (
     "tests/cluster",

@@ -8,17 +8,21 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, Connection
 
 from fairlane.index.redis.line import Line
 from fairlane.index.redis.together import Together
 
 MOST = 10
+LONGER_THAN_BUFFERS = 30_000_000
 
 
 @pytest.fixture
 async def line(redis_url: str) -> AsyncIterator[Line]:
-    line = Line(BlockingConnectionPool.from_url(redis_url, max_connections=1, protocol=2), 5)
+    pool = BlockingConnectionPool.from_url(
+        redis_url, max_connections=1, protocol=2, socket_timeout=5
+    )
+    line = Line(pool, 5)
     yield line
     await line.close()
 
@@ -43,6 +47,58 @@ async def test_who_goes_away_takes_nobody_elses_answer(line: Line) -> None:
     gone.cancel()
     assert await stays == b"stays"
     assert await line.ask("ECHO", "later") == b"later"
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_goes_away_at_any_moment_takes_nobody_elses_answer(
+    line: Line, turns: int
+) -> None:
+    """I26: and is gone, whatever it was doing."""
+    await line.ask("PING")
+    for _ in range(10):
+        gone = asyncio.create_task(line.ask("ECHO", "gone"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asked_to_go = gone.cancel()
+        later = await asyncio.gather(*[line.ask("ECHO", n) for n in range(3)])
+        assert later == [b"0", b"1", b"2"]
+        assert gone.cancelled() == asked_to_go
+
+
+async def test_who_goes_away_in_the_middle_of_a_question_leaves_no_wrong_answers(
+    line: Line,
+) -> None:
+    """I26: the server has heard half of it. Nobody is told what was meant for others."""
+    await line.ask("PING")
+    gone = asyncio.create_task(line.ask("ECHO", b"-" * LONGER_THAN_BUFFERS))
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(line.ask("ECHO", n)) for n in range(3)]
+    await asyncio.sleep(0)
+    gone.cancel()
+    heard = await asyncio.gather(*others, return_exceptions=True)
+    assert all(isinstance(each, exceptions.ConnectionError) for each in heard)
+    assert await line.ask("ECHO", "later") == b"later"
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_server_that_is_left_at_any_moment_holds_nobody_up(line: Line, turns: int) -> None:
+    """I28: also who has just been connected is answered, or hears that the server is away."""
+    async with asyncio.timeout(10):
+        for _ in range(20):
+            asked = [asyncio.create_task(line.ask("ECHO", n)) for n in range(3)]
+            await until_connected(line)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await line.leave()
+            for n, answer in enumerate(await asyncio.gather(*asked, return_exceptions=True)):
+                assert isinstance(answer, exceptions.ConnectionError) or answer == b"%d" % n
+            assert await line.ask("ECHO", "later") == b"later"
+            await line.leave()
+
+
+async def until_connected(line: Line) -> None:
+    while line._connection is None:
+        await asyncio.sleep(0)
 
 
 async def test_a_lost_connection_is_heard_by_all_and_made_anew(line: Line) -> None:
@@ -76,8 +132,13 @@ async def test_a_server_that_takes_no_connection_is_tried_once_for_all_who_wait(
 class Refusing(BlockingConnectionPool):
     attempts = 0
 
-    async def get_connection(self, *_: object, **__: object) -> AbstractConnection:
+    def make_connection(self) -> AbstractConnection:
         self.attempts += 1
+        return Refused()
+
+
+class Refused(Connection):
+    async def connect(self) -> None:
         await asyncio.sleep(0)
         raise exceptions.ConnectionError("nobody is there")
 

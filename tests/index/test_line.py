@@ -15,6 +15,8 @@ from fairlane.index.redis.together import Together
 
 MOST = 10
 LONGER_THAN_BUFFERS = 30_000_000
+MOMENTS = 40
+"""Turns of the event loop in which a connection is made, and the first answer is there."""
 
 
 @pytest.fixture
@@ -65,40 +67,36 @@ async def test_who_goes_away_at_any_moment_takes_nobody_elses_answer(
         assert gone.cancelled() == asked_to_go
 
 
+@pytest.mark.parametrize("others", [0, 3])
 async def test_who_goes_away_in_the_middle_of_a_question_leaves_no_wrong_answers(
-    line: Line,
+    line: Line, others: int
 ) -> None:
     """I26: the server has heard half of it. Nobody is told what was meant for others."""
     await line.ask("PING")
     gone = asyncio.create_task(line.ask("ECHO", b"-" * LONGER_THAN_BUFFERS))
     await asyncio.sleep(0)
-    others = [asyncio.create_task(line.ask("ECHO", n)) for n in range(3)]
+    asked = [asyncio.create_task(line.ask("ECHO", n)) for n in range(others)]
     await asyncio.sleep(0)
     gone.cancel()
-    heard = await asyncio.gather(*others, return_exceptions=True)
+    heard = await asyncio.gather(gone, *asked, return_exceptions=True)
+    assert isinstance(heard.pop(0), asyncio.CancelledError)
     assert all(isinstance(each, exceptions.ConnectionError) for each in heard)
     assert await line.ask("ECHO", "later") == b"later"
 
 
-@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("turns", range(0, MOMENTS, 2))
 async def test_a_server_that_is_left_at_any_moment_holds_nobody_up(line: Line, turns: int) -> None:
     """I28: also who has just been connected is answered, or hears that the server is away."""
     async with asyncio.timeout(10):
-        for _ in range(20):
+        for more in (0, 1) * 10:
             asked = [asyncio.create_task(line.ask("ECHO", n)) for n in range(3)]
-            await until_connected(line)
-            for _ in range(turns):
+            for _ in range(turns + more):
                 await asyncio.sleep(0)
             await line.leave()
             for n, answer in enumerate(await asyncio.gather(*asked, return_exceptions=True)):
                 assert isinstance(answer, exceptions.ConnectionError) or answer == b"%d" % n
             assert await line.ask("ECHO", "later") == b"later"
             await line.leave()
-
-
-async def until_connected(line: Line) -> None:
-    while line._connection is None:
-        await asyncio.sleep(0)
 
 
 async def test_a_lost_connection_is_heard_by_all_and_made_anew(line: Line) -> None:

@@ -32,9 +32,9 @@ async def test_work_that_has_failed_says_so_when_it_is_ended() -> None:
     async def fail() -> None:
         raise ValueError("a fault")
 
+    work = asyncio.create_task(fail())
+    await asyncio.wait([work])
     with pytest.raises(ValueError, match="a fault"):
-        work = asyncio.create_task(fail())
-        await asyncio.wait([work])
         await end(work)
     await end_all([work])
 

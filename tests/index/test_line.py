@@ -82,6 +82,8 @@ async def test_who_goes_away_in_the_middle_of_a_question_leaves_no_wrong_answers
     assert isinstance(heard.pop(0), asyncio.CancelledError)
     assert all(isinstance(each, exceptions.ConnectionError) for each in heard)
     assert await line.ask("ECHO", "later") == b"later"
+    while (await line.ask("CLIENT", "LIST")).count(b"\n") > 1:
+        pass  # what was on its way is still being sent
 
 
 @pytest.mark.parametrize("turns", range(0, MOMENTS, 2))

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterable
 from typing import Any
+
+CANCEL_AGAIN_SECONDS = 1.0
+"""Time that a cancelled task has to end before it is cancelled again."""
 
 
 async def end(work: asyncio.Task[Any] | None) -> None:
-    """Cancelled and over, if it was ever begun."""
+    """Cancelled and over, if it was ever begun. Raises what it has failed with."""
     if work is not None:
-        work.cancel()
-        with suppress(asyncio.CancelledError):
-            await work
+        await end_all([work])
+        if not work.cancelled():
+            work.result()
+
+
+async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """All are cancelled and over, however they end.
+
+    One cancellation is not enough: before Python 3.12 `asyncio.wait_for`, with which redis-py
+    sends, loses a cancellation that comes in the same moment as its result. A loop that lost it
+    would go on for ever."""
+    known = list(tasks)
+    left = {task for task in known if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_SECONDS)
+    for task in known:
+        if not task.cancelled():
+            task.exception()  # it is known: nobody has to be warned of it

@@ -8,19 +8,23 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, Connection
 
 from fairlane.index.redis.batching import Batcher
 from fairlane.index.redis.multiplexed_connection import MultiplexedConnection
 
 MOST = 10
+LONGER_THAN_BUFFERS = 30_000_000
+MOMENTS = 40
+"""Turns of the event loop in which a connection is made, and the first answer is there."""
 
 
 @pytest.fixture
 async def line(redis_url: str) -> AsyncIterator[MultiplexedConnection]:
-    line = MultiplexedConnection(
-        BlockingConnectionPool.from_url(redis_url, max_connections=1, protocol=2), 5
+    pool = BlockingConnectionPool.from_url(
+        redis_url, max_connections=1, protocol=2, socket_timeout=5
     )
+    line = MultiplexedConnection(pool, 5)
     yield line
     await line.close()
 
@@ -45,6 +49,58 @@ async def test_who_goes_away_takes_nobody_elses_answer(line: MultiplexedConnecti
     gone.cancel()
     assert await stays == b"stays"
     assert await line.ask("ECHO", "later") == b"later"
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_goes_away_at_any_moment_takes_nobody_elses_answer(
+    line: MultiplexedConnection, turns: int
+) -> None:
+    """I26: and is gone, whatever it was doing."""
+    await line.ask("PING")
+    for _ in range(10):
+        gone = asyncio.create_task(line.ask("ECHO", "gone"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asked_to_go = gone.cancel()
+        later = await asyncio.gather(*[line.ask("ECHO", n) for n in range(3)])
+        assert later == [b"0", b"1", b"2"]
+        assert gone.cancelled() == asked_to_go
+
+
+@pytest.mark.parametrize("others", [0, 3])
+async def test_who_goes_away_in_the_middle_of_a_question_leaves_no_wrong_answers(
+    line: MultiplexedConnection, others: int
+) -> None:
+    """I26: the server has heard half of it. Nobody is told what was meant for others."""
+    await line.ask("PING")
+    gone = asyncio.create_task(line.ask("ECHO", b"-" * LONGER_THAN_BUFFERS))
+    await asyncio.sleep(0)
+    asked = [asyncio.create_task(line.ask("ECHO", n)) for n in range(others)]
+    await asyncio.sleep(0)
+    gone.cancel()
+    heard = await asyncio.gather(gone, *asked, return_exceptions=True)
+    assert isinstance(heard.pop(0), asyncio.CancelledError)
+    assert all(isinstance(each, exceptions.ConnectionError) for each in heard)
+    assert await line.ask("ECHO", "later") == b"later"
+    while (await line.ask("CLIENT", "LIST")).count(b"\n") > 1:
+        pass  # what was on its way is still being sent
+
+
+@pytest.mark.parametrize("turns", range(0, MOMENTS, 2))
+async def test_a_server_that_is_left_at_any_moment_holds_nobody_up(
+    line: MultiplexedConnection, turns: int
+) -> None:
+    """I28: also who has just been connected is answered, or hears that the server is away."""
+    async with asyncio.timeout(10):
+        for more in (0, 1) * 10:
+            asked = [asyncio.create_task(line.ask("ECHO", n)) for n in range(3)]
+            for _ in range(turns + more):
+                await asyncio.sleep(0)
+            await line.leave()
+            for n, answer in enumerate(await asyncio.gather(*asked, return_exceptions=True)):
+                assert isinstance(answer, exceptions.ConnectionError) or answer == b"%d" % n
+            assert await line.ask("ECHO", "later") == b"later"
+            await line.leave()
 
 
 async def test_a_lost_connection_is_heard_by_all_and_made_anew(line: MultiplexedConnection) -> None:
@@ -78,8 +134,13 @@ async def test_a_server_that_takes_no_connection_is_tried_once_for_all_who_wait(
 class Refusing(BlockingConnectionPool):
     attempts = 0
 
-    async def get_connection(self, *_: object, **__: object) -> AbstractConnection:
+    def make_connection(self) -> AbstractConnection:
         self.attempts += 1
+        return Refused()
+
+
+class Refused(Connection):
+    async def connect(self) -> None:
         await asyncio.sleep(0)
         raise exceptions.ConnectionError("nobody is there")
 

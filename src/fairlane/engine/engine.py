@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
+from fairlane.background import end_all
 from fairlane.clock import Clock
 from fairlane.engine import job_actions, live_settings, queries
 from fairlane.engine.claim import claim
@@ -105,9 +106,7 @@ class Engine:
     async def stop(self) -> None:
         if self.core.leftovers:
             await asyncio.wait(self.core.leftovers, timeout=STOP_SECONDS)
-        for task in (*self._background, *self.core.leftovers):
-            task.cancel()
-        await asyncio.gather(*self._background, *self.core.leftovers, return_exceptions=True)
+        await end_all([*self._background, *self.core.leftovers])
         await self.core.ledger.close()
         await self.core.index.close()
 

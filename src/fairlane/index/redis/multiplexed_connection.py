@@ -13,13 +13,14 @@ import hiredis
 from redis import exceptions
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 
-from fairlane.background import end
+from fairlane.background import end, end_all
 
 log = logging.getLogger("fairlane")
 
 Word = str | int | bytes
 
 SILENT = "the server does not answer"
+LOST = "the connection was lost"
 
 REST = 0.1
 """Seconds between two tries to reach a server that is silent."""
@@ -42,6 +43,8 @@ class MultiplexedConnection:
         was asked is not known then. A caller that goes away leaves its answer unread."""
         packed = pack(words)  # what cannot be sent must not wait for an answer
         connection = await self._connected()
+        if self._connection is not connection:  # lost again before this task went on
+            raise exceptions.ConnectionError(LOST)
         answer = asyncio.get_running_loop().create_future()
         self._asked.append(answer)
         try:
@@ -60,7 +63,7 @@ class MultiplexedConnection:
 
     async def close(self) -> None:
         if self._connecting is not None:
-            self._connecting.cancel()
+            await end_all([self._connecting])
         await end(self._return)
         if self._connection is not None:
             await self._lose(self._connection, exceptions.ConnectionError("the index is closed"))
@@ -92,8 +95,18 @@ class MultiplexedConnection:
         return self._connection
 
     async def _new_connection(self) -> AbstractConnection:
-        found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-        return found
+        """One that was never used: tasks that still wait on a lost one must not meet its successor
+        under the same name. Its own limit is for the answers with which it begins. Afterwards the
+        limits are set here: redis-py limits what it sends with `asyncio.wait_for`, which makes a
+        task for each question and, before Python 3.12, may lose the cancellation of the caller."""
+        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        connection.socket_timeout = None
+        return connection
 
     def _come_back(self) -> None:
         """The server is silent: nobody waits for it until it answers."""
@@ -110,15 +123,29 @@ class MultiplexedConnection:
         log.warning("Redis answers again")
 
     async def _send(self, connection: AbstractConnection, packed: bytes) -> None:
+        if not connection.is_connected:  # redis-py would connect it again, under the old answers
+            await self._lose(connection, exceptions.ConnectionError(LOST))
+            return
         try:
-            await connection.send_packed_command(packed, check_health=False)
+            async with asyncio.timeout(self._answer_within):
+                await connection.send_packed_command(packed, check_health=False)
+        except TimeoutError:
+            await self._lose(connection, exceptions.ConnectionError(SILENT))
+            self._come_back()
         except (exceptions.RedisError, OSError) as error:
             await self._lose(connection, error)
+        except BaseException:
+            # The caller goes away in the middle of its question, and redis-py has closed the
+            # connection: the answers to the others will not come.
+            await self._lose(connection, exceptions.ConnectionError(LOST))
+            raise
 
     async def _read_until(
         self, answer: asyncio.Future[Any] | None, connection: AbstractConnection
     ) -> None:
         """Tell everybody their answers until this one is there, or all if it is None."""
+        if self._connection is not connection:  # lost before this began: its successor is unread
+            return
         self._is_read = True
         try:
             while self._connection is connection and self._asked:
@@ -155,7 +182,6 @@ class MultiplexedConnection:
         for answer in asked:
             _tell(answer, away)
         await connection.disconnect(nowait=True)
-        await self._pool.release(connection)
 
 
 async def _is_alive(connection: AbstractConnection) -> bool:

@@ -27,6 +27,7 @@ NAMES = {
     "{key_id}": "none",
     "{region}": "EU",
     "{worker_id}": "none",
+    "{file}": "swagger-ui.css",
 }
 
 

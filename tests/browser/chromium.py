@@ -59,7 +59,8 @@ class Tab:
 
     async def value(self, expression: str) -> Any:
         """What a piece of JavaScript makes of the page."""
-        answer = await self.tell("Runtime.evaluate", expression=expression, returnByValue=True)
+        how = {"returnByValue": True, "awaitPromise": True}
+        answer = await self.tell("Runtime.evaluate", expression=expression, **how)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 

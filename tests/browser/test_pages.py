@@ -52,14 +52,27 @@ async def test_the_page_of_the_api_shows_every_operation(
 ) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world, gateway(world.engine) as served:
         await browser.open(f"{served.url}/docs", width=width, scheme=scheme)
-        described = await browser.value("document.querySelectorAll('h3').length")
         async with served.client() as client:
             paths = (await client.get("/openapi.json")).json()["paths"]
-        assert described == sum(len(methods) for methods in paths.values())
+        operations = sum(len(methods) for methods in paths.values())
+        assert await browser.value(until("document.querySelectorAll('.opblock')", operations))
+        await browser.value("document.querySelector('.opblock-summary-control').click()")
+        assert await browser.value(until("document.querySelectorAll('.opblock-body .example')", 1))
+        assert await browser.value("document.querySelectorAll('.errors-wrapper').length") == 0
+        assert await browser.value("document.querySelectorAll('.btn.authorize').length") == 1
         assert browser.complaints == []
-        assert all(each.startswith(served.url) for each in browser.requests)
+        own = (served.url, "data:")
+        assert all(each.startswith(own) for each in browser.requests)
         assert await browser.value(TOO_WIDE) == 0
         await is_readable(browser, scheme)
+
+
+def until(found: str, count: int) -> str:
+    """A promise of the page, kept when so many are there (or more)."""
+    return f"""new Promise(done => {{
+        const look = () => {found}.length >= {count} ? done(true) : requestAnimationFrame(look);
+        look();
+    }})"""
 
 
 async def is_readable(browser: Tab, scheme: str) -> None:

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -236,3 +245,60 @@ async def test_a_falsy_input_arrives_and_one_that_is_not_json_is_refused(tmp_pat
             assert (await client.get(job.job_id)).sent["input_data"] == value
         with pytest.raises(InvalidInput, match=r"request\.input_data\.x\[1\] is nan"):
             await client.submit("echo", {"x": [1, float("nan")]})
+
+
+@contextmanager
+def silent(then: Callable[[], None]) -> Iterator[str]:
+    """The address of a server that never answers. `then` is called when it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def take() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(1)
+                then()
+                while connection.recv(1 << 16):
+                    pass
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_ends_a_plain_clients_wait_and_its_thread() -> None:
+    before = threading.active_count()
+    with silent(interrupt) as url, Client(url) as client, pytest.raises(KeyboardInterrupt):
+        client.get("a")
+    assert threading.active_count() == before
+
+
+def test_a_plain_client_that_is_closed_cancels_what_other_threads_wait_for() -> None:
+    asked = threading.Event()
+    ended: list[BaseException] = []
+    with silent(asked.set) as url:
+        client = Client(url)
+
+        def wait() -> None:
+            try:
+                client.get("a")
+            except CancelledError as error:
+                ended.append(error)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        asked.wait()
+        client.close()
+        client.close()
+        waiting.join()
+    assert len(ended) == 1
+
+
+def test_a_program_ends_that_never_closes_its_plain_client() -> None:
+    program = "from fairlane import Client; client = Client(); print('end')"
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, check=False, capture_output=True, timeout=60)
+    assert (told.returncode, told.stdout, told.stderr) == (0, b"end\n", b"")

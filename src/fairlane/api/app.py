@@ -110,8 +110,18 @@ def _pages(api: FastAPI, tiers: Sequence[str]) -> Routes:
 
     @routes.add("GET", "/docs", "any", also={200: {"content": {"text/html": {}}}})
     async def docs() -> Response:
-        """This description, for people."""
-        return HTMLResponse(docs_page.docs(description(api, tiers)), headers=docs_page.HEADERS)
+        """This description, for people: Swagger UI."""
+        return HTMLResponse(docs_page.page(api.title), headers=docs_page.HEADERS)
+
+    types: dict[str, Any] = {kind: {} for kind in ("text/css", "text/javascript", "image/png")}
+
+    @routes.add("GET", "/docs/{file}", "any", also={200: {"content": types}}, problems=(404,))
+    async def docs_file(file: str) -> Response:
+        """A file of the page above."""
+        found = docs_page.static_files().get(file)
+        if found is None:
+            raise HTTPException(404)
+        return Response(found.content, media_type=found.media_type, headers=docs_page.FILE_HEADERS)
 
     return routes
 

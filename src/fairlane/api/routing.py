@@ -41,6 +41,7 @@ PROBLEMS = {
     431: "The headers are too large.",
     503: "Not now; Retry-After says when to try again.",
 }
+PROBLEM = "#/components/schemas/ProblemResponse"
 EVERYWHERE = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 503)
 
 Hot = Callable[[Scope, Receive], Awaitable[Response]]
@@ -138,7 +139,7 @@ class Routes:
         for code in sorted({*EVERYWHERE, *problems}):
             responses[code] = {
                 "description": PROBLEMS[code],
-                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                "content": {MEDIA_TYPE: {"schema": {"$ref": PROBLEM}}},
             }
         return {
             "response_model": gives,

@@ -177,41 +177,42 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        self._portal.run(self._client.close())
-        self._portal.close()
+        if not self._portal.closed:
+            self._portal.run(self._client.close)
+            self._portal.close()
 
     def submit(self, name: str | JobRequest, input: Any = None, **more: Any) -> Submitted:  # noqa: A002 - as jobs call it
-        return self._portal.run(self._client.submit(name, input, **more))
+        return self._portal.run(self._client.submit, name, input, **more)
 
     def submit_many(self, requests: Sequence[JobRequest]) -> list[Submitted | ApiError]:
-        return self._portal.run(self._client.submit_many(requests))
+        return self._portal.run(self._client.submit_many, requests)
 
     def get(self, job_id: str) -> Job:
-        return self._portal.run(self._client.get(job_id))
+        return self._portal.run(self._client.get, job_id)
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        return self._portal.run(self._client.wait(job_id, timeout))
+        return self._portal.run(self._client.wait, job_id, timeout)
 
     def result(self, job: str | Submitted, timeout: float | None = None) -> Any:
-        return self._portal.run(self._client.result(job, timeout))
+        return self._portal.run(self._client.result, job, timeout)
 
     def list(self, **wanted: Any) -> JobPage:
         """Filters as in `AsyncClient.list`."""
-        return self._portal.run(self._client.list(**wanted))
+        return self._portal.run(self._client.list, **wanted)
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
         stream = self._client.events(job_id, after)
         while True:
             try:
-                yield self._portal.run(anext(stream))  # type: ignore[arg-type] # it is a coroutine
+                yield self._portal.run(stream.__anext__)
             except StopAsyncIteration:
                 return
 
     def cancel(self, job_id: str) -> None:
-        self._portal.run(self._client.cancel(job_id))
+        self._portal.run(self._client.cancel, job_id)
 
     def resume(self, job_id: str) -> None:
-        self._portal.run(self._client.resume(job_id))
+        self._portal.run(self._client.resume, job_id)
 
     def replay(self, job_id: str) -> None:
-        self._portal.run(self._client.replay(job_id))
+        self._portal.run(self._client.replay, job_id)

@@ -6,6 +6,8 @@ import asyncio
 import random
 from contextlib import suppress
 
+import anyio
+
 from fairlane.background import end
 from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 from fairlane.client.portal import Portal
@@ -13,6 +15,7 @@ from fairlane.ids import token
 
 WAIT_SECONDS = 20.0
 RETRY_PAUSE_SECONDS = 0.5
+GIVE_BACK_SECONDS = 5.0
 LATER = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -45,13 +48,19 @@ class Slot:
         try:
             await self._take()
         except BaseException:
-            with suppress(ApiError, Unreachable):
-                if self.slot_id:
-                    await self._connection.call("DELETE", f"/api/v1/jobs/{self.slot_id}")
-            await self._connection.close()
+            with anyio.move_on_after(GIVE_BACK_SECONDS, shield=True):  # also after Ctrl-C
+                await self._give_back()
             raise
         self._keeping = asyncio.create_task(self._keep())
         return self
+
+    async def _give_back(self) -> None:
+        try:
+            with suppress(ApiError, Unreachable):
+                if self.slot_id:
+                    await self._connection.call("DELETE", f"/api/v1/jobs/{self.slot_id}")
+        finally:
+            await self._connection.close()
 
     async def __aexit__(self, *_: object) -> None:
         await end(self._keeping)
@@ -62,14 +71,14 @@ class Slot:
     def __enter__(self) -> Slot:
         self._portal = Portal()
         try:
-            self._portal.run(self.__aenter__())
+            self._portal.run(self.__aenter__)
         except BaseException:
             self._portal.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._portal.run(self.__aexit__())
+        self._portal.run(self.__aexit__)
         self._portal.close()
 
     async def _take(self) -> None:

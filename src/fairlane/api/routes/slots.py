@@ -19,7 +19,15 @@ from fairlane.worker_protocol.caller_slots import HeldSlot
 
 routes = Routes("slots")
 
-LeaseText = Annotated[str, Body(embed=True, max_length=64, pattern=r"^[A-Za-z0-9_\-]+$")]
+LeaseText = Annotated[
+    str,
+    Body(
+        embed=True,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9_\-]+$",
+        examples=["the-lease-of-the-slot"],
+    ),
+]
 
 
 @routes.add("POST", "/api/v1/slots", "client", gives=tasks.SlotResponse, problems=(404, 410))

@@ -195,6 +195,19 @@ def _or_anything(schema: JsonDict) -> None:
 
 
 class BatchRequest(RequestModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "jobs": [
+                        {"feature_name": "full_pipeline", "input_data": {"prompt": "a heron"}},
+                        {"feature_name": "full_pipeline", "input_data": {"prompt": "a crane"}},
+                    ]
+                }
+            ]
+        }
+    )
+
     jobs: Annotated[list[JobRequestBody], Field(min_length=1, max_length=MAX_BATCH_JOBS)] = Field(
         json_schema_extra=_or_anything
     )
@@ -207,6 +220,8 @@ class BatchOutside(RequestModel):
 
 
 class SkipRequestBody(RequestModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"max_price": 5}]})
+
     max_price: Limit | None = None
 
 
@@ -222,6 +237,8 @@ class ServiceRequest(RequestModel):
 
 
 class ProviderRequest(RequestModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"limit": 4, "rate": 60}]})
+
     limit: Limit | None = None
     rate: Limit | None = None
 
@@ -266,4 +283,8 @@ class DeadFilter(RequestModel):
 
 
 class DeadRequest(RequestModel):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"filter": {"feature_name": "full_pipeline"}}]}
+    )
+
     filter: DeadFilter = DeadFilter()

@@ -302,6 +302,12 @@ class ResultsResponse(BaseModel):
 
 
 class ProgressRequest(RequestModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"task_id": ID, "lease": "…", "percent": 40, "text": "2 of 5 pages"}]
+        }
+    )
+
     task_id: Id
     lease: Id
     percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]

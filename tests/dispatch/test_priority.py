@@ -200,8 +200,12 @@ async def test_the_fallback_is_not_remembered_as_what_it_said(tmp_path: Path) ->
 async def saying(*pieces: bytes) -> AsyncIterator[str]:
     """A service that answers in these pieces, a segment each: one is sent when the one before it
     has long left."""
+    answering: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        answering.add(task)
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
         with suppress(ConnectionError):  # who has heard enough hangs up
@@ -215,6 +219,7 @@ async def saying(*pieces: bytes) -> AsyncIterator[str]:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await asyncio.gather(*answering)
 
 
 @only_http

@@ -99,7 +99,7 @@ class Process:
         vars(core.index)["_run"] = watched_opening(core.index, points)
         core.ledger = cast(PostgresLedger, Watched(core.ledger, "ledger", points))
         core.index = cast(RedisIndex, Watched(core.index, "index", points))
-        vars(writing)["Transaction"] = watched_transaction(points)
+        vars(writing)["PostgresTransaction"] = watched_transaction(points)
         await self._engine.start()
 
     async def stop(self) -> None:

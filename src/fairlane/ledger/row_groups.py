@@ -36,10 +36,10 @@ def starts(found: Iterable[Cells], ranks: dict[str, int]) -> list[Start]:
 
 
 PAYLOAD = """
-SELECT coalesce(jobs.input, own.input), coalesce(parent.input, shared.input), jobs.cell, jobs.plan,
-    jobs.step, jobs.attempt, jobs.output, jobs.metrics
-FROM jobs LEFT JOIN inputs own ON own.job = jobs.id LEFT JOIN jobs parent ON parent.id = jobs.parent
-    LEFT JOIN inputs shared ON shared.job = jobs.parent
+SELECT coalesce(jobs.input, (SELECT input FROM inputs WHERE job = jobs.id)),
+    coalesce(parent.input, (SELECT input FROM inputs WHERE job = jobs.parent)),
+    jobs.cell, jobs.plan, jobs.step, jobs.attempt, jobs.output, jobs.metrics
+FROM jobs LEFT JOIN jobs parent ON parent.id = jobs.parent
 WHERE jobs.id = {}
 """
 

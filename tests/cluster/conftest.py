@@ -10,6 +10,7 @@ import pytest
 
 from fairlane.model.catalog import Catalog
 from fairlane.servers import Databases, Postgres, Redis
+from fairlane.servers.process import ServerProcess
 from tests import stores
 from tests.cluster.fleet import Fleet, Nursery
 from tests.world import catalog
@@ -21,10 +22,16 @@ THOROUGH = os.environ.get("FAIRLANE_THOROUGH") == "1"
 
 
 @pytest.fixture(scope="session")
-def durable_server() -> Iterator[Postgres]:
-    """PostgreSQL with fsync, private to these tests. Whoever stops it starts it again."""
+def _durable_server() -> Iterator[Postgres]:
     with Postgres(fsync=True, in_memory=True) as server:
         yield server
+
+
+@pytest.fixture
+def durable_server(_durable_server: Postgres) -> Iterator[Postgres]:
+    """PostgreSQL with fsync, private to these tests. A test may stop it."""
+    yield _durable_server
+    start_again(_durable_server)
 
 
 @pytest.fixture
@@ -36,10 +43,22 @@ def on_postgres(postgres_server: Databases) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def own_redis() -> Iterator[Redis]:
-    """Redis that keeps nothing, private to these tests. Whoever stops it starts it again."""
+def _own_redis() -> Iterator[Redis]:
     with Redis() as server:
         yield server
+
+
+@pytest.fixture
+def own_redis(_own_redis: Redis) -> Iterator[Redis]:
+    """Redis that keeps nothing, private to these tests. A test may stop it."""
+    yield _own_redis
+    start_again(_own_redis)
+
+
+def start_again(server: ServerProcess) -> None:
+    """A test that failed while the server was down fails alone."""
+    if not server.pids:
+        server.start()
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,7 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
 
 
 class ConfiguredSecrets:
-    """Header values that name a variable instead of holding a secret."""
+    """Header values that name an environment variable instead of holding a secret."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -157,7 +157,7 @@ def _wrong_service(place: str, table: ServiceTable, file: File) -> Iterator[tupl
 
 
 def _called(table: ServiceTable) -> bool:
-    """Whether Fairlane calls it: it has an address, or says that it will have one."""
+    """Whether the dispatcher calls it: it has a URL, or its executor says so."""
     addresses = [table.url, *(region.url for region in table.regions.values())]
     return table.executor == "http" or any(addresses)
 
@@ -208,7 +208,7 @@ def _catalog(file: File) -> Catalog:
 
 
 def _tiers(file: File) -> Tiers:
-    """Tiers called high, medium and low begin with the usual numbers."""
+    """Tiers named high, medium and low have built-in defaults."""
     usual = {tier.name: tier for tier in tasks().tiers.all}
     found = []
     for name in file.tiers.order:

@@ -11,7 +11,7 @@ from fairlane.model.tier import Tier
 
 
 def explain(settings: Settings) -> Iterator[str]:
-    """One sentence a line."""
+    """One sentence per line."""
     catalog = settings.catalog
     yield f"Settings: {settings.source}"
     yield from _server(settings.server)

@@ -29,7 +29,7 @@ def per_minute(value: object) -> object:
 
 
 def words(value: object) -> object:
-    """A list, or its words with commas in between, as an environment variable has them."""
+    """A list, or words separated by commas, as in an environment variable."""
     return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
 
 
@@ -63,7 +63,7 @@ Headers = dict[str, str]
 
 
 class Table(BaseModel):
-    """A value of another kind is a mistake, and so is a name nobody knows."""
+    """A value of another type and an unknown name are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -102,7 +102,7 @@ class TierTable(Table):
 
 
 class TiersTable(BaseModel):
-    """`order` and `default` beside one table a tier."""
+    """`order` and `default` beside one table per tier."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     __pydantic_extra__: dict[str, TierTable] = Field(init=False)
@@ -127,7 +127,7 @@ class SharesTable(Table):
 
 
 class TaskTable(Table):
-    """What a service is, apart from where it is called."""
+    """The settings of a service except its endpoint."""
 
     limit: Count = 0
     rate: Rate = 0

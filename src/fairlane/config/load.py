@@ -142,7 +142,7 @@ def _file(path: Path | None, preset: str) -> tuple[Raw, str]:
             [SettingError("", f"cannot be read: {error.strerror}", str(path))]
         ) from None
     except ValueError as error:  # not TOML, not text, or a number of a thousand digits
-        raise BadSettings([SettingError("", f"is not TOML: {error}", str(path))]) from None
+        raise BadSettings([SettingError("", f"is not valid TOML: {error}", str(path))]) from None
 
 
 # --- variables -----------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def _other_names(raw: Raw, environment: Mapping[str, str], sources: Sources) -> 
         try:
             _put(raw, path, float(environment[name]))
         except ValueError:
-            problems.append(SettingError("", f'seconds, not "{environment[name]}"', name))
+            problems.append(SettingError("", f'needs seconds, not "{environment[name]}"', name))
         sources.note(path, name)
     three = {tier for both in PROMOTIONS.values() for tier in both}
     if any(environment.get(name) for name in PROMOTIONS) and not problems and three <= set(order):

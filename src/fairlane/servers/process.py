@@ -78,7 +78,7 @@ class ServerProcess(ABC):
     def start(self, *, within: float = 30) -> None:
         """Returns when the server answers. Raises ServerFailed after `within` seconds."""
         if self.pids:
-            raise ServerFailed("it is up")
+            raise ServerFailed("the server is already running")
         self._prepare()
         self._process = self._launch(self._command())
         deadline = time.monotonic() + within
@@ -188,4 +188,4 @@ def _free_port() -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise ServerFailed("100 ports tried, none free")
+    raise ServerFailed("tried 100 ports, none is free")

@@ -87,7 +87,7 @@ def changes(what_if: str) -> dict[tuple[str, ...], Any]:
     for part in what_if.split():
         path, equals, value = part.partition("=")
         if not equals or not path:
-            raise InvalidInput(f'"{part}" is no change; write services.image_gen.limit=2')
+            raise InvalidInput(f'"{part}" is not a change; write services.image_gen.limit=2')
         found[tuple(path.split("."))] = _value(value)
     return found
 

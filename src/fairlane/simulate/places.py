@@ -56,7 +56,9 @@ def places(catalog: Catalog, names: Iterable[str], workers: int = 0) -> list[Sim
                 )
             )
     if len(found) > MAX_SLOTS:
-        raise InvalidInput(f"that makes {len(found):,} places; at most {MAX_SLOTS:,}")
+        raise InvalidInput(
+            f"the limits make {len(found):,} places, and at most {MAX_SLOTS:,} can be simulated"
+        )
     return found
 
 
@@ -90,5 +92,5 @@ def load_of(catalog: Catalog, given: Workload, workers: int) -> float:
         if number
     ]
     if not loads:
-        raise InvalidInput("nothing is limited: give a service a limit, or say how many workers")
+        raise InvalidInput("no service has a limit; set one, or name a number of --workers")
     return max(loads)

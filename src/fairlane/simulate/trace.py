@@ -79,7 +79,7 @@ def _object(line: str, where: str) -> Row:
     except orjson.JSONDecodeError as error:
         raise InvalidInput(f"{where}: {error}") from None
     if not isinstance(found, dict):
-        raise InvalidInput(f"{where}: a job is an object")
+        raise InvalidInput(f"{where}: a job must be a JSON object")
     return found
 
 
@@ -106,7 +106,7 @@ def _value(row: Row, name: str) -> Any:
 def _only(catalog: Catalog) -> str:
     if len(catalog.services) == 1:
         return next(iter(catalog.services))
-    raise InvalidInput("names no service, and there is not just one")
+    raise InvalidInput("names no service, and the settings have several; choose one with --service")
 
 
 def _time(value: Any) -> int:
@@ -144,5 +144,5 @@ def _seconds(value: Any, steps: int) -> tuple[int, ...]:
 def _microseconds(value: Any) -> int:
     found = round(float(value) * SECOND)
     if found < 0:
-        raise InvalidInput(f"a time is not below zero: {value}")
+        raise InvalidInput(f"a time cannot be below 0: {value}")
     return found

@@ -79,7 +79,9 @@ class Worker:
 
         def declare(function: AnyFunction) -> AnyFunction:
             if task_type in self._handlers:
-                raise SetupError(f'two functions for tasks of type "{task_type}"')
+                raise SetupError(
+                    f'two functions are declared for task type "{task_type}"; remove one of them'
+                )
             needs = frozenset(capabilities)
             self._handlers[task_type] = Handler(task_type, function, needs, terms)
             return function

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 CANCEL_AGAIN_SECONDS = 1.0
-"""Time that a cancelled task has to end before it is cancelled again."""
+"""Seconds that a cancelled task has to end before it is cancelled again."""
 
 
 async def end(work: asyncio.Task[Any] | None) -> None:
-    """Cancelled and over, if it was ever begun. Raises what it has failed with."""
+    """Cancels the task, if there is one, and waits until it has ended. Raises the task's error."""
     if work is not None:
         await end_all([work])
         if not work.cancelled():
@@ -19,11 +19,11 @@ async def end(work: asyncio.Task[Any] | None) -> None:
 
 
 async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """All are cancelled and over, however they end.
+    """Cancels all tasks and waits until they have ended, however they end.
 
     One cancellation is not enough: before Python 3.12 `asyncio.wait_for`, with which redis-py
-    sends, loses a cancellation that comes in the same moment as its result. A loop that lost it
-    would go on for ever."""
+    sends, loses a cancellation that arrives at the same moment as its result. A loop that lost it
+    would run for ever."""
     known = list(tasks)
     left = {task for task in known if not task.done()}
     while left:
@@ -32,4 +32,4 @@ async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
         _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_SECONDS)
     for task in known:
         if not task.cancelled():
-            task.exception()  # it is known: nobody has to be warned of it
+            task.exception()  # marks the error as retrieved, so asyncio does not warn

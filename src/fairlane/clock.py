@@ -1,4 +1,5 @@
-"""Time: integer microseconds since 1970, UTC, always passed in, never read by what decides."""
+"""The clock interface. Times are integer microseconds since 1970, UTC, and are passed in: code that
+decides never reads a clock."""
 
 from __future__ import annotations
 
@@ -17,30 +18,31 @@ def seconds(value: float) -> int:
 
 
 class Clock(Protocol):
-    """The one clock of a process. Never goes back."""
+    """The one clock of a process. It never goes back."""
 
     def now(self) -> int: ...
 
     def steady(self) -> bool:
-        """Whether the time can be trusted to judge others by."""
+        """Whether this time is reliable enough to expire leases by."""
 
     def machine(self) -> int:
-        """The machine's own time, by which one sees that something took long. Stands still where
-        time is only moved."""
+        """The machine's own time, to measure durations. A clock that only a test moves stands still
+        here, too."""
 
     async def sleep(self, duration: int) -> None:
         """Returns when `duration` microseconds of this clock have passed."""
 
     async def wait(self, event: asyncio.Event, duration: int) -> bool:
-        """Whether the event came before `duration` microseconds of this clock had passed."""
+        """Whether the event was set before `duration` microseconds of this clock had passed."""
 
 
 class SystemClock:
-    """Wall time at the start, carried on by the monotonic clock: a changed system time cannot
-    expire a lease."""
+    """Wall time at the start, advanced by the monotonic clock: a changed system time cannot expire
+    a lease."""
 
     def __init__(self, not_before: int = 0) -> None:
-        """`not_before` is a time that has been: a clock set back does not undo it."""
+        """`not_before` is a time that has already passed: a system clock that was set back does not
+        undo it."""
         start = max(time.time_ns(), not_before * 1000)
         self._offset = start - time.monotonic_ns()
 
@@ -89,7 +91,7 @@ class ManualClock:
         return await _first(event.wait(), self._due(duration))
 
     def _due(self, duration: int) -> asyncio.Future[None]:
-        """Done when the time has come; counted from now, whenever it is awaited."""
+        """Done when the time has come, counted from this call, not from its await."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if duration <= 0:
             future.set_result(None)
@@ -99,7 +101,7 @@ class ManualClock:
         return future
 
     def advance(self, duration: int) -> None:
-        """Move time on and wake who is due."""
+        """Moves time on and wakes the sleepers that are due."""
         self._now += duration
         while self._sleepers and self._sleepers[0][0] <= self._now:
             future = heapq.heappop(self._sleepers)[2]

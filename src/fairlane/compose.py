@@ -22,7 +22,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.catalog_text import catalog_of
 
 PREFIX = "{fairlane}:"
-"""What every name in Redis begins with."""
+"""The prefix of every key and channel in Redis."""
 
 
 async def opened(settings: Settings) -> Engine:
@@ -40,7 +40,7 @@ async def opened(settings: Settings) -> Engine:
 async def joined(
     database: str, redis: str, *, prefix: str = PREFIX, unsafe: bool = False
 ) -> Engine:
-    """An engine of a cluster that others have set up, under the settings that hold there."""
+    """An engine that joins an existing cluster and uses its stored settings."""
     from fairlane.ledger.postgres import PostgresLedger
 
     ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=False)
@@ -55,7 +55,7 @@ async def joined(
 
 
 async def migrated(settings: Settings) -> None:
-    """Afterwards the database, or the file, has the schema that this version needs."""
+    """Creates or updates the schema of the database, or of the file, for this version."""
     if settings.server.database_url is None:
         await BesideOwner(settings.server.ledger).close()
         return
@@ -67,7 +67,7 @@ async def migrated(settings: Settings) -> None:
 
 @asynccontextmanager
 async def keys_of(settings: Settings) -> AsyncIterator[ApiKeys]:
-    """The keys of a ledger, also while another process serves it."""
+    """The API keys of a ledger. Another process may serve it at the same time."""
     if settings.server.database_url is None:
         beside = BesideOwner(settings.server.ledger)
         try:
@@ -87,7 +87,7 @@ async def keys_of(settings: Settings) -> AsyncIterator[ApiKeys]:
 
 @asynccontextmanager
 async def past_of(settings: Settings) -> AsyncIterator[LedgerReader]:
-    """The jobs of a ledger, to be read, also while another process serves it."""
+    """The jobs of a ledger, read-only. Another process may serve it at the same time."""
     if settings.server.database_url is None:
         file = SqliteReadOnly(settings.server.ledger)
         try:

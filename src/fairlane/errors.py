@@ -1,28 +1,28 @@
-"""The error hierarchy: every error a caller can meet, and what to do about it.
+"""The error hierarchy: every error that a caller can get, and what to do about it.
 
 FairlaneError
 ├── BadRequest            change the request
 │   ├── UnknownName         a tier, service or pipeline that is not configured
 │   ├── InvalidInput        a value that can never be accepted
-│   │   └── TooDear           a price that is above what was offered
-│   ├── UrlNotAllowed       a callback to where none may go
+│   │   └── TooDear           the price is above `max_price`
+│   ├── UrlNotAllowed       a callback URL that is not allowed
 │   └── KeyReused           the idempotency key belongs to another request
-├── Refused               a limit holds; says which, what is left, when to try again
-├── Conflict              what is there is not what the request thinks it is
+├── Refused               a limit was reached; says which, what is left, when to try again
+├── Conflict              the stored state does not allow the request
 │   ├── StaleLease          the lease is gone; stop working on this job
-│   └── WrongState          the move is not possible from the job's present state
+│   └── WrongState          the transition is not possible from the job's present state
 ├── NotFound              no such job, worker or user
-├── NotYours              a worker or a lease that somebody else holds
-├── Expired               the job existed and its record has been removed
-├── JobFailed             a job whose result was waited for has none; says why
+├── NotYours              a worker of another key, or a lease of another worker
+├── Expired               the job existed and its record was deleted
+├── JobFailed             the job ended without a result; says why
 │   ├── JobDead             its attempts are used up
 │   └── JobCancelled        it was cancelled
-├── InsufficientCredits   pay first
+├── InsufficientCredits   the balance is below the price; add credits
 ├── NotReady              the index is being rebuilt; try again in a moment
-├── TookTooLong           a look at many jobs was given up; ask for less
+├── TookTooLong           a query over many jobs was stopped; ask for less
 └── SetupError            fix the settings or the machine
-    ├── StoreAway           PostgreSQL or Redis cannot be reached; try again when it is there
-    ├── NotSetUp            the database has no schema, or nobody has brought settings yet
+    ├── StoreAway           PostgreSQL or Redis cannot be reached; try again when it runs
+    ├── NotSetUp            the database has no schema, or no process has stored settings yet
     ├── LedgerInUse         another process owns this ledger
     ├── LedgerTooNew        the ledger was written by a newer version
     └── LedgerUnusable      not a ledger, damaged, or its disk is full
@@ -33,11 +33,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 STORES = ("asyncpg", "redis", "sqlite3")
-"""Packages whose errors mean that a store is away; they may not be installed."""
+"""Packages whose errors mean that a store is unavailable. They may not be installed."""
 
 
 class FairlaneError(Exception):
-    """Anything Fairlane refuses or cannot do. `code` is stable and machine-readable."""
+    """The base of all errors of Fairlane. `code` is stable and machine-readable."""
 
     code = "error"
 
@@ -47,7 +47,7 @@ class BadRequest(FairlaneError):
 
 
 class UnknownName(BadRequest):
-    """Names what was asked for and everything that is known."""
+    """The message names the unknown name and all known ones."""
 
     code = "unknown_name"
 
@@ -62,11 +62,14 @@ class InvalidInput(BadRequest):
 
 
 class TooDear(InvalidInput):
-    """More than was offered for it."""
+    """The skip costs more than the caller's `max_price`."""
 
     def __init__(self, price: int, offered: int) -> None:
         self.price = price
-        super().__init__(f"the skip costs {price}, more than the {offered} offered")
+        super().__init__(
+            f"the skip costs {price} credits, more than the {offered} offered; "
+            "raise max_price, or wait"
+        )
 
 
 class UrlNotAllowed(BadRequest):
@@ -81,7 +84,7 @@ class KeyReused(BadRequest):
 
 
 class Refused(FairlaneError):
-    """A limit holds: how much it is, what is `left`, when it frees (µs)."""
+    """A limit was reached: its value, what is `left`, and when it frees (µs)."""
 
     def __init__(
         self, code: str, message: str, *, limit: int, left: int = 0, frees_at: int | None = None
@@ -91,7 +94,7 @@ class Refused(FairlaneError):
 
 
 class Conflict(FairlaneError):
-    """What is there does not allow this; if it is a job, `state` says where that is."""
+    """The stored state does not allow the request. For a job, `state` is its state."""
 
     code = "conflict"
 
@@ -104,7 +107,10 @@ class StaleLease(Conflict):
     code = "stale_lease"
 
     def __init__(self, job_id: str, state: str) -> None:
-        super().__init__(f"the lease on job {job_id} is gone; the job is {state}", state=state)
+        super().__init__(
+            f"the lease on job {job_id} is gone, the job is {state}; stop working on it",
+            state=state,
+        )
 
 
 class WrongState(Conflict):
@@ -114,11 +120,11 @@ class WrongState(Conflict):
         message = f"job {job_id} is {state}: {move} is not possible"
         if move == "resume" and state in ("failed", "dead"):
             message += (
-                "; what failed would fail again with the attempts that are left; an administrator "
-                f"can try it again with all attempts: POST /api/v1/jobs/{job_id}/replay"
+                ", because this failure is not resumable; an administrator can run the job again "
+                f"with all attempts: POST /api/v1/jobs/{job_id}/replay"
             )
         elif move == "resume":
-            message += "; only a job that failed can be resumed"
+            message += "; only a failed job can be resumed"
         super().__init__(message, state=state)
 
 
@@ -133,7 +139,7 @@ class NotYours(FairlaneError):
     code = "not_yours"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"{name} is not held by this worker")
+        super().__init__(f"this worker does not hold {name}; use the id and lease it was given")
 
 
 class Expired(FairlaneError):
@@ -141,12 +147,15 @@ class Expired(FairlaneError):
 
     def __init__(self, job_id: str, status: str | None) -> None:
         self.status = status
-        super().__init__(f"job {job_id} ended as {status or 'unknown'}; its record was removed")
+        super().__init__(
+            f"job {job_id} ended as {status or 'unknown'} and its record was deleted; "
+            "to keep records longer, raise keep_finished or keep_dead"
+        )
 
 
 class JobFailed(FairlaneError):
-    """A job that ended without a result. `reason` is the code of its own error, such as
-    `INVALID_INPUT`, `message` what its worker or service said."""
+    """The job ended without a result. `reason` is the code of the job's error, such as
+    `INVALID_INPUT`; `message` comes from its worker or service."""
 
     code = "job_failed"
     how = "failed"
@@ -159,7 +168,7 @@ class JobFailed(FairlaneError):
 
 class JobDead(JobFailed):
     code = "job_dead"
-    how = "failed, and its attempts are used up"
+    how = "is a dead letter: its attempts are used up"
 
 
 class JobCancelled(JobFailed):
@@ -172,7 +181,9 @@ class InsufficientCredits(FairlaneError):
 
     def __init__(self, price: int, balance: int) -> None:
         self.price, self.balance = price, balance
-        super().__init__(f"this costs {price}, the balance is {balance}")
+        super().__init__(
+            f"this costs {price} credits and the balance is {balance}; add credits first"
+        )
 
 
 class NotReady(FairlaneError):
@@ -208,6 +219,6 @@ class LedgerUnusable(SetupError):
 
 
 def is_store_error(error: BaseException) -> bool:
-    """Whether it means that a store is away, and the same may work in a moment."""
+    """Whether the error means that a store is unavailable, so that a retry may succeed."""
     package = type(error).__module__.partition(".")[0]
     return package in STORES or isinstance(error, OSError | TimeoutError)

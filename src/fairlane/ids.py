@@ -36,8 +36,8 @@ class Ids:
 
 
 class Tokens:
-    """128 secret bits each: whoever shows one holds the lease. Drawn from the system many at a
-    time, because asking costs more than answering."""
+    """Lease tokens: 128 secret bits each. The holder of a token holds the lease. They are drawn
+    many at a time, because a system call costs more than its bytes."""
 
     def __init__(self, at_a_time: int = 256) -> None:
         self._at_a_time = at_a_time
@@ -55,12 +55,12 @@ def token() -> str:
 
 
 def trace_id(job: str, trace: str | None) -> str:
-    """The W3C trace id of a job: its caller's, or the digits of its own id, which no other trace
+    """The W3C trace id of a job: its caller's, or the digits of the job's id, which no other trace
     has."""
     return trace or job.replace("-", "")
 
 
 def floor(at: int) -> str:
-    """The smallest id that could have been made at `at` or later."""
+    """The smallest id that could have been created at `at` or later."""
     text = f"{at // 1000:012x}"
     return f"{text[:8]}-{text[8:]}-0000-0000-000000000000"

@@ -7,7 +7,7 @@ import sys
 
 
 def steady() -> None:
-    """What a queue makes lives long, and hardly any of it in cycles: look for them less often. Two
-    threads share the work: let them take turns sooner."""
+    """Objects of a queue live long, and few of them are in cycles: collect less often. Event loop
+    and writer are two threads: switch between them sooner."""
     gc.set_threshold(50_000, 20, 50)
     sys.setswitchinterval(0.0005)

@@ -132,9 +132,9 @@ async def test_input_comes_from_a_file_or_from_standard_input(typed: Typed) -> N
     ("arguments", "why"),
     [
         (("jobs", "submit", "scarce", "no json"), "the input is not JSON"),
-        (("jobs", "submit", "scarce", "@nowhere"), "nowhere cannot be read"),
-        (("jobs", "submit", "scarce", "--set", "duration"), "--set takes field=value"),
-        (("jobs", "list", "--url", "localhost:1"), "does not begin with http://"),
+        (("jobs", "submit", "scarce", "@nowhere"), "cannot read nowhere"),
+        (("jobs", "submit", "scarce", "--set", "duration"), "is not FIELD=VALUE"),
+        (("jobs", "list", "--url", "localhost:1"), "must begin with http://"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -194,7 +194,7 @@ async def test_workers_are_listed_and_drained(typed: Typed, world: World) -> Non
 
 
 async def test_users_have_a_tier_and_credits(typed: Typed) -> None:
-    assert "none of their own" in await told(typed, "users", "show", "a/b")
+    assert "none stored" in await told(typed, "users", "show", "a/b")
     assert await told(typed, "users", "set-tier", "a/b", "high") == "a/b  high\n"
     give = ("users", "add-credits", "a/b", "5", "--operation-key", "once")
     assert await told(typed, *give) == "a/b  5 aura\n"
@@ -214,16 +214,16 @@ async def test_keys_are_made_and_revoked_over_http_where_a_server_is_named(
     admin = made.strip()
     denied = await typed("jobs", "list")
     assert (denied.code, denied.wrong.count("\n")) == (77, 1)
-    assert "it wants a key; send one with --key or FAIRLANE_KEY" in denied.wrong
+    assert "the server requires a key; send one with --key or FAIRLANE_KEY" in denied.wrong
     client = await told(typed, "keys", "create", FAIRLANE_URL=served.url, FAIRLANE_KEY=admin)
     name = client.partition(".")[0]
-    assert "holds" in await told(typed, "keys", "--url", served.url, "--key", admin)
+    assert "valid" in await told(typed, "keys", "--url", served.url, "--key", admin)
     assert "1 shown" not in await told(typed, "jobs", "list", "--key", client.strip())
     too_little = await typed("services", "pause", "scarce", "--key", client.strip())
     assert (too_little.code, too_little.wrong.count("\n")) == (77, 1)
     await told(typed, "keys", "revoke", name, "--url", served.url, "--key", admin)
     over = await typed("jobs", "list", "--key", client.strip())
-    assert (over.code, "does not hold" in over.wrong) == (77, True)
+    assert (over.code, "this key is not valid" in over.wrong) == (77, True)
     none = await typed("keys", "revoke", "nobody", "--url", served.url, "--key", admin)
     assert none.code == 1
 
@@ -249,7 +249,7 @@ async def test_a_job_that_is_not_there_is_said_with_the_next_move(typed: Typed) 
     for verb in ("show", "explain", "cancel", "resume", "follow"):
         said = await typed("jobs", verb, NOBODY)
         assert (said.code, said.wrong.count("\n")) == (1, 1)
-        assert "see them with: fairlane jobs list" in said.wrong
+        assert "to list jobs: fairlane jobs list" in said.wrong
 
 
 async def test_a_reader_sees_jobs_and_moves_none(typed: Typed, served: Gateway) -> None:

@@ -74,7 +74,8 @@ async def test_who_leaves_says_what_it_waits_for_and_asked_again_leaves_at_once(
     job = await caller.submit("image_gen")
     await images.until(lambda it: it.running == 1)
     leaving.signal(number)
-    assert await leaving.says() == "finishing 1 call, up to 30 s; once more to leave at once\n"
+    said = "finishing 1 call, up to 30 s; send the signal again to stop at once\n"
+    assert await leaving.says() == said
     leaving.signal(number)
     async with asyncio.timeout(15):
         assert await leaving.ended() == 0

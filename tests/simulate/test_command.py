@@ -133,11 +133,11 @@ def test_the_tables_of_the_documentation_are_printed_as_it_shows_them(
     ("words", "says"),
     [
         (["gone.csv"], "cannot be read"),
-        (["--what-if", "services.draw.limit"], "is no change"),
+        (["--what-if", "services.draw.limit"], "is not a change"),
         (["--what-if", "services.draw.limt=2"], "limit"),
         (["--preset", "gatway"], "gateway"),
         (["--model-load", "slow"], "neither seconds nor"),
-        (["--preset", "tasks", "--load", "1"], "nothing is limited"),
+        (["--preset", "tasks", "--load", "1"], "no service has a limit"),
     ],
 )
 def test_a_mistake_ends_with_what_to_do(

@@ -73,7 +73,7 @@ def test_one_service_can_stand_for_all(tmp_path: Path) -> None:
         ("t,seconds,tier\n0,1,gold\n", 'unknown tier "gold"; known: free, paid'),
         ("t,seconds,tier\n0,1,7\n", "the settings have 2"),
         ("t,seconds,service\n0,1,paint\n", 'unknown pipeline or service "paint"'),
-        ("t,seconds\n0,-1\n", "not below zero"),
+        ("t,seconds\n0,-1\n", "cannot be below 0"),
         ("t,seconds\n0,1+2\n", "2 times for 1 steps"),
         ("t,seconds\n", "has no jobs"),
         ('{"t": 1\n', "unexpected end of data"),

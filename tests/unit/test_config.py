@@ -39,8 +39,8 @@ def contents(catalog: Catalog) -> tuple[object, ...]:
     )
 
 
-RATE = 'a rate is a number a minute: 600, "600/m", "10/s" or "36000/h"'
-ADDRESS = "an address begins with http:// or https:// and names a host"
+RATE = 'a rate is a number per minute: 600, "600/m", "10/s" or "36000/h"'
+ADDRESS = "a URL begins with http:// or https:// and names a host"
 
 
 # --- presets -------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_every_mistake_is_named_with_its_place_and_what_would_have_been_right(
         f"fairlane.toml: services.a.url: {ADDRESS}",
         'fairlane.toml: services.a.limt: no such setting; did you mean "limit"?',
         'fairlane.toml: services.b.regions.US.lmit: no such setting; did you mean "limit"?',
-        "fairlane.toml: services.c.retry_on: is only for a service that has a url",
+        "fairlane.toml: services.c.retry_on: is only for a service with a url; add a url",
         'fairlane.toml: pipelines.x: service "d" is not configured; known: a, b, c',
     ]
 
@@ -272,17 +272,17 @@ def test_every_mistake_is_named_with_its_place_and_what_would_have_been_right(
         ("[tiers.low]\npromote = { hgh = 1 }", 'tiers.low.promote: tier "hgh" is not configured'),
         ("[services.a]\nprovider = 'x'", 'services.a.provider: provider "x" is not configured'),
         ("[services.a]\nexecutor = 'http'", "services.a.url: is needed"),
-        ("[services.a]\nretry_on = [500]", "services.a.retry_on: is only for a service that has a"),
-        ("[services.a]\nurl = 'http://h'\nexecutor = 'pull'", "services.a.url: a service with an"),
-        ("[services.a]\nurl = 'http://u:p@h'", "services.a.url: an address holds no password"),
+        ("[services.a]\nretry_on = [500]", "services.a.retry_on: is only for a service with a"),
+        ("[services.a]\nurl = 'http://h'\nexecutor = 'pull'", "services.a.url: a service with a"),
+        ("[services.a]\nurl = 'http://u:p@h'", "services.a.url: a URL must not contain a password"),
         ("[services.a]\n[pipelines]\nx = ['b']", 'pipelines.x: service "b" is not configured'),
         ("[services.a]\n[pipelines]\nx = []", "pipelines.x: has no steps"),
-        ("[services.a]\nrate = '90/h'", "services.a.rate: a rate is counted a minute"),
+        ("[services.a]\nrate = '90/h'", "services.a.rate: a rate is a whole number per minute"),
         ("[services.'a b']", 'service "a b": a name is 1 to 100'),
         ("[priority]\nurl = 'http://p'\nfallback = 'gold'", "priority.fallback: tier"),
-        ("[server]\ntrusted_proxies = ['x']", 'server.trusted_proxies: "x" is no address'),
+        ("[server]\ntrusted_proxies = ['x']", 'server.trusted_proxies: "x" is not an IP address'),
         ("[server]\ndatabase_url = 'mysql://u:p@h/d'", 'not "mysql:…"'),
-        ("[server]\nredis_url = 'h:1'", "server.redis_url: an address begins with"),
+        ("[server]\nredis_url = 'h:1'", "server.redis_url: a URL begins with"),
         (
             "[services.a]\nurl = 'http://h'\nheaders = { A = 'env:NO_SUCH' }",
             "services.a.headers.A: the environment variable NO_SUCH is not set",
@@ -300,7 +300,7 @@ def test_every_mistake_is_named_with_its_place_and_what_would_have_been_right(
             "priority.headers.Content-Length: is set for each request by itself",
         ),
         ("[tiers.low]\nweight = 1", "tiers.low.weight: this setting was removed"),
-        ("[server", "is not TOML"),
+        ("[server", "is not valid TOML"),
         ("[services]\na = 3", "services.a: a table is needed here"),
     ],
 )

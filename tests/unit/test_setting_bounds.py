@@ -88,8 +88,8 @@ def test_a_time_that_is_no_time_is_a_mistake(
     [
         ("backoff = [1, 1e300]", "services.a.backoff.1: input should be less than or equal to"),
         ("rate = '1000000/s'", "services.a.rate: input should be less than or equal to 1000000"),
-        (f"rate = '{'9' * 400}/h'", "services.a.rate: a rate is a number a minute"),
-        (f"limit = {'9' * 5000}", "is not TOML"),
+        (f"rate = '{'9' * 400}/h'", "services.a.rate: a rate is a number per minute"),
+        (f"limit = {'9' * 5000}", "is not valid TOML"),
     ],
 )
 def test_a_number_in_other_words_is_bounded_too(tmp_path: Path, setting: str, mistake: str) -> None:

@@ -68,8 +68,8 @@ async def test_dead_letters_are_listed_shown_replayed_and_purged(tmp_path: Path)
         assert "3 dead letters" in listed
         shown = await fairlane(at, "dead", "show", jobs[1])
         assert shown.count("broken 1") == 3
-        assert "in line again" in await fairlane(at, "dead", "replay", jobs[0])
-        assert "0 are in line" in await fairlane(at, "dead", "replay", "--user", "linus")
-        assert "2 are in line" in await fairlane(at, "dead", "replay", "--tag", "x")
-        assert "0 are gone" in await fairlane(at, "dead", "purge", "--yes")
+        assert "queued again" in await fairlane(at, "dead", "replay", jobs[0])
+        assert "0 jobs are queued" in await fairlane(at, "dead", "replay", "--user", "linus")
+        assert "2 jobs are queued" in await fairlane(at, "dead", "replay", "--tag", "x")
+        assert "0 dead letters deleted" in await fairlane(at, "dead", "purge", "--yes")
         assert {(await at.world.job(job)).state for job in jobs} == {State.QUEUED}

@@ -148,7 +148,7 @@ class GuardMiddleware:
         repeated = ONCE & seen.repeated
         if repeated:
             first = min(repeated).decode().title()
-            raise ProblemDetails(400, "repeated_header", f"{first} is sent once")
+            raise ProblemDetails(400, "repeated_header", f"send the header {first} only once")
         host = seen.headers.get(b"host", b"").decode("latin-1").lower()
         name = without_port(host)
         if host and not name:
@@ -157,12 +157,12 @@ class GuardMiddleware:
             )
         if self._hosts and name not in self._hosts:
             raise ProblemDetails(
-                421, "host_not_allowed", "this is not the name it may be called by"
+                421, "host_not_allowed", "this host name is not in server.allowed_hosts"
             )
         origin = seen.headers.get(b"origin", b"").decode("latin-1").lower()
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE
         if origin and changes and not await self._same_origin(origin, host):
-            raise ProblemDetails(403, "origin_not_allowed", "this web page may not do that")
+            raise ProblemDetails(403, "origin_not_allowed", "pages of this origin may not do that")
 
     async def _same_origin(self, origin: str, host: str) -> bool:
         own = {f"http://{host}", f"https://{host}"}
@@ -197,7 +197,7 @@ class GuardMiddleware:
             headers = {"Retry-After": "60", "Connection": "close"}
             return ProblemDetails(429, "too_many_failures", detail, headers=headers)
         self._failures.note(source, name)
-        return unauthorized("this key does not hold")
+        return unauthorized("this key is not valid")
 
     async def _ticket(self, scope: Scope) -> Identity | None:
         if b"ticket=" not in scope["query_string"]:

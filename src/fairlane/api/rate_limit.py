@@ -46,7 +46,7 @@ class RateLimiter:
             self._refused_until = time.monotonic() + RECENT_SECONDS
             raise Refused(
                 "too_many_requests",
-                f"a key may send {self._limit} requests a minute",
+                f"a key may send {self._limit} requests per minute; try again later",
                 limit=self._limit,
                 frees_at=now + wait,
             )

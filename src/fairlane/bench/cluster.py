@@ -1,4 +1,4 @@
-"""Figures of a cluster on private servers, and of another queue beside it in the same run."""
+"""Benchmarks of a cluster on private servers, and of pgqueuer in the same run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from fairlane.servers import Postgres, Redis
 
 LIMITED, REBUILT, LOW = 1_000, 100_000, 10_000
 HIT = 8
-"""Bytes that the body of a job writes."""
+"""Bytes that a job's body writes."""
 
 FROM, TO = 0.15, 0.95
-"""The part of a drain that counts: neither the start of processes nor their end."""
+"""The part of a drain that is measured: without the start and the end of the processes."""
 
 
 class Bench:
@@ -53,7 +53,7 @@ class Bench:
             yield engine
 
     async def _fresh(self) -> tuple[str, str]:
-        """An empty database and a prefix of its own."""
+        """An empty database and an unused key prefix."""
         self._queues += 1
         return await self._postgres.new_database(), f"{{bench{self._queues}}}:"
 
@@ -70,7 +70,7 @@ class Bench:
             return time.perf_counter() - begin
 
     async def passed_by(self, low: int, n: int) -> float:
-        """How many low jobs start after a high one was accepted and before it starts, beyond those
+        """How many low jobs start after a high job was accepted and before it starts, beyond those
         that its worker was already running."""
         async with self.queue(0) as engine:
             await fill(engine, low, "low")
@@ -88,7 +88,7 @@ class Bench:
 
     # --- in processes of their own -----------------------------------------------------------
     async def drained(self, jobs: int, n: int, limit: int, processes: int) -> float:
-        """Jobs a second, one task for each, drained by workers in processes of their own."""
+        """Jobs per second, one asyncio task each, drained by workers in separate processes."""
         database, prefix = await self._fresh()
         async with self._open(limit, database, prefix) as engine:
             await fill(engine, jobs)
@@ -129,7 +129,7 @@ class Bench:
 
 
 def _when(hits: Path, wanted: int, workers: Sequence[subprocess.Popen[bytes]]) -> float:
-    """The moment at which so many jobs have started."""
+    """The time at which this many jobs have started."""
     while hits.stat().st_size < wanted * HIT:
         if any(worker.poll() for worker in workers):
             raise RuntimeError("a worker process has failed")
@@ -138,7 +138,7 @@ def _when(hits: Path, wanted: int, workers: Sequence[subprocess.Popen[bytes]]) -
 
 
 def figures(runs: int, jobs: int, *, short: bool, beside: bool) -> Iterator[Figure]:
-    """`beside` measures pgqueuer, too, in turn with ours, if it is installed."""
+    """`beside` also measures pgqueuer, in turn with Fairlane, if it is installed."""
     with (
         Postgres(fsync=True) as postgres,
         Redis() as redis,

@@ -1,4 +1,4 @@
-"""Figures of an embedded queue."""
+"""Benchmarks of an embedded queue."""
 
 from __future__ import annotations
 

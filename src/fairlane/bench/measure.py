@@ -1,4 +1,4 @@
-"""Measuring an engine. Every figure is taken from real stores with durable commits."""
+"""Benchmarks of an engine. Every figure uses real stores with durable commits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from fairlane.presets import tasks
 PAYLOAD = {"text": "x" * 187}
 USERS = 100
 CALLERS, LANES = 50, 16
-"""Who submits, and who works, at once: while one waits for its commit, others prepare theirs."""
+"""Concurrent submitters and workers: while one waits for its commit, the others prepare theirs."""
 
 NAMES = tasks().tiers.names
 
 
 class Figure(NamedTuple):
-    """One thing measured: what, with which settings, in which unit, and every run's value."""
+    """One measurement: its name, settings, unit, and the value of every run."""
 
     what: str
     settings: str
@@ -73,7 +73,7 @@ def repeat(runs: int, measure: Callable[[], Coroutine[Any, Any, float]]) -> list
 
 
 async def batch_submits(queue: Queue, jobs: int, n: int) -> float:
-    """Jobs a second, n jobs a call, each answered after its durable commit."""
+    """Jobs per second, n jobs per call, each call answered after its durable commit."""
     async with queue(0) as engine:
         batches = iter([[job(i) for i in range(b, min(b + n, jobs))] for b in range(0, jobs, n)])
 
@@ -85,7 +85,7 @@ async def batch_submits(queue: Queue, jobs: int, n: int) -> float:
 
 
 async def single_submits(queue: Queue, jobs: int, callers: int) -> float:
-    """Jobs a second, one job a call, each answered after its durable commit."""
+    """Jobs per second, one job per call, each call answered after its durable commit."""
     async with queue(0) as engine:
         numbers = iter(range(jobs))
 
@@ -103,7 +103,7 @@ async def fill(engine: Engine, jobs: int, tier: str | None = None) -> None:
 
 
 async def drained(queue: Queue, jobs: int, n: int, limit: int) -> float:
-    """Jobs a second from queued to completed, claimed and settled n at a time."""
+    """Jobs per second from queued to completed, claimed and settled n at a time."""
     async with queue(limit) as engine:
         await fill(engine, jobs)
         left = jobs
@@ -125,7 +125,7 @@ async def drained(queue: Queue, jobs: int, n: int, limit: int) -> float:
 
 
 async def latencies(queue: Queue, jobs: int) -> tuple[float, float]:
-    """Milliseconds from the call of submit to the start of an idle worker: p50 and p99."""
+    """Milliseconds from the call of submit to the start in an idle worker: p50 and p99."""
     async with queue(0) as engine:
         waits: list[float] = []
         worker = Worker("worker")
@@ -156,7 +156,7 @@ async def memory_claim_cost(waiting: int, n: int, rounds: int) -> float:
 
 
 async def claim_cost(index: Index, waiting: int, n: int, rounds: int) -> float:
-    """Microseconds a job that the index needs to choose n, with so many waiting."""
+    """Microseconds per job that the index needs to choose n jobs, with this many waiting."""
     await index.begin("bench")
     await index.open("bench", 0)
     entries = [
@@ -178,7 +178,7 @@ async def claim_cost(index: Index, waiting: int, n: int, rounds: int) -> float:
 
 async def _timed(*work: Coroutine[Any, Any, None]) -> float:
     gc.collect()
-    gc.freeze()  # what was prepared to be sent is looked through by nobody but us
+    gc.freeze()  # the collector does not scan the prepared requests
     try:
         begin = time.perf_counter()
         await asyncio.gather(*work)

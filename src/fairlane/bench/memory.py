@@ -1,5 +1,5 @@
-"""Memory of an embedded queue: empty, and what a waiting job adds. Looked at in a process of its
-own that loads nothing else: `python -m fairlane.bench.memory`."""
+"""Memory of an embedded queue: empty, and per waiting job. Measured in a separate process that
+loads nothing else: `python -m fairlane.bench.memory`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from fairlane.model.service import Service
 from fairlane.presets import tasks
 
 FEW, MANY = 20_000, 50_000
-"""Waiting jobs at the two looks whose difference counts; the ledger's cache is full before."""
+"""Waiting jobs at the two measurements whose difference counts. The ledger's cache is full at
+both."""
 
 USERS, AT_ONCE = 100, 500
 
 
 class Taken(NamedTuple):
-    """MB of an empty queue, bytes of a waiting job."""
+    """Megabytes of an empty queue, bytes per waiting job."""
 
     empty: float
     job: float
@@ -40,7 +41,7 @@ def taken() -> Taken:
 
 
 def megabytes(process: int | str) -> float:
-    """Resident memory."""
+    """Resident memory of a process."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -58,7 +59,7 @@ async def _look() -> Taken:
 
 
 async def _submit(engine: Engine, tiers: tuple[str, ...], first: int, end: int) -> None:
-    """One job a call."""
+    """Submits one job per call."""
     for start in range(first, end, AT_ONCE):
         jobs = [
             NewJob(

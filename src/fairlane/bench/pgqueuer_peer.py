@@ -1,4 +1,4 @@
-"""pgqueuer doing the same work, if it is installed: the same payload, the same body of a job."""
+"""The same benchmark with pgqueuer, if it is installed: the same payload and the same job body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUBMIT_BATCH = 1_000
 
 
 async def fill(database: str, jobs: int, n: int = SUBMIT_BATCH) -> float:
-    """Seconds that it takes to submit them, n at a time, over one connection."""
+    """Seconds to submit them, n at a time, over one connection."""
     from pgqueuer.db import AsyncpgDriver
     from pgqueuer.queries import Queries
 

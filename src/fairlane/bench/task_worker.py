@@ -1,4 +1,4 @@
-"""A worker whose one task does nothing but note when it started, for `fairlane bench --tasks`."""
+"""A worker whose task only records its start time, for `fairlane bench --tasks`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ RECORD = struct.Struct("<qqq")
 
 
 class Hit(NamedTuple):
-    """A start: of which number, submitted (0 = nobody looked) and started when, in nanoseconds."""
+    """One start: the task's number, and when it was submitted (0 = not recorded) and started, in
+    nanoseconds."""
 
     number: int
     submitted: int

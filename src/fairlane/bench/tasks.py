@@ -1,5 +1,5 @@
-"""Figures of tasks that do nothing, through the SDK: straight on a cluster, in the program that has
-an embedded queue, and over HTTP."""
+"""Benchmarks of no-op tasks through the worker SDK: directly on a cluster, in the program of an
+embedded queue, and over HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fairlane.presets import tasks
 from fairlane.servers import Postgres, Redis
 
 FROM, TO = 0.15, 0.95
-"""The part of a drain that counts: neither the start of processes nor their end."""
+"""The part of a drain that is measured: without the start and the end of the processes."""
 
 EACH_SECOND = 50
 HIGH, LOW = 8, 10_000
@@ -39,8 +39,8 @@ Submit = Callable[[Sequence[JobRequest]], Awaitable[object]]
 
 
 class Way(NamedTuple):
-    """How to reach a queue: by submitting here, and by working with these arguments; without any,
-    in this very program."""
+    """A way to reach a queue: how to submit here, and the arguments of the worker; without any, it
+    works in this program."""
 
     submit: Submit
     arguments: tuple[str, ...]
@@ -99,7 +99,7 @@ class Cluster:
 
 # --- what is measured ----------------------------------------------------------------------------
 class Working:
-    """A worker at work, and what it has noted."""
+    """A running worker, and the starts that it has recorded."""
 
     def __init__(self, hits: Path) -> None:
         self._hits = hits
@@ -108,7 +108,7 @@ class Working:
         return Hit.read(self._hits)
 
     async def noted(self, wanted: int) -> float:
-        """The moment at which so many had started."""
+        """The time at which this many tasks had started."""
         while self._hits.stat().st_size < wanted * RECORD.size:  # noqa: ASYNC110 - a file
             await asyncio.sleep(POLL_SECONDS)
         return time.perf_counter()
@@ -147,7 +147,7 @@ async def fill(way: Way, jobs: int) -> None:
 
 
 async def drained(opened: Open, jobs: int, capacity: int) -> float:
-    """Tasks a second, one worker process."""
+    """Tasks per second, one worker process."""
     async with opened() as way:
         await fill(way, jobs)
         async with working(way, capacity) as at:
@@ -157,7 +157,7 @@ async def drained(opened: Open, jobs: int, capacity: int) -> float:
 
 
 async def latencies(opened: Open, jobs: int) -> tuple[float, float]:
-    """Milliseconds from the call of submit to the start, of an idle worker: p50 and p99."""
+    """Milliseconds from the call of submit to the start in an idle worker: p50 and p99."""
     async with opened() as way, working(way, 10) as at:
         await way.submit([request(0, "high")])
         await at.noted(1)
@@ -173,8 +173,8 @@ async def latencies(opened: Open, jobs: int) -> tuple[float, float]:
 
 
 async def passed_by(opened: Open, low: int, capacity: int, high: int = HIGH) -> float:
-    """Of the low tasks that one worker drains, how many at the most started after a high one was
-    accepted and before it started. What the worker was given before that counts, too."""
+    """The most low tasks that started after a high one was accepted and before it started, while
+    one worker drains. Tasks that the worker had taken before count, too."""
     accepted: dict[int, int] = {}
     async with opened() as way:
         await fill(way, low)

@@ -1,5 +1,5 @@
-"""A worker process of the benchmark: drains until it is told to stop. Each job is a task of its own
-that notes its start."""
+"""A worker process of the benchmark: drains until it is stopped. Each job is an asyncio task that
+records its start."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fairlane.tuning import steady
 MARK = b"started\n"
 
 LANES = 48
-"""Who works in a process at once: what they ask the index and the ledger for is asked together."""
+"""Concurrent claim loops in a process: their requests to index and ledger share batches."""
 
 
 def lanes(limit: int, n: int) -> int:
-    """Not more than have something to do at once when each has claimed n."""
+    """No more claim loops than have work when each has claimed n jobs."""
     return max(1, min(LANES, limit // n)) if limit else LANES
 
 

@@ -1,4 +1,4 @@
-"""The command line. Commands import what they need when they run, so that help is instant."""
+"""The command line. Each command imports its modules when it runs, so `--help` is fast."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _print_version(wanted: bool) -> None:
 @app.callback(
     epilog="""Start: fairlane serve. Then, in another terminal: fairlane jobs submit hello --wait.
 
-Commands that talk to a server find it by --url, FAIRLANE_URL or fairlane.toml, and send the key of
---key or FAIRLANE_KEY."""
+Commands that call a server find it by --url, FAIRLANE_URL or fairlane.toml, in this order. They
+send the API key from --key or FAIRLANE_KEY."""
 )
 def prepare(
     version: Annotated[  # noqa: ARG001 - its callback has printed it
@@ -47,50 +47,55 @@ def prepare(
     ] = False,
 ) -> None:
     """A priority job queue and gateway for scarce AI capacity."""
-    steady()  # whatever the command, this process only runs a queue
+    steady()  # every command has this process to itself
 
 
 @app.command()
 def demo(
     seconds: Annotated[
-        float, typer.Option(help="Stop after so many seconds; 0 = run until Ctrl-C.")
+        float, typer.Option(help="Stop after this many seconds; 0 = run until Ctrl-C.")
     ] = 0,
     data: Annotated[
         Path | None, typer.Option(help="Keep the ledger in this folder (default: a temporary one).")
     ] = None,
     speed: Annotated[
-        float, typer.Option(min=0.1, help="How much faster than life the services are.")
+        float, typer.Option(min=0.1, help="Run the services this many times faster than real ones.")
     ] = 100,
-    port: Annotated[int, typer.Option(help="The port of the API; 0 = any free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="The port of the API; 0 = any free port.")] = 8000,
     cluster: Annotated[
         bool,
-        typer.Option("--cluster", help="Two APIs, two dispatchers, private PostgreSQL and Redis."),
+        typer.Option(
+            "--cluster",
+            help="Run two APIs and two dispatchers on a private PostgreSQL and Redis.",
+        ),
     ] = False,
 ) -> None:
-    """A whole gateway at work: the API, four scarce services, users of all tiers, live."""
+    """Run a complete gateway, live: the API, four scarce services, users of all tiers."""
     from fairlane.cli.demo import run
 
     if cluster and data is not None:
-        raise typer.BadParameter("--data is where one file lives; a --cluster keeps nothing")
+        raise typer.BadParameter(
+            "--data is the folder of an embedded ledger, and --cluster has none; remove one of them"
+        )
     run(seconds, data, speed, port, cluster)
 
 
 @app.command()
 def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     short: Annotated[
-        bool, typer.Option("--short", help="Small sizes, one run: a smoke test.")
+        bool, typer.Option("--short", help="Run a smoke test: small sizes, one run.")
     ] = False,
-    runs: Annotated[int, typer.Option(min=1, help="Runs a figure; the median counts.")] = 3,
-    jobs: Annotated[int, typer.Option(min=100, help="Jobs a run.")] = 50_000,
+    runs: Annotated[int, typer.Option(min=1, help="Runs per figure; the median is shown.")] = 3,
+    jobs: Annotated[int, typer.Option(min=100, help="Jobs per run.")] = 50_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="On a private PostgreSQL and Redis.")
+        bool, typer.Option("--cluster", help="Measure on a private PostgreSQL and Redis.")
     ] = False,
     beside: Annotated[
-        bool, typer.Option("--beside-pgqueuer", help="With --cluster: measure pgqueuer, too.")
+        bool, typer.Option("--beside-pgqueuer", help="With --cluster: also measure pgqueuer.")
     ] = False,
     http: Annotated[
-        bool, typer.Option("--http", help="Measure the API instead, in a server of its own.")
+        bool, typer.Option("--http", help="Measure the HTTP API, in a separate server process.")
     ] = False,
     overload: Annotated[
         bool,
@@ -98,14 +103,14 @@ def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     ] = False,
     tasks: Annotated[
         bool,
-        typer.Option("--tasks", help="Measure tasks through the SDK: in place and over HTTP."),
+        typer.Option("--tasks", help="Measure tasks of the worker SDK, in process and over HTTP."),
     ] = False,
 ) -> None:
-    """Measure this machine: submits, drain, latency, claim cost, memory. Durable commits on."""
+    """Measure this machine with durable commits: submits, drain, latency, claim cost, memory."""
     from fairlane.cli.bench import run
 
     if overload and not http:
-        raise typer.BadParameter("--overload measures the API: --http --overload")
+        raise typer.BadParameter("--overload measures the HTTP API; add --http")
     run(short, runs, jobs, as_json, cluster, beside, http, overload, tasks)
 
 
@@ -113,36 +118,42 @@ def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
 def init(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("fairlane.toml"),
     preset: Annotated[
-        str, typer.Option(help="What to start from: tasks, gateway, generation or regions.")
+        str, typer.Option(help="The preset to copy: tasks, gateway, generation or regions.")
     ] = "tasks",
 ) -> None:
-    """Write settings to start from, with comments."""
+    """Write a settings file to start from, with comments."""
     from fairlane.cli import configure
 
     configure.init(preset, path)
 
 
 Preset = Annotated[
-    str, typer.Option(help="What holds without a file: tasks, gateway, generation, regions.")
+    str,
+    typer.Option(help="The preset if there is no file: tasks, gateway, generation or regions."),
 ]
 
 
 @app.command()
 def check(
     path: Annotated[
-        Path | None, typer.Argument(help="The file to read (default: fairlane.toml, if any).")
+        Path | None, typer.Argument(help="The settings file (default: fairlane.toml, if any).")
     ] = None,
     preset: Preset = "tasks",
 ) -> None:
-    """Explain the settings in plain words, or name every mistake in them."""
+    """Explain the settings in plain words, or list every mistake in them."""
     from fairlane.cli import configure
 
     configure.check(path, preset)
 
 
-Config = Annotated[Path | None, typer.Option(help="The settings (default: fairlane.toml, if any).")]
+Config = Annotated[
+    Path | None, typer.Option(help="The settings file (default: fairlane.toml, if any).")
+]
 Unsafe = Annotated[
-    bool, typer.Option("--unsafe", help="Also on a database that does not keep what it says.")
+    bool,
+    typer.Option(
+        "--unsafe", help="Accept a database that may lose committed jobs, such as fsync = off."
+    ),
 ]
 
 
@@ -161,18 +172,21 @@ def serve(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     config: Config = None,
     preset: Preset = "tasks",
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port; 0 = any free one.")] = None,
-    data: Annotated[str | None, typer.Option(help="The folder of an embedded ledger.")] = None,
-    database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
-    redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0 = any free port.")] = None,
+    data: Annotated[str | None, typer.Option(help="The folder of the embedded ledger.")] = None,
+    database_url: Annotated[str | None, typer.Option(help="PostgreSQL URL of the ledger.")] = None,
+    redis_url: Annotated[str | None, typer.Option(help="Redis URL of the index.")] = None,
     no_dispatch: Annotated[
-        bool, typer.Option("--no-dispatch", help="Only the API: fairlane dispatch calls services.")
+        bool,
+        typer.Option(
+            "--no-dispatch", help="Serve the API only; fairlane dispatch calls the services."
+        ),
     ] = False,
     wait: WaitForStores = None,
     unsafe: Unsafe = False,
 ) -> None:
-    """Serve the API and call services, embedded in one process unless the settings name a
-    database."""
+    """Serve the API and call services. It runs embedded in one process, unless the settings name
+    a database."""
     from dataclasses import replace
 
     from fairlane.cli import configure
@@ -189,7 +203,7 @@ def serve(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     }
     settings = configure.settings(config, preset=preset, flags=flags)
     if no_dispatch:
-        _demand_cluster(settings, "serving without dispatching")
+        _demand_cluster(settings, "--no-dispatch")
         settings = replace(settings, endpoints={})
     run(settings)
 
@@ -198,12 +212,12 @@ def serve(  # noqa: PLR0913, PLR0917 - each is a flag of its own
 def dispatch(
     config: Config = None,
     preset: Preset = "tasks",
-    database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
-    redis_url: Annotated[str | None, typer.Option(help="Redis, for the index.")] = None,
+    database_url: Annotated[str | None, typer.Option(help="PostgreSQL URL of the ledger.")] = None,
+    redis_url: Annotated[str | None, typer.Option(help="Redis URL of the index.")] = None,
     wait: WaitForStores = None,
     unsafe: Unsafe = False,
 ) -> None:
-    """Call services of a cluster, beside those who serve its API. As many as you like."""
+    """Call the services of a cluster. Run any number of dispatchers beside the API servers."""
     from fairlane.cli import configure
     from fairlane.cli.calling import run
 
@@ -214,38 +228,46 @@ def dispatch(
         ("server", "unsafe"): unsafe or None,
     }
     settings = configure.settings(config, preset=preset, flags=flags)
-    _demand_cluster(settings, "a dispatcher of its own")
+    _demand_cluster(settings, "fairlane dispatch")
     run(settings)
 
 
 def _demand_cluster(settings: Settings, what: str) -> None:
     if settings.server.mode != "cluster":
         raise typer.BadParameter(
-            f"{what} needs a cluster: --database-url and --redis-url, or DATABASE_URL and REDIS_URL"
+            f"{what} needs a cluster: set --database-url and --redis-url, "
+            "or DATABASE_URL and REDIS_URL"
         )
 
 
 @app.command()
 def worker(
-    name: Annotated[str, typer.Argument(help="Where it is: module:variable, such as app:worker.")],
+    name: Annotated[
+        str, typer.Argument(help="The worker, as module:variable, such as app:worker.")
+    ],
     url: Annotated[
-        str | None, typer.Option(envvar="FAIRLANE_URL", help="A server to work for, over HTTP.")
+        str | None,
+        typer.Option(envvar="FAIRLANE_URL", help="The server to poll for tasks, over HTTP."),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(envvar="FAIRLANE_KEY", help="A key with the role worker.")
+        str | None, typer.Option(envvar="FAIRLANE_KEY", help="An API key with the role worker.")
     ] = None,
     database_url: Annotated[
-        str | None, typer.Option(help="Inside a cluster: its PostgreSQL, instead of HTTP.")
+        str | None, typer.Option(help="PostgreSQL of the cluster, to work without HTTP.")
     ] = None,
-    redis_url: Annotated[str | None, typer.Option(help="Inside a cluster: its Redis.")] = None,
+    redis_url: Annotated[
+        str | None, typer.Option(help="Redis of the cluster, to work without HTTP.")
+    ] = None,
     cluster: Annotated[
         bool,
-        typer.Option("--cluster", help="Inside the cluster of DATABASE_URL and REDIS_URL."),
+        typer.Option(
+            "--cluster", help="Work without HTTP in the cluster of DATABASE_URL and REDIS_URL."
+        ),
     ] = False,
     wait: WaitForStores = None,
     unsafe: Unsafe = False,
 ) -> None:
-    """Run the tasks of a worker in Python, over HTTP or straight on a cluster."""
+    """Run a Python worker, over HTTP or directly in a cluster."""
     from fairlane.cli import configure
     from fairlane.cli.worker import run
 
@@ -260,7 +282,7 @@ def worker(
         database_url, redis_url = settings.server.database_url, settings.server.redis_url
         wait, unsafe = settings.server.wait_for_stores, unsafe or settings.server.unsafe
     if (database_url is None) != (redis_url is None):
-        raise typer.BadParameter("a cluster has both: --database-url and --redis-url")
+        raise typer.BadParameter("a cluster needs both --database-url and --redis-url")
     run(name, url, key, database_url, redis_url, unsafe, 60 if wait is None else wait)
 
 
@@ -271,8 +293,8 @@ def echo(
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
-    """Answer for the services of the settings with what they are sent: for a first try, before
-    your own services and workers are there."""
+    """Stand in for the configured services and return their input. For a first try, before your
+    own services and workers exist."""
     from fairlane.cli import configure
     from fairlane.cli.echo import run
 
@@ -282,12 +304,12 @@ def echo(
 @app.command()
 def migrate(
     config: Config = None,
-    data: Annotated[str | None, typer.Option(help="The folder of an embedded ledger.")] = None,
-    database_url: Annotated[str | None, typer.Option(help="PostgreSQL, for the ledger.")] = None,
+    data: Annotated[str | None, typer.Option(help="The folder of the embedded ledger.")] = None,
+    database_url: Annotated[str | None, typer.Option(help="PostgreSQL URL of the ledger.")] = None,
     wait: WaitForStores = None,
     unsafe: Unsafe = False,
 ) -> None:
-    """Make or update the schema of the ledger that the settings name."""
+    """Create or update the schema of the ledger that the settings name."""
     import asyncio
 
     from fairlane.cli import configure

@@ -1,4 +1,4 @@
-"""`fairlane bench`: figures with the settings they were taken under."""
+"""`fairlane bench`: prints benchmark figures with the settings they were measured under."""
 
 from __future__ import annotations
 

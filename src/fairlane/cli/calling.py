@@ -1,4 +1,4 @@
-"""What works beside the API, or without it: calls to services, webhooks, tiers from elsewhere."""
+"""Background roles of `serve` and `dispatch`: dispatcher, webhooks, Priority Service client."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
-    """Runs while the block does. What is yielded ends the calls within a grace time. What speaks
-    HTTP is imported where it is needed: a queue whose workers pull needs none of it."""
+    """Runs the roles while the block runs. Yields a drain: it ends running calls within a grace
+    time in seconds. HTTP modules are imported where they are needed: a queue with pull workers
+    only does not need them."""
     async with AsyncExitStack() as stack:
         source = settings.priority
         if source is not None:
@@ -46,7 +47,7 @@ async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
             )
         await stack.enter_async_context(WebhookSender(engine, SsrfGuard.of(settings)))
         if not settings.endpoints:
-            yield _nothing
+            yield _leave
             return
         from fairlane.dispatch import Dispatcher
 
@@ -56,25 +57,25 @@ async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
         yield partial(_finish, dispatcher)
 
 
-async def _nothing(_: float) -> None:
-    """Nobody calls."""
-    _say("leaving")
+async def _leave(_: float) -> None:
+    """The drain of a process without a dispatcher: no call has to end."""
+    _say("shutting down")
 
 
 async def _finish(dispatcher: Dispatcher, grace: float) -> None:
     calls = dispatcher.running
     what = f"finishing {calls} call{'s' if calls > 1 else ''}, up to {grace:g} s"
-    _say(f"{what}; once more to leave at once" if calls else "leaving")
+    _say(f"{what}; send the signal again to stop at once" if calls else "shutting down")
     await dispatcher.drain(grace)
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # who has read it may have left before
+    with suppress(OSError):  # the reader of a pipe may have closed it
         typer.echo(line)
 
 
 def run(settings: Settings) -> None:
-    """Until a signal comes: then running calls get their time, until another comes."""
+    """Runs until a signal. Then running calls get their grace time; a second signal ends it."""
     log_to()
     with in_one_line():
         uvloop.run(_dispatch(settings))
@@ -89,7 +90,7 @@ async def _dispatch(settings: Settings) -> None:
     log_to(level=settings.server.log_level, form=settings.server.log_format)
     stores = started(lambda: opened(settings), settings.server.wait_for_stores, by_others=True)
     async with stores as engine, calling(engine, settings) as drain:
-        for number in (signal.SIGTERM, signal.SIGINT):  # before, a signal simply ends it
+        for number in (signal.SIGTERM, signal.SIGINT):  # until here a signal ends the process
             asyncio.get_running_loop().add_signal_handler(number, hear)
         names = ", ".join(sorted(settings.endpoints)) or "nothing: no service has a url"
         typer.echo(f"Fairlane: dispatching to {names} ({settings.source})")

@@ -1,4 +1,4 @@
-"""`fairlane init` writes settings to start from, `fairlane check` explains what there is."""
+"""`fairlane init` writes a settings file, `fairlane check` explains the settings."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fairlane.config.setting_errors import BadSettings, suggestion
 from fairlane.config.settings import Settings
 
 BAD_SETTINGS = 78
-"""What sysexits.h calls EX_CONFIG."""
+"""Exit code EX_CONFIG of sysexits.h."""
 
 
 def init(preset: str, path: Path) -> None:
     known_preset(preset)
     if path.exists():
-        typer.echo(f"{path} is there already; remove it first, or name another file", err=True)
+        typer.echo(f"{path} exists already; remove it first, or name another file", err=True)
         raise typer.Exit(1)
     try:
         path.write_text(preset_text(preset), "utf-8")
     except OSError as error:
-        typer.echo(f"{path} cannot be written: {error.strerror}", err=True)
+        typer.echo(f"cannot write {path}: {error.strerror}; name another file", err=True)
         raise typer.Exit(1) from None
-    typer.echo(f"wrote {path}; see what it means: fairlane check {path}")
+    typer.echo(f"wrote {path}; to see what it means: fairlane check {path}")
 
 
 def check(path: Path | None, preset: str) -> None:
@@ -39,7 +39,7 @@ def check(path: Path | None, preset: str) -> None:
 def settings(
     path: Path | None, *, preset: str = "tasks", flags: Mapping[tuple[str, ...], Any] | None = None
 ) -> Settings:
-    """As this process is to run, or every mistake in the terminal."""
+    """The settings of this process. With mistakes, it prints every one and exits with 78."""
     known_preset(preset)
     try:
         return load(path, preset=preset, environment=os.environ, flags=flags)

@@ -1,4 +1,4 @@
-"""`fairlane dead`: dead letters of a running server."""
+"""`fairlane dead`: the dead letter queue of a running server."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fairlane.cli.remote import (
     query,
 )
 
-app = typer.Typer(cls=ListUnlessNamed, help="Jobs whose attempts are used up.")
+app = typer.Typer(cls=ListUnlessNamed, help="Dead letters: jobs that used up their attempts.")
 
-User = Annotated[str | None, typer.Option(help="Only those of this user.")]
-Name = Annotated[str | None, typer.Option(help="Only those of this pipeline, service or type.")]
-Tag = Annotated[str | None, typer.Option(help="Only those with this tag.")]
+User = Annotated[str | None, typer.Option(help="Only jobs of this user.")]
+Name = Annotated[str | None, typer.Option(help="Only jobs of this pipeline, service or task type.")]
+Tag = Annotated[str | None, typer.Option(help="Only jobs with this tag.")]
 
 
 @app.command("list")
@@ -30,13 +30,13 @@ def list_dead(
     user: User = None,
     name: Name = None,
     tag: Tag = None,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="How many to show.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="Dead letters to show, at most.")] = 50,
     url: Url = None,
     key: ApiKey = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """The newest, with their last errors. Needs an admin key, like all of these."""
+    """List the newest dead letters with their last errors. Needs an admin key."""
     from fairlane.cli.tables import moment, print_json, print_table
 
     wanted = query(**_filter(user, name, tag), limit=limit)
@@ -62,13 +62,13 @@ def list_dead(
 
 @app.command("show")
 def show_dead(
-    job: Annotated[str, typer.Argument(help="Its id.")],
+    job: Annotated[str, typer.Argument(help="The job's id.")],
     url: Url = None,
     key: ApiKey = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """One of them, with every attempt."""
+    """Show one dead letter with all of its attempts. Needs an admin key."""
     from fairlane.cli.tables import clean, moment, print_json, print_table
 
     path = f"/admin/queue-dead/{part(job)}/attempts"
@@ -103,7 +103,9 @@ def show_dead(
 fairlane dead replay --name image_gen""",
 )
 def replay_dead(
-    job: Annotated[str | None, typer.Argument(help="One; without it, all that fit.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(help="The job's id; without it, every job that matches.")
+    ] = None,
     user: User = None,
     name: Name = None,
     tag: Tag = None,
@@ -112,7 +114,8 @@ def replay_dead(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run one again, or all that fit: on at the step that failed, with all attempts."""
+    """Run one dead letter again, or all that match. Each job continues from the failed step and
+    gets all of its attempts again. Needs an admin key."""
     from fairlane.cli.tables import print_json
 
     remote = Remote(url, key, config)
@@ -121,13 +124,13 @@ def replay_dead(
         if as_json:
             print_json(found)
         else:
-            typer.echo(f"{found['job_id']} is in line again")
+            typer.echo(f"{found['job_id']} is queued again")
         return
     count = _all(remote, "replay", _filter(user, name, tag))
     if as_json:
         print_json({"count": count})
     else:
-        typer.echo(f"{count} are in line again")
+        typer.echo(f"{count} jobs are queued again")
 
 
 @app.command("purge")
@@ -135,26 +138,26 @@ def purge_dead(
     user: User = None,
     name: Name = None,
     tag: Tag = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     url: Url = None,
     key: ApiKey = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let all that fit go for good."""
+    """Delete all dead letters that match, for good. Needs an admin key."""
     from fairlane.cli.tables import print_json
 
     if not yes:
-        typer.confirm("They are gone for good. Sure?", abort=True)
+        typer.confirm("Delete all matching dead letters for good?", abort=True)
     count = _all(Remote(url, key, config), "purge", _filter(user, name, tag))
     if as_json:
         print_json({"count": count})
     else:
-        typer.echo(f"{count} are gone")
+        typer.echo(f"{count} dead letters deleted")
 
 
 def _all(remote: Remote, verb: str, wanted: dict[str, Any]) -> int:
-    """A bounded number at a time, until there is no more."""
+    """Repeats the request until the server has no more matching jobs: each is bounded."""
     total = 0
     while True:
         answer = remote.call("POST", f"/admin/queue-dead/{verb}", {"filter": wanted})

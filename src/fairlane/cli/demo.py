@@ -1,4 +1,4 @@
-"""`fairlane demo`: a whole gateway at work, live in the terminal."""
+"""`fairlane demo`: a complete gateway with traffic, shown live in the terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fairlane.model.state import LIVE, State
 from fairlane.servers import Postgres, Redis, ServerFailed
 
 JOBS_PER_LOOKUP = 1_000
-"""Jobs looked up together."""
+"""Jobs per query of the ledger."""
 
 
 def run(seconds: float, data: Path | None, speed: float, port: int, cluster: bool) -> None:
@@ -47,7 +47,7 @@ def run(seconds: float, data: Path | None, speed: float, port: int, cluster: boo
 
 
 def _servers(stack: contextlib.ExitStack) -> dict[str, str]:
-    """A PostgreSQL and a Redis of our own, for as long as the demo lasts."""
+    """The URLs of a private PostgreSQL and Redis that run as long as the demo."""
     return {
         "FAIRLANE_SERVER__DATABASE_URL": stack.enter_context(Postgres(fsync=True)).url,
         "FAIRLANE_SERVER__REDIS_URL": stack.enter_context(Redis()).url,
@@ -57,7 +57,7 @@ def _servers(stack: contextlib.ExitStack) -> dict[str, str]:
 async def _run(
     seconds: float, folder: Path, variables: dict[str, str], speed: float, port: int
 ) -> bool:
-    """Whether everything was as promised."""
+    """Runs the demo. Returns whether no job was lost, none failed and no limit was exceeded."""
     console, stop = Console(soft_wrap=True), asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)
@@ -79,26 +79,26 @@ async def _run(
 
 
 def welcome(gateway: Gateway, speed: float) -> list[str]:
-    """What to open, what to type, what to kill."""
+    """The lines at the start: the URL, commands to try, process ids to kill."""
     url, processes = gateway.urls[0], gateway.processes
     pids = " ".join(str(process.pid) for process in processes)
     names = Counter(process.name for process in processes)
     running = ", ".join(f"{number} × {name}" for name, number in names.items())
     where = "one file" if len(processes) == 1 else "a private PostgreSQL and Redis"
     return [
-        f"Fairlane: four scarce services, seven users, {speed:g} × faster than life; Ctrl-C ends",
+        f"Fairlane: four scarce services, seven users, {speed:g} × real speed; Ctrl-C ends it",
         f"  is    {running} over {where}",
         f"  open  {url}/docs",
         f"  try   {curl(gateway.settings, url, keys=False)}",
         f"  look  curl {url}/queue/status",
-        f"  kill  kill -9 {pids}   (any of them comes back; nothing is lost)",
+        f"  kill  kill -9 {pids}   (the demo restarts it; no job is lost)",
     ]
 
 
 async def _show(
     gateway: Gateway, scene: Scene, console: Console, stop: asyncio.Event, seconds: float
 ) -> None:
-    """Until the time is over or somebody ends it. Who was killed meanwhile is started again."""
+    """Updates the display until the time is over or Ctrl-C. Killed processes are restarted."""
     loop = asyncio.get_running_loop()
     began, status, recovery = loop.time(), display.Status(), DemoRecovery(gateway)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as session:
@@ -130,7 +130,7 @@ async def _status(session: aiohttp.ClientSession, urls: Sequence[str]) -> displa
 
 
 async def _summary(gateway: Gateway, scene: Scene) -> tuple[list[str], bool]:
-    """What the ledger knows of every job that was accepted, now that all processes have left."""
+    """The final state of every accepted job, read from the ledger after all processes ended."""
     engine = await opened(gateway.settings)
     try:
         states = await _states(engine, scene.accepted)

@@ -1,5 +1,5 @@
-"""`fairlane echo`: answers for the services of the settings with what they were sent. It is for a
-first try, before the real services and workers are there."""
+"""`fairlane echo`: stands in for the configured services and returns their input. It is for a first
+try, before the real services and workers exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fairlane.worker import Context, Worker
 
 
 class Address(NamedTuple):
-    """Where a service is called."""
+    """The URL of a service in one region."""
 
     service: str
     region: str
@@ -33,7 +33,7 @@ class Address(NamedTuple):
 
 
 def run(settings: Settings, url: str, key: str | None) -> None:
-    """Until a signal comes."""
+    """Runs until a signal."""
     log_to()
     try:
         uvloop.run(_answer(settings, url, key))
@@ -52,7 +52,7 @@ async def _answer(settings: Settings, url: str, key: str | None) -> None:
         names = sorted({name for worker in workers for name in worker.offer.task_types or ()})
         if names:
             lines.append(f"runs {', '.join(names)} for {url}")
-        for line in lines or ["nothing to answer for: no service here is pulled or called"]:
+        for line in lines or ["has nothing to do: the settings have no http or pull service"]:
             typer.echo(f"echo  {line}")
         working = [asyncio.create_task(worker.serve(url, key)) for worker in workers]
         stopping = asyncio.create_task(stop.wait())
@@ -63,16 +63,16 @@ async def _answer(settings: Settings, url: str, key: str | None) -> None:
         await asyncio.gather(*working)
 
 
-# --- services that are called --------------------------------------------------------------------
+# --- services that the dispatcher calls ----------------------------------------------------------
 async def _called(settings: Settings, stack: AsyncExitStack) -> AsyncIterator[str]:
     for each in _addresses(settings):
         place = f"{each.service} in {each.region}" if each.region else each.service
         if not stands_in(each.url):
-            yield f"does not answer for {place}: {each.url} is not a port of this machine"
+            yield f"cannot stand in for {place}: {each.url} is not a port of this machine"
             continue
         service = SimulatedService(each.service, each.limit, work=_params)
         await stack.enter_async_context(service.serving(urlsplit(each.url).port or 80))
-        yield f"answers for {place} at {each.url}"
+        yield f"stands in for {place} at {each.url}"
 
 
 def _addresses(settings: Settings) -> Iterator[Address]:
@@ -88,9 +88,9 @@ async def _params(call: SimulatedExecution) -> Any:
     return call.params
 
 
-# --- services whose workers pull -----------------------------------------------------------------
+# --- services of pull workers --------------------------------------------------------------------
 def _workers(settings: Settings) -> Iterator[Worker]:
-    """One, and one for each region that pulled services name."""
+    """One worker for services without regions, and one for each region."""
     catalog = settings.catalog
     pulled = [each for each in catalog.services.values() if each.executor is Executor.PULL]
     regions = {region for each in pulled for region in each.regions}

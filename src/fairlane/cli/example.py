@@ -1,4 +1,4 @@
-"""What somebody who has just started a server can type: commands that work as they stand."""
+"""Example commands that a new server prints: each can be pasted into a terminal."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fairlane.config.settings import LOOPBACK, Settings
 from fairlane.model.service import Executor
 
 EXAMPLE = "hello"
-"""The task of the example where any task type is accepted."""
+"""The task type of the example where any task type is accepted."""
 
 
 def curl(settings: Settings, url: str, *, keys: bool) -> str:
-    """A submit."""
+    """A curl command that submits a job."""
     body = json.dumps({"feature_name": _name(settings), "input_data": {"text": "hello"}})
     words = ["curl", f"{url}/api/v1/jobs", "-H", "Content-Type: application/json", "-d", body]
     return shlex.join(words) + (' -H "Authorization: Bearer $FAIRLANE_KEY"' if keys else "")
 
 
 def echo(settings: Settings, url: str) -> str | None:
-    """What runs the example of `curl`. None: it is called at another machine, which is to answer,
-    or run by others."""
+    """The `fairlane echo` command that runs the job of `curl`. None if the job's services are on
+    another machine or are run by other programs."""
     if not all(_is_echoed(settings, step) for step in _steps(settings)):
         return None
     origin = settings.source.removeprefix("preset ")
@@ -34,7 +34,7 @@ def echo(settings: Settings, url: str) -> str | None:
 
 
 def program() -> str:
-    """How this program is started in a terminal."""
+    """The command that starts this program in a terminal."""
     if shutil.which("fairlane"):
         return "fairlane"
     if Path(sys.argv[0]).name == "fairlane":
@@ -43,7 +43,7 @@ def program() -> str:
 
 
 def stands_in(url: str) -> bool:
-    """Whether the echo can answer there: at a port of this machine, without a path."""
+    """Whether `fairlane echo` can listen there: a port of this machine, without a path."""
     parts = urlsplit(url)
     return parts.scheme == "http" and parts.hostname in LOOPBACK and parts.path in ("", "/")
 

@@ -1,4 +1,4 @@
-"""`fairlane jobs export`: what the ledger knows, also beside a running server."""
+"""`fairlane jobs export`: jobs of the ledger as JSON lines. A server may run at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlane.simulate.export import lines
 
 
 def export(settings: Settings, path: Path, anonymous: bool) -> None:
-    """A line a job, newest first."""
+    """Writes one line per job, newest first."""
 
     async def write(out: BinaryIO) -> int:
         written = 0

@@ -1,4 +1,4 @@
-"""`fairlane jobs`: submit, look, follow and move jobs of a running server."""
+"""`fairlane jobs`: submit, list, follow, cancel, resume and replay jobs of a running server."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ from fairlane.cli.remote import (
 if TYPE_CHECKING:
     from fairlane.client.connection import ApiConnection
 
-app = typer.Typer(help="Submit jobs, look at them, follow and move them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Submit, list, follow, cancel, resume and replay jobs.", no_args_is_help=True
+)
 
-MOST_ON_A_PAGE = 200
+MAX_PAGE_JOBS = 200
 
 JobId = Annotated[str, typer.Argument(help="The job's id.")]
 
@@ -39,25 +41,30 @@ JobId = Annotated[str, typer.Argument(help="The job's id.")]
 def list_jobs(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     status: Annotated[
         list[str] | None,
-        typer.Option(help="queued, running, completed, failed, cancelled, dead; several may be."),
+        typer.Option(
+            help="Only jobs in this status: queued, running, completed, failed, cancelled or dead; "
+            "repeatable."
+        ),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
-    name: Annotated[str | None, typer.Option(help="Only this pipeline, service or type.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many to show.")] = 50,
+    user: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Only jobs of this pipeline, service or task type.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Jobs to show, at most.")] = 50,
     url: Url = None,
     key: ApiKey = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """The newest jobs."""
+    """List the newest jobs."""
     from fairlane.cli.tables import duration, moment, print_json, print_table
 
     async def pages(connection: ApiConnection) -> dict[str, Any]:
         jobs: list[Any] = []
         cursor = None
         while True:
-            size = min(limit - len(jobs), MOST_ON_A_PAGE)
+            size = min(limit - len(jobs), MAX_PAGE_JOBS)
             wanted = query(
                 status=status, user_id=user, feature_name=name, tag=tag, limit=size, cursor=cursor
             )
@@ -87,7 +94,7 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is a flag of its own
             for job in found["jobs"]
         ),
     )
-    more = "; there are more: --limit" if found["next"] else ""
+    more = "; for more, raise --limit" if found["next"] else ""
     typer.echo(f"{len(found['jobs'])} shown{more}")
 
 
@@ -95,7 +102,7 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is a flag of its own
 def show_job(
     job: JobId, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """One job: where it stands, why it waits, and what its steps have made."""
+    """Show one job: its state, why it waits, and the results of its steps."""
     from fairlane.cli.tables import print_json
 
     found = Remote(url, key, config).call("GET", f"/api/v1/jobs/{part(job)}")
@@ -119,30 +126,40 @@ def submit_job(  # noqa: PLR0913, PLR0917 - each is a flag of its own
         str | None,
         typer.Argument(metavar="[INPUT]", help="JSON, @file with JSON, or - for standard input."),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="On whose behalf.")] = None,
-    tier: Annotated[str | None, typer.Option(help="The tier (needs the right to set it).")] = None,
-    model: Annotated[str | None, typer.Option(help="The model it needs.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="The user whose job it is (needs the right act_as).")
+    ] = None,
+    tier: Annotated[
+        str | None, typer.Option(help="The tier (needs the right set_priority).")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model that the job needs.")] = None,
     region: Annotated[
-        list[str] | None, typer.Option(help="Where it may run; several may be named.")
+        list[str] | None, typer.Option(help="A region where it may run; repeatable.")
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag; several may be named.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag; repeatable.")] = None,
     run_at: Annotated[
-        str | None, typer.Option(help="Not before this time: 2026-01-31T12:00:00Z.")
+        str | None, typer.Option(help="Start no earlier than this time: 2026-01-31T12:00:00Z.")
     ] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds for one attempt.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="The time limit of one attempt, in seconds.")
+    ] = None,
     set_fields: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Any other field of the request: duration=30, as JSON or text."),
+        typer.Option(
+            "--set",
+            help="Another field of the request as FIELD=VALUE, such as duration=30; the value is "
+            "JSON or text; repeatable.",
+        ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Follow it to its end and print the result.")
+        bool, typer.Option("--wait", help="Wait until the job ends and print its result.")
     ] = False,
     url: Url = None,
     key: ApiKey = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job. It is durable when its id is printed."""
+    """Submit a job. When its id is printed, the job is stored durably."""
     from fairlane.cli.tables import duration, print_json
 
     body = given(
@@ -175,7 +192,7 @@ def submit_job(  # noqa: PLR0913, PLR0917 - each is a flag of its own
 def cancel_job(
     job: JobId, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Cancel a job, at once and for good."""
+    """Cancel a job, at once. A cancelled job cannot be resumed."""
     _moved(Remote(url, key, config).call("DELETE", f"/api/v1/jobs/{part(job)}"), as_json)
 
 
@@ -183,7 +200,7 @@ def cancel_job(
 def resume_job(
     job: JobId, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Go on at the step that failed, with the attempts already used."""
+    """Resume a failed job from the failed step. Attempts already used still count."""
     _moved(Remote(url, key, config).call("POST", f"/api/v1/jobs/{part(job)}/resume"), as_json)
 
 
@@ -191,7 +208,8 @@ def resume_job(
 def replay_job(
     job: JobId, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Go on at the step that failed, with all attempts again. Needs an admin key."""
+    """Replay a failed or dead job from the failed step, with all attempts again. Needs an admin
+    key."""
     _moved(Remote(url, key, config).call("POST", f"/api/v1/jobs/{part(job)}/replay"), as_json)
 
 
@@ -199,7 +217,7 @@ def replay_job(
 def explain_job(
     job: JobId, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Why a job waits, and what would help."""
+    """Explain why a job waits, and what would help."""
     from fairlane.cli.tables import clean, duration, moment, print_fields, print_json
 
     found = Remote(url, key, config).call("GET", f"/api/v1/jobs/{part(job)}/explain")
@@ -227,30 +245,30 @@ def explain_job(
 def follow_job(
     job: JobId, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Print what happens to a job until it is over, then its result.
+    """Print the events of a job until it ends, then its result.
 
-    Ends with 3 if the job did not complete. With --json: an event a line, then the job."""
+    Exits with 3 if the job did not complete. With --json: one event per line, then the job."""
     _follow(Remote(url, key, config), job, as_json)
 
 
 @app.command("export")
 def export_jobs(
-    path: Annotated[Path, typer.Argument(help="The file to write; .gz is compressed.")],
+    path: Annotated[Path, typer.Argument(help="The file to write; a .gz file is compressed.")],
     config: Config = None,
     anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Users get numbers instead of their names.")
+        bool, typer.Option("--anonymous", help="Write numbers instead of user names.")
     ] = False,
 ) -> None:
-    """Write every job that has run as a line of JSON, for fairlane simulate.
+    """Write every job that has run as one line of JSON, for fairlane simulate.
 
-    Reads the ledger that the settings name; no server is asked."""
+    Reads the ledger that the settings name, without a server."""
     from fairlane.cli import configure
     from fairlane.cli.export import export
 
     export(configure.settings(config), path, anonymous)
 
 
-# --- what they share -----------------------------------------------------------------------------
+# --- shared by several commands ------------------------------------------------------------------
 def _follow(remote: Remote, job: str, as_json: bool) -> None:
     import dataclasses
 
@@ -260,7 +278,7 @@ def _follow(remote: Remote, job: str, as_json: bool) -> None:
     from fairlane.client import AsyncClient
 
     async def follow(connection: ApiConnection) -> dict[str, Any]:
-        await connection.call("GET", f"/api/v1/jobs/{part(job)}")  # a wrong id is told at once
+        await connection.call("GET", f"/api/v1/jobs/{part(job)}")  # reports a wrong id at once
         async with AsyncClient(remote.url, remote.key) as client:
             async for event in client.events(job):
                 if as_json:
@@ -324,7 +342,7 @@ def _input(text: str) -> Any:
         try:
             text = Path(text[1:]).read_text("utf-8")
         except OSError as error:
-            stop(f"{text[1:]} cannot be read: {error.strerror}", USAGE)
+            stop(f"cannot read {text[1:]}: {error.strerror}; name another file", USAGE)
     return _json(text)
 
 
@@ -334,7 +352,10 @@ def _json(text: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        stop(f"the input is not JSON ({error}); text is '\"text\"', a file @file.json", USAGE)
+        stop(
+            f"the input is not JSON ({error}); write text as '\"text\"', a file as @file.json",
+            USAGE,
+        )
 
 
 def _field(text: str) -> tuple[str, Any]:
@@ -342,7 +363,7 @@ def _field(text: str) -> tuple[str, Any]:
 
     name, equals, value = text.partition("=")
     if not equals:
-        stop(f'--set takes field=value, not "{text}"', USAGE)
+        stop(f'--set: "{text}" is not FIELD=VALUE; write for example --set duration=30', USAGE)
     try:
         return name, orjson.loads(value)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""`fairlane keys`: who may call. Over HTTP where a server is named, else in the ledger itself."""
+"""`fairlane keys`: API keys. Over HTTP if a server is named, else directly in the ledger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from fairlane.cli.remote import ApiKey, AsJson, Config, ListUnlessNamed, Remote, given, part
 
-app = typer.Typer(cls=ListUnlessNamed, help="Who may call: make, list and revoke keys.")
+app = typer.Typer(cls=ListUnlessNamed, help="API keys: create, list and revoke them.")
 
 DAY_SECONDS = 86_400
 ROLES = ("client", "read", "worker", "admin")
@@ -18,7 +18,7 @@ KeysUrl = Annotated[
     typer.Option(
         "--url",
         envvar="FAIRLANE_URL",
-        help="The server to ask, with an admin key (default: the ledger of the settings).",
+        help="The server; needs an admin key (default: work on the ledger of the settings).",
     ),
 ]
 
@@ -30,27 +30,32 @@ KeysUrl = Annotated[
 fairlane keys create --role client --tenant shop --url https://queue.example""",
 )
 def create_key(  # noqa: PLR0913, PLR0917 - each is a flag of its own
-    role: Annotated[str, typer.Option(help="client, read, worker or admin.")] = "client",
-    tenant: Annotated[str, typer.Option(help="Whom it belongs to.")] = "default",
-    name: Annotated[str, typer.Option(help="For people.")] = "",
+    role: Annotated[str, typer.Option(help="The role: client, read, worker or admin.")] = "client",
+    tenant: Annotated[str, typer.Option(help="The tenant that the key belongs to.")] = "default",
+    name: Annotated[str, typer.Option(help="A name for the list of keys.")] = "",
     act_as: Annotated[
-        bool | None, typer.Option(help="May name any user (default: clients and admins).")
+        bool | None,
+        typer.Option(help="The key may name any user (default: yes for client and admin)."),
     ] = None,
-    set_priority: Annotated[bool, typer.Option(help="May choose the tier of a job.")] = False,
-    days: Annotated[float | None, typer.Option(help="How long it holds (default: always).")] = None,
+    set_priority: Annotated[
+        bool, typer.Option(help="The key may choose the tier of a job.")
+    ] = False,
+    days: Annotated[
+        float | None, typer.Option(help="Days until the key expires (default: never).")
+    ] = None,
     url: KeysUrl = None,
     key: ApiKey = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it, once."""
+    """Create a key and print it. It cannot be shown again."""
     from fairlane.cli import configure
     from fairlane.cli.tables import print_json
     from fairlane.model.setting_bounds import MAX_SECONDS
 
     most = MAX_SECONDS // DAY_SECONDS
     if days is not None and not 0 < days <= most:
-        raise typer.BadParameter(f"--days is more than 0 and at most {most}, not {days:g}")
+        raise typer.BadParameter(f"--days must be above 0 and at most {most}, not {days:g}")
     if role not in ROLES:
         typer.echo(f'unknown role "{role}"; known: {", ".join(ROLES)}', err=True)
         raise typer.Exit(configure.BAD_SETTINGS)
@@ -67,14 +72,14 @@ def create_key(  # noqa: PLR0913, PLR0917 - each is a flag of its own
         print_json(made)
         return
     typer.echo(made["key"])
-    typer.echo("kept as a hash: it cannot be shown again", err=True)
+    typer.echo("save this key now: only its hash is stored, it cannot be shown again", err=True)
 
 
 @app.command("list")
 def list_keys(
     url: KeysUrl = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Every key that was ever made, without its secret."""
+    """List every key, also expired and revoked ones, without secrets."""
     from fairlane.cli import configure
     from fairlane.cli.tables import moment, print_json, print_table
 
@@ -89,7 +94,7 @@ def list_keys(
         return
     now = _in_days(0)
     print_table(
-        ("id", "name", "tenant", "role", "rights", "made", "until", "state"),
+        ("id", "name", "tenant", "role", "rights", "created", "expires", "state"),
         (
             (
                 each["id"],
@@ -108,13 +113,15 @@ def list_keys(
 
 @app.command("revoke")
 def revoke_key(
-    name: Annotated[str, typer.Argument(metavar="KEY", help="The id: what stands before the dot.")],
+    name: Annotated[
+        str, typer.Argument(metavar="KEY", help="The key's id: its part before the dot.")
+    ],
     url: KeysUrl = None,
     key: ApiKey = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a key. Servers notice within five seconds."""
+    """Revoke a key. Every server refuses it within 5 seconds."""
     from fairlane.cli import configure
     from fairlane.cli.remote import stop
     from fairlane.cli.tables import print_json
@@ -127,11 +134,11 @@ def revoke_key(
 
         revoked = revoke(configure.settings(config), name)
     if revoked is None:
-        stop(f'no key "{name}"; see them with: fairlane keys list')
+        stop(f'there is no key "{name}"; to list them: fairlane keys list')
     if as_json:
         print_json(revoked)
     else:
-        typer.echo(f"revoked {revoked['id']}; servers notice within five seconds")
+        typer.echo(f"revoked {revoked['id']}; every server refuses it within 5 seconds")
 
 
 def _created(settings: Any, wish: dict[str, Any], days: float | None) -> dict[str, Any]:
@@ -160,4 +167,4 @@ def _in_days(days: float) -> str:
 def _state(key: dict[str, Any], now: str) -> str:
     if key["revoked_at"] is not None:
         return "revoked"
-    return "expired" if key["expires_at"] is not None and key["expires_at"] <= now else "holds"
+    return "expired" if key["expires_at"] is not None and key["expires_at"] <= now else "valid"

@@ -1,4 +1,4 @@
-"""API keys of the ledger that the settings name, also beside a running server."""
+"""API keys, directly in the ledger that the settings name. A server may run at the same time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTOR = "cli"
 
 
 def create(settings: Settings, wanted: Key, days: float | None) -> Shown:
-    """The key with what its holder sends."""
+    """The new key with its credential."""
 
     async def add(book: ApiKeys) -> Shown:
         now = SystemClock().now()
@@ -37,7 +37,7 @@ def create(settings: Settings, wanted: Key, days: float | None) -> Shown:
 
 
 def listed(settings: Settings) -> list[Shown]:
-    """As the server shows them."""
+    """All keys, in the format of the HTTP API."""
 
     async def all_keys(book: ApiKeys) -> list[Key]:
         return await book.all()
@@ -46,7 +46,7 @@ def listed(settings: Settings) -> list[Shown]:
 
 
 def revoke(settings: Settings, name: str) -> Shown | None:
-    """None: there is no such key."""
+    """The revoked key, or None if there is no such key."""
 
     async def end(book: ApiKeys) -> Shown | None:
         if not await book.revoke(name, SystemClock().now(), ACTOR):

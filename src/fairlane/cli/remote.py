@@ -1,7 +1,7 @@
-"""Commands that talk to a running server: where it is, which key they use, and how they end.
+"""HTTP client of the commands that call a running server: its URL, the API key, exit codes.
 
-Exit codes: 0 done, 1 the server said no, 2 wrong usage, 3 the job ended without a result,
-69 no answer, 77 the key is missing or not enough, 78 bad settings."""
+Exit codes: 0 done, 1 the server refused, 2 wrong usage, 3 the job ended without a result,
+69 no answer, 77 the key is missing or has too few rights, 78 bad settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Out = TypeVar("Out")
 
 REFUSED, USAGE, NOT_COMPLETED = 1, 2, 3
 UNAVAILABLE, NO_PERMISSION = 69, 77
-"""What sysexits.h calls EX_UNAVAILABLE and EX_NOPERM."""
+"""Exit codes EX_UNAVAILABLE and EX_NOPERM of sysexits.h."""
 
 AWAY = frozenset({429, 502, 503, 504})
 SCHEMES = ("http://", "https://")
@@ -37,10 +37,12 @@ Url = Annotated[
 ]
 ApiKey = Annotated[
     str | None,
-    typer.Option("--key", envvar="FAIRLANE_KEY", help="The key to send.", show_envvar=True),
+    typer.Option("--key", envvar="FAIRLANE_KEY", help="The API key to send.", show_envvar=True),
 ]
-Config = Annotated[Path | None, typer.Option(help="The settings (default: fairlane.toml, if any).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the server's answer as JSON.")]
+Config = Annotated[
+    Path | None, typer.Option(help="The settings file (default: fairlane.toml, if any).")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the server's response as JSON.")]
 
 
 class ListUnlessNamed(TyperGroup):
@@ -53,13 +55,13 @@ class ListUnlessNamed(TyperGroup):
 
 
 class Remote:
-    """A server, as the options of a command name it."""
+    """The server that the options of a command name."""
 
     def __init__(self, url: str | None, key: str | None, config: Path | None = None) -> None:
         self.url, self.key = server_url(url, config), key
 
     def call(self, method: str, path: str, sent: Any = None) -> Any:
-        """What the server answers. An error ends the command."""
+        """The server's response. An error ends the command."""
 
         async def once(connection: ApiConnection) -> Any:
             headers = {"Idempotency-Key": os.urandom(16).hex()} if method != "GET" else None
@@ -67,11 +69,11 @@ class Remote:
 
         answer = self.run(once)
         if not isinstance(answer, dict):
-            stop(f"{self.url} does not answer like a Fairlane server; name one with --url")
+            stop(f"{self.url} is not a Fairlane server; name one with --url")
         return answer
 
     def run(self, work: Callable[[ApiConnection], Awaitable[Out]]) -> Out:
-        """Several requests over one connection. An error ends the command."""
+        """Runs several requests over one connection. An error ends the command."""
         from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 
         async def connected() -> Out:
@@ -93,19 +95,19 @@ class Remote:
 
     def _refused(self, error: ApiError) -> NoReturn:
         if error.status == 401:
-            why = "this key does not hold" if self.key else "it wants a key"
+            why = "this key is not valid" if self.key else "the server requires a key"
             stop(f"{self.url}: {why}; send one with --key or FAIRLANE_KEY", NO_PERMISSION)
         if error.status == 403:
             stop(f"{error}; send a key of the right role with --key", NO_PERMISSION)
         if error.status in AWAY:
             stop(f"{error}; try again in a moment", UNAVAILABLE)
         is_job = str(error.more.get("instance", "")).startswith("/api/v1/jobs/")
-        hint = "; see them with: fairlane jobs list" if error.status == 404 and is_job else ""
+        hint = "; to list jobs: fairlane jobs list" if error.status == 404 and is_job else ""
         stop(f"{error}{hint}", REFUSED)
 
 
 def stop(message: str, code: int = REFUSED) -> NoReturn:
-    """One line on standard error, and out."""
+    """Prints one line on standard error and ends the command."""
     from fairlane.cli.tables import clean
 
     typer.echo(f"fairlane: {clean(message)}", err=True)
@@ -113,12 +115,12 @@ def stop(message: str, code: int = REFUSED) -> NoReturn:
 
 
 def server_url(url: str | None, config: Path | None) -> str:
-    """An address that is given counts; else the settings say where the server listens."""
+    """The given URL; without one, where the server of the settings listens."""
     if url is None:
         host, port = listening(config)
         return f"http://{EVERY_ADDRESS.get(host, f'[{host}]' if ':' in host else host)}:{port}"
     if not url.startswith(SCHEMES):
-        stop(f'--url: "{url}" does not begin with http:// or https://', USAGE)
+        stop(f'--url: "{url}" must begin with http:// or https://', USAGE)
     return url
 
 
@@ -136,12 +138,12 @@ def listening(config: Path | None) -> tuple[str, int]:
 
 
 def given(**values: Any) -> Mapping[str, Any]:
-    """Only what was named."""
+    """The values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def query(**values: Any) -> str:
-    """The end of an address that carries these, as far as they were named."""
+    """The query string of the values that are not None."""
     from urllib.parse import urlencode
 
     text = urlencode(given(**values), doseq=True)
@@ -149,7 +151,7 @@ def query(**values: Any) -> str:
 
 
 def part(value: str) -> str:
-    """A name as a part of a path."""
+    """A name, escaped for use in a path."""
     from urllib.parse import quote
 
     return quote(value, safe="")

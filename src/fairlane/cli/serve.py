@@ -1,4 +1,4 @@
-"""`fairlane serve`: the API and the dispatcher, over a queue of its own or a cluster."""
+"""`fairlane serve`: the HTTP API and the dispatcher, on an embedded queue or a cluster."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fairlane.model.key import Key, Role
 
 ADMIN_KEY = "FAIRLANE_ADMIN_KEY"
 MAX_OPEN_FILES = 65_536
-"""Every listener is a connection, and every connection a file."""
+"""Limit of open files that the server asks for: every connection needs one."""
 
 
 class Unsafe(SetupError):
-    """Nobody would need a key, and anybody could reach it."""
+    """The server would listen on a public address without requiring an API key."""
 
     code = "unsafe"
 
 
 def run(settings: Settings) -> None:
-    """Until a signal comes. What is wrong is said in one line."""
+    """Runs until a signal. An error at the start is printed in one line."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MAX_OPEN_FILES)), hard))
     log_to()
@@ -65,9 +65,9 @@ async def serve(settings: Settings, found: socket.socket) -> None:
 
 
 async def prepare_keys(engine: Engine, server: ServerSettings) -> bool:
-    """Whether there is a key. The environment may bring the first one."""
+    """Whether there is an API key. The environment may bring the first one."""
     book = engine.core.ledger.keys
-    credential = os.environ.get(ADMIN_KEY, "").strip()  # files of secrets end with a new line
+    credential = os.environ.get(ADMIN_KEY, "").strip()  # secret files end with a newline
     if credential:
         key = Key("", "default", Role.ADMIN, "", ADMIN_KEY, created_at=engine.core.now())
         try:
@@ -78,20 +78,20 @@ async def prepare_keys(engine: Engine, server: ServerSettings) -> bool:
         known = await book.get(key.id)
         if known is None or known.hash != key.hash:
             raise SetupError(
-                f'{ADMIN_KEY}: there is a key "{key.id}" with another secret, or was; '
-                "choose another id"
+                f'{ADMIN_KEY}: the key id "{key.id}" is taken by another key, perhaps a revoked '
+                "one; choose another id"
             )
     keys = await book.any()
     if not keys and not server.loopback:
         raise Unsafe(
-            f"{server.host} can be reached from elsewhere and there is no key: make one with "
+            f"other machines can reach {server.host} and there is no API key; create one with "
             f"fairlane keys create --role admin, or set {ADMIN_KEY}"
         )
     return keys
 
 
 def welcome(settings: Settings, port: int, *, keys: bool) -> list[str]:
-    """What somebody who has just started it wants to know."""
+    """The lines that a server prints at its start."""
     server = settings.server
     host = f"[{server.host}]" if ":" in server.host else server.host
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104 - shown only
@@ -100,12 +100,12 @@ def welcome(settings: Settings, port: int, *, keys: bool) -> list[str]:
         "shared": "the ledger in PostgreSQL, one process",
         "cluster": "a cluster on PostgreSQL and Redis",
     }[server.mode]
-    docs = f"{url}/docs" + (", with a key as below: a browser sends none" if keys else "")
+    docs = f"{url}/docs" + (" (needs a key, as below; a browser sends none)" if keys else "")
     lines = [f"Fairlane: {where} ({settings.source})", f"  API   {url}", f"  docs  {docs}"]
     if not keys:
         lines.append("  keys  none: every program on this machine has full access")
     lines += [f"  note  {note}" for note in settings.notes]
     lines.append("try it:")
     if stand_in := echo(settings, url):
-        lines.append(f"  {stand_in}   # in another terminal: answers for your services")
+        lines.append(f"  {stand_in}   # in another terminal: stands in for your services")
     return [*lines, f"  {curl(settings, url, keys=keys)}"]

@@ -1,4 +1,4 @@
-"""`fairlane services`: what waits and runs at each, and its limits."""
+"""`fairlane services`: queue lengths, running jobs, limits and pauses of services."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlane.cli.remote import (
     part,
 )
 
-app = typer.Typer(cls=ListUnlessNamed, help="Services: what waits and runs, limits, pauses.")
+app = typer.Typer(cls=ListUnlessNamed, help="Services: waiting and running jobs, limits, pauses.")
 
 Name = Annotated[str, typer.Argument(help="The service.")]
 
@@ -26,7 +26,7 @@ Name = Annotated[str, typer.Argument(help="The service.")]
 def list_services(
     url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Every configured service: how many wait and run, its limit, whether it answers."""
+    """List the services: waiting and running jobs, limit, and health."""
     from fairlane.cli.tables import duration, print_json, print_table
 
     found = Remote(url, key, config).call("GET", "/queue/status")
@@ -60,18 +60,25 @@ def list_services(
 )
 def set_service(
     name: Name,
-    limit: Annotated[int | None, typer.Option(min=0, help="Calls at once.")] = None,
-    rate: Annotated[int | None, typer.Option(min=0, help="Started a minute.")] = None,
-    waiting: Annotated[int | None, typer.Option(min=0, help="Jobs that may wait for it.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="Concurrency limit: attempts at the same time.")
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option(min=0, help="Rate limit: attempts started per minute.")
+    ] = None,
+    waiting: Annotated[
+        int | None, typer.Option(min=0, help="Queue limit: jobs that may wait for the service.")
+    ] = None,
     url: Url = None,
     key: ApiKey = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change limits while it runs, in every process and through restarts. Needs an admin key."""
+    """Change limits of a running service. The change holds in every process and after restarts.
+    Needs an admin key."""
     wish = given(limit=limit, rate=rate, waiting=waiting)
     if not wish:
-        raise typer.BadParameter("name what changes: --limit, --rate or --waiting")
+        raise typer.BadParameter("name what to change: --limit, --rate or --waiting")
     _change(Remote(url, key, config), name, dict(wish), as_json)
 
 
@@ -79,7 +86,7 @@ def set_service(
 def pause_service(
     name: Name, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Start nothing more at this service; what runs goes on. Needs an admin key."""
+    """Start no more jobs at this service; running jobs continue. Needs an admin key."""
     _change(Remote(url, key, config), name, {"paused": True}, as_json)
 
 
@@ -87,7 +94,7 @@ def pause_service(
 def unpause_service(
     name: Name, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Start jobs at this service again. Needs an admin key."""
+    """Start jobs at a paused service again. Needs an admin key."""
     _change(Remote(url, key, config), name, {"paused": False}, as_json)
 
 

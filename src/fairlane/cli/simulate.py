@@ -1,4 +1,4 @@
-"""`fairlane simulate`: what users would have waited with these settings."""
+"""`fairlane simulate`: how long users would have waited with these settings."""
 
 from __future__ import annotations
 
@@ -31,26 +31,39 @@ class RunUnlessNamed(TyperGroup):
 
 
 app = typer.Typer(
-    cls=RunUnlessNamed, help="What would users have waited? The engine's own order, virtual time."
+    cls=RunUnlessNamed,
+    help="Simulate how long users would have waited: the engine's order of service, virtual time.",
 )
 
 Trace = Annotated[
     Path | None,
-    typer.Argument(help="CSV or JSON lines, gzipped or not (default: a generated workload)."),
+    typer.Argument(help="A trace: CSV or JSON lines, also gzipped (default: a generated one)."),
 ]
-Config = Annotated[Path | None, typer.Option(help="The settings (default: fairlane.toml, if any).")]
-Preset = Annotated[str, typer.Option(help="What holds without a file.")]
-Workers = Annotated[int, typer.Option(min=0, help="Workers for what has no limit of its own.")]
+Config = Annotated[
+    Path | None, typer.Option(help="The settings file (default: fairlane.toml, if any).")
+]
+Preset = Annotated[
+    str,
+    typer.Option(help="The preset if there is no file: tasks, gateway, generation or regions."),
+]
+Workers = Annotated[
+    int, typer.Option(min=0, help="Workers of each service that has no limit of its own.")
+]
 Load = Annotated[
-    float, typer.Option(min=0, help="Scale time until the busiest service is used so much: 0.9.")
+    float,
+    typer.Option(
+        min=0, help="Scale time until the busiest service has this utilisation, such as 0.9."
+    ),
 ]
-Traffic = Annotated[float, typer.Option(min=0, help="Times the traffic of the trace: 1.5.")]
+Traffic = Annotated[
+    float, typer.Option(min=0, help="Multiply the traffic of the trace by this, such as 1.5.")
+]
 ModelLoad = Annotated[
-    str, typer.Option(help="Seconds to load a model, or a JSON list of them to draw from.")
+    str, typer.Option(help="Seconds to load a model, or a JSON list of seconds to draw from.")
 ]
-Service = Annotated[str | None, typer.Option(help="The service of all jobs of the trace.")]
-Jobs = Annotated[int, typer.Option(min=10, help="How many jobs to generate.")]
-Seed = Annotated[int, typer.Option(help="The same seed, the same answer.")]
+Service = Annotated[str | None, typer.Option(help="Run all jobs of the trace on this service.")]
+Jobs = Annotated[int, typer.Option(min=10, help="Jobs to generate without a trace.")]
+Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -60,7 +73,9 @@ def run(  # noqa: PLR0913 - each has a default that fits
     *,
     what_if: Annotated[
         list[str] | None,
-        typer.Option(help="Beside it, with changes: services.image_gen.limit=2"),
+        typer.Option(
+            help="Also simulate this change, such as services.image_gen.limit=2; repeatable."
+        ),
     ] = None,
     config: Config = None,
     preset: Preset = "tasks",
@@ -72,9 +87,11 @@ def run(  # noqa: PLR0913 - each has a default that fits
     jobs: Jobs = 10_000,
     seed: Seed = 1,
     as_json: AsJson = False,
-    html: Annotated[Path | None, typer.Option(help="Also write a page with a picture.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write an HTML page with charts to this file.")
+    ] = None,
 ) -> None:
-    """Run a workload through the settings, and through changes to them."""
+    """Simulate a workload with the settings, and with changes to them."""
     from rich.console import Console
 
     from fairlane.simulate.html_report import page
@@ -111,7 +128,7 @@ def compare(  # noqa: PLR0913 - each has a default that fits
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """The same workload under other orders of service: the league table."""
+    """Compare orders of service on the same workload."""
     from fairlane.simulate.comparison import ORDERS
     from fairlane.simulate.options import SimulationOptions
 
@@ -137,7 +154,7 @@ def ablate(  # noqa: PLR0913 - each has a default that fits
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """The same workload with one rule of the order switched off at a time."""
+    """Simulate the same workload with one rule of the order of service off at a time."""
     from fairlane.simulate.ablation import RULES, switched
     from fairlane.simulate.options import SimulationOptions
 
@@ -157,14 +174,14 @@ class What(StrEnum):
 
 @app.command()
 def figures(
-    what: Annotated[What, typer.Argument(help="Which table.")] = What.FLOORS,
+    what: Annotated[What, typer.Argument(help="The table to print.")] = What.FLOORS,
     traces: Annotated[
-        Path, typer.Option(help="A folder of recorded traces; look-alikes without it.")
+        Path, typer.Option(help="A folder of recorded traces; without it, generated ones.")
     ] = Path("../shared/traces"),
     seed: Seed = 1,
-    short: Annotated[bool, typer.Option("--short", help="A smoke test.")] = False,
+    short: Annotated[bool, typer.Option("--short", help="Run a smoke test.")] = False,
 ) -> None:
-    """The figures of the documentation: each with the least it must be, or one of its tables."""
+    """Compute the figures of the documentation, each with its minimum, or one of its tables."""
     from rich.console import Console
 
     from fairlane.simulate.figures import SHORT_RUN_JOBS, table
@@ -179,7 +196,7 @@ def figures(
         typer.echo(line)
 
 
-# --- asking and telling --------------------------------------------------------------------------
+# --- running scenarios and printing reports ------------------------------------------------------
 def _questions(ask: SimulationOptions, what_ifs: Sequence[str] = ()) -> list[Scenario]:
     import os
 
@@ -201,7 +218,7 @@ def _questions(ask: SimulationOptions, what_ifs: Sequence[str] = ()) -> list[Sce
 
 
 def _answers(several: Sequence[tuple[str, Scenario, str]]) -> list[tuple[str, Report]]:
-    """With a progress bar where somebody looks."""
+    """Runs the scenarios, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""Answers of the server for people. What users and workers wrote cannot change the terminal."""
+"""Tables and fields in the terminal. Control characters in users' texts are escaped."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import orjson
 import typer
 
 PIPE_WIDTH = 400
-"""Columns where there is no terminal: nothing is cut that another program may read."""
+"""Table width without a terminal, in characters: a program that reads it gets whole values."""
 
-LONGEST_CELL = 100
+MAX_CELL_CHARACTERS = 100
 
 
 def print_json(value: Any) -> None:
@@ -36,14 +36,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """A name and its value a line, without those that have none."""
+    """Prints one name and value per line, without values that are None."""
     shown = [(name, cell(value, longest=10_000)) for name, value in fields if value is not None]
     widest = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         typer.echo(f"{name:<{widest}}  {value}")
 
 
-def cell(value: Any, longest: int = LONGEST_CELL) -> str:
+def cell(value: Any, longest: int = MAX_CELL_CHARACTERS) -> str:
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):
@@ -55,14 +55,14 @@ def cell(value: Any, longest: int = LONGEST_CELL) -> str:
 
 
 def clean(text: str) -> str:
-    """Escape sequences and line breaks are shown, not obeyed."""
+    """The text with control characters escaped, so that the terminal does not obey them."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def moment(value: str | None) -> str | None:
-    """A time of the server to the second."""
+    """A timestamp of the server, to the second."""
     return None if value is None else f"{value[:19].replace('T', ' ')}Z"
 
 

@@ -1,4 +1,4 @@
-"""`fairlane users`: their tiers and credits."""
+"""`fairlane users`: tiers and credits of users."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ User = Annotated[str, typer.Argument(help="The user's id.")]
 def show_user(
     user: User, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """The tier that is stored for a user, and the balance. Needs an admin key."""
+    """Show a user's stored tier and credit balance. Needs an admin key."""
     from fairlane.cli.tables import print_fields, print_json
 
     found = Remote(url, key, config).call("GET", f"/admin/users/{part(user)}")
     if as_json:
         print_json(found)
         return
-    tier = found["priority"] or "none of their own: the default, or what the Priority Service says"
+    tier = found["priority"] or "none stored: the Priority Service or the default decides"
     print_fields([("user", found["user_id"]), ("tier", tier), ("credits", found["balance"])])
 
 
@@ -38,7 +38,7 @@ def set_tier(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store the tier of a user. Needs an admin key."""
+    """Store a user's tier. Needs an admin key."""
     from fairlane.cli.tables import print_json
 
     path = f"/admin/users/{part(user)}"
@@ -52,12 +52,13 @@ def set_tier(
 @app.command("add-credits", epilog="Example: fairlane users add-credits ada 20 --note invoice-7")
 def add_credits(
     user: User,
-    amount: Annotated[int, typer.Argument(help="How many; below 0 takes them back.")],
-    note: Annotated[str, typer.Option(help="For the books.")] = "",
+    amount: Annotated[int, typer.Argument(help="Credits to add; a negative number removes them.")],
+    note: Annotated[str, typer.Option(help="A note that is stored with the entry.")] = "",
     operation: Annotated[
         str | None,
         typer.Option(
-            "--operation-key", help="The same key again gives nothing (default: a new one)."
+            "--operation-key",
+            help="Idempotency key: the same key adds nothing again (default: a new one).",
         ),
     ] = None,
     url: Url = None,
@@ -65,7 +66,7 @@ def add_credits(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give credits to a user, once. Needs an admin key."""
+    """Add credits to a user's balance. Needs an admin key."""
     from fairlane.cli.tables import print_json
 
     wish = {"amount": amount, "operation_key": operation or os.urandom(16).hex(), "note": note}

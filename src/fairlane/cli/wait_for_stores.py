@@ -1,4 +1,4 @@
-"""Waits for stores that are away when a process starts, up to a limit, and says so."""
+"""Startup retries: waits for PostgreSQL and Redis when a process starts, up to a time limit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairlane.errors import FairlaneError, NotReady, NotSetUp, SetupError, Store
 log = logging.getLogger("fairlane")
 
 PAUSE_SECONDS = 0.5
-"""Between two tries."""
+"""Pause between two attempts to connect."""
 
 T = TypeVar("T")
 
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """What ends a process is said in one line, whatever it is."""
+    """Prints any error that ends the process in one line and exits with 1."""
     try:
         yield
     except typer.Exit:
@@ -35,7 +35,7 @@ def in_one_line() -> Iterator[None]:
         if is_store_error(error):
             typer.echo(f"fairlane: a store went away: {error}", err=True)
         else:
-            log.exception("ended by a mistake of its own")
+            log.exception("the process ended by an internal error; please report it")
         raise typer.Exit(1) from None
 
 
@@ -43,8 +43,8 @@ def in_one_line() -> Iterator[None]:
 async def started(
     opened: Callable[[], Awaitable[Engine]], wait: float, *, by_others: bool = False
 ) -> AsyncIterator[Engine]:
-    """The engine, ready. `by_others`: another process makes the schema and brings the settings,
-    and is waited for as well."""
+    """The started engine. `by_others`: another process creates the schema and stores the settings,
+    and this call waits for that as well."""
 
     async def start() -> Engine:
         engine = await opened()
@@ -61,8 +61,7 @@ async def started(
 async def patiently(
     attempt: Callable[[], Awaitable[T]], wait: float, *, by_others: bool = False
 ) -> T:
-    """Tries until it works, for so many seconds, and says what it waits for. Raises SetupError
-    then."""
+    """Repeats `attempt` for up to `wait` seconds and logs the reason. Then it raises SetupError."""
     loop = asyncio.get_running_loop()
     until, said = 0.0, ""
     while True:
@@ -72,7 +71,7 @@ async def patiently(
             reason = _reason(error, by_others=by_others)
             if reason is None:
                 raise
-            until = until or loop.time() + wait  # the first try takes its time
+            until = until or loop.time() + wait  # counted from the end of the first attempt
             left = until - loop.time()
             if left <= 0:
                 waited = f" (waited {wait:g} s: --wait-for-stores)" if wait else ""
@@ -84,7 +83,7 @@ async def patiently(
 
 
 def _reason(error: Exception, *, by_others: bool) -> str | None:
-    """What is waited for, or None if waiting does not help."""
+    """The reason to wait, or None if waiting does not help."""
     match error:
         case StoreAway() | NotReady():
             return str(error)

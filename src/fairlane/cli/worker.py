@@ -1,4 +1,4 @@
-"""`fairlane worker app:worker`: run a worker that a program declares."""
+"""`fairlane worker app:worker`: runs a worker that a Python module declares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairlane.worker.signals import calling_on_signals
 
 
 def load(name: str) -> Worker:
-    """`app:worker` is `worker` in app.py, here or installed."""
+    """`app:worker` is the variable `worker` in app.py, in this folder or installed."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -27,7 +27,7 @@ def load(name: str) -> Worker:
         typer.echo(f'cannot load "{name}": {error}; write module:variable', err=True)
         raise typer.Exit(BAD_SETTINGS) from None
     if not isinstance(found, Worker):
-        typer.echo(f'"{name}" is not a fairlane.Worker', err=True)
+        typer.echo(f'"{name}" is not a fairlane.Worker; name a variable that holds one', err=True)
         raise typer.Exit(BAD_SETTINGS)
     return found
 
@@ -41,7 +41,7 @@ def run(
     unsafe: bool,
     wait: float,
 ) -> None:
-    """Until a signal comes; then running tasks get their time."""
+    """Runs until a signal. Then running tasks get their grace time."""
     worker = load(name)
     log_to()
     with in_one_line(), calling_on_signals(worker.drain):

@@ -1,4 +1,4 @@
-"""`fairlane workers`: who runs tasks, and who shall stop."""
+"""`fairlane workers`: list workers and drain them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import typer
 
 from fairlane.cli.remote import ApiKey, AsJson, Config, ListUnlessNamed, Remote, Url, part
 
-app = typer.Typer(cls=ListUnlessNamed, help="Workers: what they offer and run; drain them.")
+app = typer.Typer(cls=ListUnlessNamed, help="Workers: task types, load, and draining.")
 
 
 @app.command("list")
 def list_workers(
-    everyone: Annotated[bool, typer.Option("--all", help="Also those that are dead.")] = False,
+    everyone: Annotated[bool, typer.Option("--all", help="Also show dead workers.")] = False,
     url: Url = None,
     key: ApiKey = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Every worker and dispatcher that was heard of in the last day."""
+    """List every worker and dispatcher that sent a heartbeat in the last 24 hours."""
     from fairlane.cli.tables import moment, print_json, print_table
 
     found = Remote(url, key, config).call("GET", "/api/v1/workers")
@@ -55,7 +55,7 @@ def drain_worker(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a worker finish what it runs and take nothing more. Needs an admin key."""
+    """Drain a worker: it finishes its running tasks and takes no more. Needs an admin key."""
     from fairlane.cli.tables import print_json
 
     found = Remote(url, key, config).call("POST", f"/admin/workers/{part(worker)}/drain")

@@ -1,4 +1,4 @@
-"""Callers in Python: submit, wait, listen, cancel."""
+"""The client SDK for Python: submit jobs, wait for results, follow events, cancel."""
 
 from fairlane.client.client import AsyncClient, Client
 from fairlane.client.connection import ApiError, Unreachable

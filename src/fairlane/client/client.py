@@ -18,15 +18,15 @@ from fairlane.ids import token
 MAX_BATCH_JOBS = 1_000
 MAX_TRIES = 5
 LATER = frozenset({429, 502, 503, 504})
-"""Answers after which the same request may do better."""
+"""HTTP statuses after which the same request is repeated."""
 
 SSE = {"Accept": "text/event-stream"}
 
 
 class AsyncClient:
-    """`async with AsyncClient("http://127.0.0.1:8000", key)`; `FAIRLANE_URL` and `FAIRLANE_KEY` say
-    where, if the arguments do not. A request that got no answer is sent again; a submit under a key
-    of its own, so that it is one job."""
+    """`async with AsyncClient("http://127.0.0.1:8000", key)`. `FAIRLANE_URL` and `FAIRLANE_KEY` are
+    the defaults of the arguments. A request without a response is repeated. A submit carries its
+    own idempotency key, so a repeated one makes one job."""
 
     def __init__(
         self, url: str | None = None, key: str | None = None, *, tries: int = MAX_TRIES
@@ -44,7 +44,8 @@ class AsyncClient:
         await self._connection.close()
 
     async def submit(self, name: str | JobRequest, input: Any = None, **more: Any) -> Submitted:  # noqa: A002 - as jobs call it
-        """Durable and in line when it returns. `more` as in `JobRequest`."""
+        """Submits a job. It is stored durably when this returns. `more` takes the fields of
+        `JobRequest`."""
         request = name if isinstance(name, JobRequest) else JobRequest(name, input, **more)
         headers = {"Idempotency-Key": request.idempotency_key or token()}
         if request.traceparent is not None:
@@ -52,7 +53,7 @@ class AsyncClient:
         return Submitted.read(await self._call("POST", "/api/v1/jobs", request.body(), headers))
 
     async def submit_many(self, requests: Sequence[JobRequest]) -> list[Submitted | ApiError]:
-        """Each request's own outcome, in order. Their keys are made here."""
+        """The outcome of each request, in order. The client makes their idempotency keys."""
         found: list[Submitted | ApiError] = []
         for start in range(0, len(requests), MAX_BATCH_JOBS):
             sent = {"jobs": [each.body() for each in requests[start : start + MAX_BATCH_JOBS]]}
@@ -65,15 +66,15 @@ class AsyncClient:
         return Job.read(await self._call("GET", f"/api/v1/jobs/{job_id}"))
 
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """The job when it is over; TimeoutError if it takes longer."""
+        """The job when it has ended. Raises TimeoutError after `timeout` seconds."""
         async with asyncio.timeout(timeout):
             async for _ in self.events(job_id):
                 pass
             return await self.get(job_id)
 
     async def result(self, job: str | Submitted, timeout: float | None = None) -> Any:
-        """What the job's last step made, when it is over. JobFailed, JobDead or JobCancelled if it
-        has no result; TimeoutError if it takes longer."""
+        """The output of the job's last step, when it has ended. Raises JobFailed, JobDead or
+        JobCancelled if there is no result, and TimeoutError after `timeout` seconds."""
         job_id = job if isinstance(job, str) else job.job_id
         return (await self.wait(job_id, timeout)).result_or_raise()
 
@@ -87,7 +88,7 @@ class AsyncClient:
         limit: int = 50,
         cursor: str | None = None,
     ) -> JobPage:
-        """Jobs that fit, newest first, up to 200 a page; `cursor` is the `next` of the page
+        """Jobs that match, newest first, up to 200 per page. `cursor` is the `next` of the page
         before."""
         words = [status] if isinstance(status, str) else status
         asked = [
@@ -102,8 +103,8 @@ class AsyncClient:
         return JobPage.read(await self._call("GET", f"/api/v1/jobs?{query}"))
 
     async def events(self, job_id: str, after: int = 0) -> AsyncIterator[Event]:
-        """What has happened after that number, then what happens, without a gap, until the job is
-        over. A connection that breaks is made anew."""
+        """The job's events after this number, past and new, without a gap, until the job ends. A
+        broken connection is reopened."""
         while True:
             try:
                 async for event in self._stream(job_id, after):
@@ -125,15 +126,16 @@ class AsyncClient:
                 yield Event.read(orjson.loads(line.removeprefix("data: ")))
 
     async def cancel(self, job_id: str) -> None:
-        """At once and for good. ApiError 409 if it is over already."""
+        """Cancels the job at once; it cannot be resumed. ApiError 409 if it has ended already."""
         await self._move("DELETE", f"/api/v1/jobs/{job_id}")
 
     async def resume(self, job_id: str) -> None:
-        """Go on at the step that failed, with the attempts already used."""
+        """Resumes a failed job from the failed step. Attempts already used still count."""
         await self._move("POST", f"/api/v1/jobs/{job_id}/resume")
 
     async def replay(self, job_id: str) -> None:
-        """Go on at the step that failed, with all attempts again. Needs an admin key."""
+        """Replays a failed or dead job from the failed step, with all attempts again. Needs an
+        admin key."""
         await self._move("POST", f"/api/v1/jobs/{job_id}/replay")
 
     async def _move(self, method: str, path: str) -> None:
@@ -161,8 +163,8 @@ def _outcome(sent: dict[str, Any]) -> Submitted | ApiError:
 
 
 class Client:
-    """The same for programs without an event loop: `with Client(…) as client`. It has a loop of its
-    own in a thread; any thread may use it."""
+    """The same for programs without an event loop: `with Client(…) as client`. It runs its own loop
+    in a thread. Any thread may use it."""
 
     def __init__(
         self, url: str | None = None, key: str | None = None, *, tries: int = MAX_TRIES
@@ -197,7 +199,7 @@ class Client:
         return self._portal.run(self._client.result, job, timeout)
 
     def list(self, **wanted: Any) -> JobPage:
-        """Filters as in `AsyncClient.list`."""
+        """Takes the filters of `AsyncClient.list`."""
         return self._portal.run(self._client.list, **wanted)
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:

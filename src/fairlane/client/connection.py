@@ -18,13 +18,14 @@ HERE = "http://127.0.0.1:8000"
 
 
 class Unreachable(FairlaneError):
-    """No answer: whether the request did anything is not known."""
+    """No response: whether the request had an effect is not known."""
 
     code = "unreachable"
 
 
 class ApiError(FairlaneError):
-    """The server said no: `status`, `code` and `detail` as it said it, `more` with the rest."""
+    """The server refused the request: `status`, `code` and `detail` of the response, `more` with
+    the other fields."""
 
     def __init__(self, status: int, code: str, detail: str, more: Mapping[str, Any]) -> None:
         self.status, self.code, self.detail, self.more = status, code, detail, dict(more)
@@ -32,7 +33,7 @@ class ApiError(FairlaneError):
 
 
 def checked_url(url: str) -> str:
-    """The address without a slash at its end. SetupError if no request could ever go there."""
+    """The URL without a final slash. Raises SetupError if no request can go there."""
     text = url.strip().rstrip("/")
     if not _is_address(text):
         raise SetupError(
@@ -48,13 +49,13 @@ def _is_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or half an IPv6 address
+    except ValueError:  # a port that is not a number, or half an IPv6 address
         return False
     return known and not parts.query and not parts.fragment
 
 
 class ApiConnection:
-    """Made when it is first used, in whichever loop that is."""
+    """An HTTP session that is opened at its first use, on the loop of that call."""
 
     def __init__(self, url: str | None = None, key: str | None = None) -> None:
         self.url = checked_url(url or os.environ.get(URL) or HERE)
@@ -71,7 +72,7 @@ class ApiConnection:
         headers: Mapping[str, str] | None = None,
         patience: float = 30,
     ) -> Any:
-        """What the answer says, or why there is none."""
+        """The parsed response. Raises an error that says why there is none."""
         timeout = aiohttp.ClientTimeout(total=patience)
         try:
             async with self._open().request(
@@ -88,7 +89,7 @@ class ApiConnection:
         return understood(answer.status, body)
 
     async def lines(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[str]:
-        """The lines of a stream, while it lasts."""
+        """The lines of a stream until it ends."""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
         try:
             async with self._open().get(

@@ -20,9 +20,9 @@ LATER = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class Slot:
-    """`async with slot("image_gen", user="ada"):` or `with …`: inside, one of the service's slots
-    is yours. It stands in line like any job. `lost` turns true if the queue took it back; then
-    stop what you are doing."""
+    """`async with slot("image_gen", user="ada"):` or `with …`: inside the block the caller holds
+    one of the service's slots. The request waits in the queue like any job. `lost` turns true if
+    the queue took the slot back; then stop the call."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Slot:
 
     async def __aexit__(self, *_: object) -> None:
         await end(self._keeping)
-        with suppress(ApiError, Unreachable):  # its lease ends by itself
+        with suppress(ApiError, Unreachable):  # its lease will expire
             await self._say("release")
         await self._connection.close()
 
@@ -120,4 +120,4 @@ class Slot:
 
 
 slot = Slot
-"""As people write it: `with fairlane.slot("image_gen"):`."""
+"""The name that callers use: `with fairlane.slot("image_gen"):`."""

@@ -13,12 +13,12 @@ ENDED = frozenset({"completed", "failed", "cancelled", "dead", "expired"})
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What to run. Times are seconds; `run_at` is an RFC 3339 time. `timeout` is for one try,
-    `max_retries` are the tries after the first (None = as declared or configured), `backoff` is the
-    pause before each of them, or a list of pauses of which the last is repeated.
-    `idempotency_key` makes it safe to submit again from elsewhere; a client that repeats its own
-    request is safe anyway. `traceparent` is the caller's W3C trace context: services and workers go
-    on with its trace."""
+    """A request to run a job. Times are seconds; `run_at` is an RFC 3339 time. `timeout` is the
+    time limit of one attempt, `max_retries` the number of retries (None = as declared or
+    configured), `backoff` the pause before each retry, or a list of pauses of which the last
+    repeats. `idempotency_key` makes it safe to submit again from another process; a client that
+    repeats its own request is safe anyway. `traceparent` is the caller's W3C trace context:
+    services and workers continue its trace."""
 
     name: str
     input: Any = None
@@ -68,7 +68,7 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """`position` counts from 1, None while it cannot be told. `eta` is (p50, p90) in seconds."""
+    """`position` counts from 1, or is None if it is not known. `eta` is (p50, p90) in seconds."""
 
     job_id: str
     status: str
@@ -85,8 +85,8 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`result` is what its last step made; `context` what all of them did; `sent` is everything the
-    server said."""
+    """`result` is the output of the last step, `context` the outputs of all steps, `sent` the whole
+    response of the server."""
 
     job_id: str
     name: str
@@ -129,7 +129,7 @@ class Job:
         )
 
     def result_or_raise(self) -> Any:
-        """The result of a job that is over; JobFailed if it has none."""
+        """The result of a job that has ended. Raises JobFailed if it has none."""
         if self.status == "completed":
             return self.result
         kind = {"dead": JobDead, "cancelled": JobCancelled}.get(self.status, JobFailed)
@@ -138,8 +138,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Some of many jobs, newest first; `next` is the cursor of the page after it, None = it was the
-    last. They have no position, reason and context: `get` one for that."""
+    """One page of jobs, newest first. `next` is the cursor of the following page, None on the last
+    one. These jobs have no position, reason and context: use `get` for those."""
 
     jobs: list[Job]
     next: str | None

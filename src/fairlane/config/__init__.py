@@ -1,1 +1,1 @@
-"""Settings of a process: read, checked, explained."""
+"""Configuration of a process: load, validate, explain."""

@@ -64,7 +64,7 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
 
 
 class ConfiguredSecrets:
-    """Header values that name a variable instead of holding a secret."""
+    """Header values that name an environment variable instead of holding a secret."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -107,15 +107,15 @@ def _wrong_server(file: File) -> Iterator[tuple[str, str]]:
     url = file.server.database_url
     if url is not None and not url.startswith(("postgres://", "postgresql")):
         scheme = url.partition(":")[0][:20]
-        yield "server.database_url", f'a PostgreSQL address is needed, not "{scheme}:…"'
+        yield "server.database_url", f'needs a PostgreSQL URL, not "{scheme}:…"'
     redis = file.server.redis_url
     if redis is not None and not redis.startswith(("redis://", "rediss://", "unix://")):
-        yield "server.redis_url", "an address begins with redis://, rediss:// or unix://"
+        yield "server.redis_url", "a URL begins with redis://, rediss:// or unix://"
     for each in file.server.trusted_proxies:
         try:
             ipaddress.ip_network(each)
         except ValueError:
-            yield "server.trusted_proxies", f'"{each}" is no address or network'
+            yield "server.trusted_proxies", f'"{each}" is not an IP address or network'
 
 
 def _wrong_tiers(file: File) -> Iterator[tuple[str, str]]:
@@ -139,12 +139,15 @@ def _wrong_service(place: str, table: ServiceTable, file: File) -> Iterator[tupl
     if table.executor not in (None, "http") and any(addresses):
         yield (
             f"{place}.url",
-            f'a service with an address has executor "http", not "{table.executor}"',
+            f'a service with a url has executor "http", not "{table.executor}"',
         )
     if not _called(table):
         for setting in ("headers", "retry_on", "cancel_path"):
             if getattr(table, setting):
-                yield f"{place}.{setting}", "is only for a service that has a url"
+                yield (
+                    f"{place}.{setting}",
+                    "is only for a service with a url; add a url",
+                )
         return
     if table.url is None:
         without = [name for name, region in table.regions.items() if region.url is None]
@@ -157,7 +160,7 @@ def _wrong_service(place: str, table: ServiceTable, file: File) -> Iterator[tupl
 
 
 def _called(table: ServiceTable) -> bool:
-    """Whether Fairlane calls it: it has an address, or says that it will have one."""
+    """Whether the dispatcher calls it: it has a URL, or its executor says so."""
     addresses = [table.url, *(region.url for region in table.regions.values())]
     return table.executor == "http" or any(addresses)
 
@@ -208,7 +211,7 @@ def _catalog(file: File) -> Catalog:
 
 
 def _tiers(file: File) -> Tiers:
-    """Tiers called high, medium and low begin with the usual numbers."""
+    """Tiers named high, medium and low have built-in defaults."""
     usual = {tier.name: tier for tier in tasks().tiers.all}
     found = []
     for name in file.tiers.order:

@@ -11,7 +11,7 @@ from fairlane.model.tier import Tier
 
 
 def explain(settings: Settings) -> Iterator[str]:
-    """One sentence a line."""
+    """One sentence per line."""
     catalog = settings.catalog
     yield f"Settings: {settings.source}"
     yield from _server(settings.server)
@@ -33,8 +33,8 @@ def explain(settings: Settings) -> Iterator[str]:
     yield from _queue(catalog)
     if settings.priority is not None:
         yield (
-            f"Tiers of users are asked for at {settings.priority.url}; a user whose tier it has "
-            f"never named gets {settings.priority.fallback}"
+            f"The Priority Service at {settings.priority.url} names the tiers of users; a user "
+            f"whose tier it has never named gets {settings.priority.fallback}"
         )
     for note in settings.notes:
         yield f"Note: {note}"
@@ -47,21 +47,21 @@ def _server(server: ServerSettings) -> Iterator[str]:
         "cluster": "a cluster: PostgreSQL and Redis, any number of processes",
     }
     yield f"Mode: {places[server.mode]}"
-    reach = "only from this machine" if server.loopback else "from elsewhere, so keys are needed"
-    yield f"API: http://{server.host}:{server.port}, reached {reach}"
+    reach = "only from this machine" if server.loopback else "from other machines; needs API keys"
+    yield f"API: http://{server.host}:{server.port}, reachable {reach}"
 
 
 def _tier(tier: Tier) -> str:
     said = [f"counts as {name} after {span(after)}" for name, after in tier.promote.items()]
-    said.append(f"{tier.max_retries} retries, {span(tier.timeout)} a try")
+    said.append(f"{tier.max_retries} retries, {span(tier.timeout)} per attempt")
     if tier.pending:
-        said.append(f"at most {tier.pending} jobs of a user queued or running")
+        said.append(f"at most {tier.pending} jobs per user queued or running")
     if tier.per_hour:
-        said.append(f"at most {tier.per_hour} jobs of a user an hour")
+        said.append(f"at most {tier.per_hour} jobs per user and hour")
     if tier.max_duration:
         said.append(f"durations up to {span(tier.max_duration)}")
     if tier.max_running_per_user:
-        said.append(f"at most {tier.max_running_per_user} of a user running")
+        said.append(f"at most {tier.max_running_per_user} jobs per user running")
     return "; ".join(said)
 
 
@@ -75,11 +75,11 @@ def _service(settings: Settings, service: Service) -> str:
     if service.provider is not None:
         said.append(f"within the limits of {service.provider}")
     if service.timeout:
-        said.append(f"{span(service.timeout)} a try")
+        said.append(f"{span(service.timeout)} per attempt")
     if service.max_attempts:
-        said.append(f"{service.max_attempts} tries")
+        said.append(f"{service.max_attempts} attempts")
     if service.max_wait:
-        said.append(f"waits {span(service.max_wait)} at the longest")
+        said.append(f"a job waits at most {span(service.max_wait)}")
     if service.waiting:
         said.append(f"at most {service.waiting:,} jobs wait for it, fewer of lower tiers")
     said.append(_shared(service))
@@ -94,30 +94,30 @@ def _runner(settings: Settings, service: Service) -> str:
         urls = [endpoint.url, *endpoint.regions.values()]
         called = f"called at {', '.join(url for url in urls if url)}"
         if endpoint.cancel_path:
-            called += f", asked at {endpoint.cancel_path} to end calls that were cut off"
+            called += f", cut-off calls are cancelled at {endpoint.cancel_path}"
         return called
     return {
-        Executor.PULL: "run by workers that pull",
-        Executor.CELERY: "run by a Celery fleet",
+        Executor.PULL: "run by pull workers",
+        Executor.CELERY: "run by Celery workers",
         Executor.CALLER: "run by the caller itself",
     }[service.executor]
 
 
 def _shared(service: Service) -> str:
     by_user = service.fairness is Fairness.USER
-    return "users of a tier share it" if by_user else "first come, first served inside a tier"
+    return "shared fairly between users" if by_user else "first come, first served inside a tier"
 
 
 def _together(limit: int, rate: int) -> str:
     said = [f"at most {limit} at once"] if limit else []
-    return " and ".join([*said, f"at most {rate} started a minute"] if rate else said)
+    return " and ".join([*said, f"at most {rate} started per minute"] if rate else said)
 
 
 def _queue(catalog: Catalog) -> Iterator[str]:
     limits = catalog.limits
     yield (
-        f"Queue: at most {limits.waiting:,} jobs wait, fewer of lower tiers; finished ones are "
-        f"kept {span(limits.keep_finished)}, dead letters {span(limits.keep_dead)}"
+        f"Queue: at most {limits.waiting:,} jobs wait, fewer of lower tiers; finished jobs are "
+        f"kept for {span(limits.keep_finished)}, dead letters for {span(limits.keep_dead)}"
     )
 
 

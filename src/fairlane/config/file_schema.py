@@ -21,32 +21,32 @@ def per_minute(value: object) -> object:
         return value
     found = RATE.match(value)
     if found is None:
-        raise ValueError('a rate is a number a minute: 600, "600/m", "10/s" or "36000/h"')
+        raise ValueError('a rate is a number per minute: 600, "600/m", "10/s" or "36000/h"')
     rate = int(found[1]) * PER_MINUTE[(found[2] or "m")[0]]
     if rate != int(rate):
-        raise ValueError(f"a rate is counted a minute, and {value} is {rate:g} a minute")
+        raise ValueError(f"a rate is a whole number per minute, and {value} is {rate:g} per minute")
     return int(rate)
 
 
 def words(value: object) -> object:
-    """A list, or its words with commas in between, as an environment variable has them."""
+    """A list, or words separated by commas, as in an environment variable."""
     return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
 
 
 def address(value: str) -> str:
     found = re.match(r"^https?://(?P<host>[^/?#\s]+)", value)
     if found is None:
-        raise ValueError("an address begins with http:// or https:// and names a host")
+        raise ValueError("a URL begins with http:// or https:// and names a host")
     if "@" in found["host"]:
-        raise ValueError('an address holds no password; put it into headers, as "env:NAME"')
+        raise ValueError('a URL must not contain a password; put it into headers, as "env:NAME"')
     if "?" in value or "#" in value:
-        raise ValueError("an address has no query and no fragment; its path is followed by ours")
+        raise ValueError("a URL has no query and no fragment; Fairlane adds its own path")
     try:
         port = urlsplit(value).port
     except ValueError:
         port = 0
     if port == 0:
-        raise ValueError("the port of an address is a number from 1 to 65535")
+        raise ValueError("the port of a URL is a number from 1 to 65535")
     return value.rstrip("/")
 
 
@@ -63,7 +63,7 @@ Headers = dict[str, str]
 
 
 class Table(BaseModel):
-    """A value of another kind is a mistake, and so is a name nobody knows."""
+    """A value of another type and an unknown name are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -102,7 +102,7 @@ class TierTable(Table):
 
 
 class TiersTable(BaseModel):
-    """`order` and `default` beside one table a tier."""
+    """`order` and `default` beside one table per tier."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     __pydantic_extra__: dict[str, TierTable] = Field(init=False)
@@ -127,7 +127,7 @@ class SharesTable(Table):
 
 
 class TaskTable(Table):
-    """What a service is, apart from where it is called."""
+    """The settings of a service except its endpoint."""
 
     limit: Count = 0
     rate: Rate = 0

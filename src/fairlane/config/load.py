@@ -48,8 +48,8 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[tuple[str, ...], Any] | None = None,
 ) -> Settings:
-    """Checked settings, or BadSettings with everything that is wrong. Without a path
-    `fairlane.toml` is read if it is there, else the preset."""
+    """The validated settings. Raises BadSettings with every mistake. Without a path it reads
+    `fairlane.toml` if that exists, else the preset."""
     environment = environment or {}
     raw, source = _file(path, preset)
     sources = Sources(source)
@@ -72,8 +72,8 @@ def load(
 
 
 def load_server(path: Path | None, environment: Mapping[str, str]) -> tuple[str, int]:
-    """Host and port that a server with these settings listens on. The rest of the file is not
-    looked at: who calls the server need not have its secrets."""
+    """Host and port on which a server with these settings listens. The rest of the file is not
+    read, so a caller needs none of the server's secrets."""
     raw, source = _file(path, "tasks")
     sources = Sources(source)
     _variables(raw, environment, sources)
@@ -90,7 +90,7 @@ def load_server(path: Path | None, environment: Mapping[str, str]) -> tuple[str,
 def _else_wrong(
     raw: Raw, wrong: list[tuple[str, ...]], built: Callable[[File], Settings]
 ) -> list[SettingError]:
-    """What is wrong beside these values, in tables that have none of them."""
+    """Further mistakes, in tables without any of the wrong values."""
     rest = deepcopy(raw)
     for path in wrong:
         _remove(rest, path)
@@ -113,7 +113,7 @@ def _remove(raw: Raw, path: tuple[str, ...]) -> None:
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a process that is to have none of our settings from it."""
+    """The environment of a child process, without Fairlane's settings."""
     ours = {*OTHER_NAMES, *PROMOTIONS}
     return {
         name: value
@@ -141,13 +141,14 @@ def _file(path: Path | None, preset: str) -> tuple[Raw, str]:
         raise BadSettings(
             [SettingError("", f"cannot be read: {error.strerror}", str(path))]
         ) from None
-    except ValueError as error:  # no TOML, no text, or a number of a thousand digits
-        raise BadSettings([SettingError("", f"is not TOML: {error}", str(path))]) from None
+    except ValueError as error:  # not TOML, not text, or a number of a thousand digits
+        raise BadSettings([SettingError("", f"is not valid TOML: {error}", str(path))]) from None
 
 
 # --- variables -----------------------------------------------------------------------------------
 def _variables(raw: Raw, environment: Mapping[str, str], sources: Sources) -> list[SettingError]:
-    """`FAIRLANE_SERVER__PORT=9000`. A name without two underscores is no setting."""
+    """Applies variables such as `FAIRLANE_SERVER__PORT=9000`. A name without two underscores is not
+    a setting."""
     problems = []
     for name, text in environment.items():
         if not name.startswith(PREFIX) or BETWEEN not in name:
@@ -163,7 +164,7 @@ def _variables(raw: Raw, environment: Mapping[str, str], sources: Sources) -> li
 
 
 def _known_path(raw: Raw, parts: list[str]) -> tuple[str, ...]:
-    """Variables shout; names that are configured already keep their letters."""
+    """The path with the letter case of names that exist already: variables are upper case."""
     path = []
     table: Any = raw
     for part in parts:
@@ -175,7 +176,7 @@ def _known_path(raw: Raw, parts: list[str]) -> tuple[str, ...]:
 
 
 def _value(text: str) -> Any:
-    """As TOML reads it; what it cannot read is text."""
+    """The value as TOML; text if it is not TOML."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:
@@ -209,7 +210,7 @@ def _other_names(raw: Raw, environment: Mapping[str, str], sources: Sources) -> 
         try:
             _put(raw, path, float(environment[name]))
         except ValueError:
-            problems.append(SettingError("", f'seconds, not "{environment[name]}"', name))
+            problems.append(SettingError("", f'needs seconds, not "{environment[name]}"', name))
         sources.note(path, name)
     three = {tier for both in PROMOTIONS.values() for tier in both}
     if any(environment.get(name) for name in PROMOTIONS) and not problems and three <= set(order):
@@ -218,7 +219,7 @@ def _other_names(raw: Raw, environment: Mapping[str, str], sources: Sources) -> 
 
 
 def _order(raw: Raw) -> list[str]:
-    """The names of the tiers, as far as they are named as they should be."""
+    """The names of the tiers, as far as they are valid."""
     tiers = raw.get("tiers")
     usual = TiersTable().order
     order = words(tiers.get("order", usual)) if isinstance(tiers, dict) else usual

@@ -1,4 +1,4 @@
-"""Errors in the settings: every mistake, where it is, and what would be right."""
+"""Validation errors of the settings: every mistake, its place, and what would be right."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SettingError(NamedTuple):
 
 
 class BadSettings(SetupError):
-    """All of the mistakes, one a line."""
+    """All mistakes, one per line."""
 
     code = "bad_settings"
 
@@ -38,7 +38,7 @@ class BadSettings(SetupError):
 
 
 class Sources:
-    """Where each setting came from: the longest known beginning of its path tells."""
+    """The source of each setting: the longest known prefix of its path decides."""
 
     def __init__(self, default: str) -> None:
         self._default = default
@@ -55,7 +55,7 @@ class Sources:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name."""
+    """The end of a message about an unknown name: a close match, or the known names."""
     names = list(known)
     close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     if close:
@@ -101,7 +101,7 @@ def _shown(value: Any) -> str:
 
 
 def _settings_at(path: Path) -> list[str]:
-    """The names that a table at this path knows."""
+    """The names of the settings in the table at this path."""
     kind: Any = File
     for part in path:
         field = getattr(kind, "model_fields", {}).get(part)

@@ -1,4 +1,4 @@
-"""The settings of a process, checked."""
+"""The validated settings of a process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How the API is reached and where the ledger lives. Times are seconds, sizes bytes."""
+    """Where the API listens and where the ledger is. Times are seconds, sizes bytes."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -45,7 +45,7 @@ class ServerSettings:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine can reach the server."""
         return self.host in LOOPBACK
 
     @property
@@ -62,7 +62,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PrioritySource:
-    """Who is asked for the tier of a user. Times are seconds."""
+    """The Priority Service that knows users' tiers. Times are seconds."""
 
     url: str
     fallback: str
@@ -73,8 +73,7 @@ class PrioritySource:
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Where results may be sent. `private` names hosts that may have an address that is not
-    public."""
+    """Where webhooks may go. `private` lists hosts that may have a private address."""
 
     ports: tuple[int, ...] = (443,)
     private: tuple[str, ...] = ()
@@ -82,7 +81,7 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`notes` are things worth saying that are no mistakes."""
+    """`notes` are remarks that are not mistakes."""
 
     catalog: Catalog
     server: ServerSettings = field(default_factory=ServerSettings)

@@ -1,1 +1,1 @@
-"""Services that only pretend, over real HTTP: for the demo and for tests."""
+"""The demo: simulated services and traffic over real HTTP. Tests use the services, too."""

@@ -1,4 +1,4 @@
-"""The demo's display: tables in a terminal, lines elsewhere."""
+"""The demo's display: tables in a terminal, lines otherwise."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rich.text import Text
 from fairlane.demo.traffic import PEOPLE, YOU, Scene
 
 Status = dict[str, Any]
-"""What `/queue/status` answers."""
+"""The response of `/queue/status`."""
 
 
 class Lines:
-    """A line now and then, for a pipe or a file."""
+    """Prints one line from time to time, for a pipe or a file."""
 
     every = 2.0
 
@@ -31,7 +31,7 @@ class Lines:
 
 
 class Tables:
-    """Tables that stand still."""
+    """Tables that are updated in place."""
 
     every = 0.5
 
@@ -68,7 +68,7 @@ def line(status: Status, scene: Scene, seconds: float) -> str:
 
 
 def waits_of_tiers(scene: Scene) -> list[tuple[str, str, str]]:
-    """Seconds that a step waits for its slot: half of them less, nearly all of them less."""
+    """Seconds that steps of each tier wait for a slot: p50 and p95."""
     tiers = dict.fromkeys(PEOPLE.values())
     return [(tier, *_ranks(scene, [u for u in PEOPLE if PEOPLE[u] == tier])) for tier in tiers]
 

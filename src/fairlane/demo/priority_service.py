@@ -11,8 +11,8 @@ from aiohttp import web
 
 
 class Subscriptions:
-    """`tiers` is what it knows. While `down` it answers 503; while its gate is shut it does not
-    answer at all."""
+    """`tiers` holds the users' tiers. While `down` it answers 503. While its gate is shut it does
+    not answer at all."""
 
     def __init__(self, tiers: dict[str, str]) -> None:
         self.tiers = tiers

@@ -20,13 +20,13 @@ from fairlane.servers.process import ask
 
 PRESET = "gateway"
 GRACE, LEEWAY = 2.0, 2.0
-"""Seconds."""
+"""Grace time and the extra time after it, in seconds."""
 
 READY = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class GatewayProcess(ServerProcess):
-    """`fairlane` with these arguments, and with settings from these variables alone."""
+    """A `fairlane` process with these arguments, and with settings from these variables only."""
 
     def __init__(self, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
         super().__init__()
@@ -38,11 +38,12 @@ class GatewayProcess(ServerProcess):
 
     @property
     def pid(self) -> int | None:
-        """None: it is gone."""
+        """The process id, or None if the process has ended."""
         return self.pids[0] if self.pids else None
 
     def leave(self) -> None:
-        """What runs has its grace time; ended when it returns."""
+        """Graceful shutdown: running calls get their grace time. The process has ended when it
+        returns."""
         self._end(signal.SIGTERM)
 
     def _environment(self) -> dict[str, str]:
@@ -53,7 +54,7 @@ class GatewayProcess(ServerProcess):
 
 
 class ServeProcess(GatewayProcess):
-    """Up when its port answers."""
+    """Started when its port answers."""
 
     def __init__(self, more: Sequence[str], variables: Mapping[str, str], port: int = 0) -> None:
         super().__init__((), variables)
@@ -69,12 +70,12 @@ class ServeProcess(GatewayProcess):
 
 
 class DispatchProcess(GatewayProcess):
-    """Up when it says so."""
+    """Started when it has printed its first line."""
 
     _said = 0
 
     def _prepare(self) -> None:
-        """What an earlier life said does not count."""
+        """Deletes the output of an earlier run."""
         log = self.folder / "log"
         self._said = log.stat().st_size if log.exists() else 0
 
@@ -83,8 +84,8 @@ class DispatchProcess(GatewayProcess):
 
 
 class Gateway:
-    """All processes of one gateway: a single one, or in a cluster two that serve and two that
-    dispatch."""
+    """All processes of one gateway: one process, or in a cluster two servers and two
+    dispatchers."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str], port: int) -> None:
         config = folder / FILE
@@ -109,7 +110,7 @@ class Gateway:
         return [*self.apis, *self._dispatchers]
 
     async def start(self) -> None:
-        """Returns when they answer."""
+        """Returns when all of them answer."""
         await migrated(self.settings)
         for process in self.processes:
             process.start()
@@ -120,14 +121,15 @@ class Gateway:
         limits = [service.timeout for service in self.settings.catalog.services.values()]
         return max([self.settings.server.lease, *limits])
 
-    def mend(self) -> None:
-        """Who is dead is started again; up when it returns."""
+    def restart_ended(self) -> None:
+        """Restarts processes that have ended. They answer when it returns."""
         for process in self.processes:
             if process.pid is None:
                 process.start()
 
     async def leave(self) -> None:
-        """All together, while those they call still answer."""
+        """Graceful shutdown of all processes together, while the simulated services still
+        answer."""
         await asyncio.gather(*(asyncio.to_thread(each.leave) for each in self.processes))
 
     def stop(self) -> None:
@@ -136,14 +138,14 @@ class Gateway:
 
 
 def free_port(wanted: int) -> int:
-    """The port if nobody has it, any if it is 0; otherwise the error says what to do."""
+    """The port if it is free, any free port for 0. Otherwise the error says what to do."""
     with bind(Listening(port=wanted)) as found:
         return int(found.getsockname()[1])
 
 
 def scaled(speed: float) -> dict[str, str]:
-    """Variables with which waiting and time limits are `speed` times shorter. A call has a little
-    more than its share: this machine is not faster, only the services are."""
+    """Environment variables that divide waits and time limits by `speed`. A call gets a little more
+    than its share: only the services are faster, not this machine."""
     found = {"FAIRLANE_SERVER__GRACE": str(GRACE)}
     catalog = gateway()
     for service in catalog.services.values():

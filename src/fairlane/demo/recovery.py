@@ -1,4 +1,4 @@
-"""The demo after a kill: which process restarts, and what the demo waits for."""
+"""Recovery in the demo: restarts killed processes, and says what the demo waits for."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fairlane.demo.processes import Gateway
 from fairlane.demo.traffic import Scene
 
 ROUND_SECONDS = 2.0
-"""Of the sweep that notices what has ended, and of the screen."""
+"""Seconds between two sweeps, and between two updates of the screen."""
 
 
 class DemoRecovery:
-    """Processes start in a thread: the demo's services and its screen go on meanwhile."""
+    """Starts processes in a thread: the demo's services and its screen continue meanwhile."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -22,7 +22,7 @@ class DemoRecovery:
         self._killed_at = self._up_at = 0.0
 
     def look(self, now: float) -> list[str]:
-        """What is new, for people."""
+        """New messages for the screen."""
         news = []
         if self._starting is not None and self._starting.done():
             self._starting.result()
@@ -31,17 +31,18 @@ class DemoRecovery:
         dead = [process for process in self._gateway.processes if process.pid is None]
         if dead and self._starting is None:
             self._names, self._killed_at = [process.name for process in dead], now
-            self._starting = asyncio.create_task(asyncio.to_thread(self._gateway.mend))
+            self._starting = asyncio.create_task(asyncio.to_thread(self._gateway.restart_ended))
             news += [f"{name} was killed; starting it again" for name in self._names]
         return news
 
     async def end(self) -> None:
-        """Whoever is being started is up when it returns."""
+        """Returns when processes that are being started are up."""
         if self._starting is not None:
             await self._starting
 
     def waiting_for(self, status: dict[str, Any] | None, scene: Scene, now: float) -> str:
-        """Why nothing seems to happen, if that is so. `status` is None while no API answers."""
+        """The reason why nothing happens, or an empty text. `status` is None while no API
+        answers."""
         if self._starting is not None:
             names = ", ".join(self._names)
             return f"{names} to start ({now - self._killed_at:.0f} s)"
@@ -58,7 +59,7 @@ class DemoRecovery:
 
 
 def _held(status: dict[str, Any], scene: Scene) -> dict[str, int]:
-    """Slots that the queue keeps taken although the service runs nothing in them."""
+    """Slots that the queue counts as taken although the service runs no call in them."""
     services = status.get("services", {})
     return {
         service.name: max(0, services[service.name]["running"] - service.running)

@@ -1,4 +1,4 @@
-"""Simulated services: real HTTP servers that count their own calls and refuse what is too much."""
+"""Simulated services: real HTTP servers that count their calls and answer 503 above their limit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from aiohttp import web
 MAX_REMEMBERED_CALLS = 10_000
 
 TURNS = 10
-"""Of the event loop, in which everything is heard that waits in the sockets."""
+"""Turns of the event loop in which everything in the sockets is read."""
 
 
 class SimulatedExecution(NamedTuple):
-    """A call as the service saw it."""
+    """A call as the service received it."""
 
     job: str
     step: int
@@ -28,9 +28,9 @@ class SimulatedExecution(NamedTuple):
 
 
 class Switches:
-    """How the service misbehaves from now on. `status` is answered to every call at once;
-    `drops` calls are hung up on without an answer; with `keeps_cancelled` it goes on with what it
-    is asked to end."""
+    """How the service misbehaves from now on. It answers `status` to every call at once, drops
+    `drops` calls without a response, and with `keeps_cancelled` continues calls that it is asked to
+    end."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -42,11 +42,11 @@ class Switches:
 
 @dataclass
 class SimulatedService:
-    """Above its limit (0 = none) it answers 503, and remembers how far above: `most` is the highest
-    number of calls it ever had at once. What it has begun it finishes, also when the caller hangs
-    up; a call whose caller has hung up before is not begun, and does not count: a service that
-    stood still finds such calls in its sockets when it goes on. `work` answers a call and takes as
-    long as it takes; `heard` is told of each."""
+    """Above its limit (0 = none) it answers 503 and records how far above: `most` is the highest
+    number of concurrent calls. It finishes every call that it has begun, also if the caller
+    disconnects. It does not begin or count a call whose caller had disconnected before: a service
+    that stood still finds such calls in its sockets. `work` answers a call and decides how long it
+    takes. `heard` is called with each."""
 
     name: str
     limit: int = 0
@@ -86,7 +86,7 @@ class SimulatedService:
             await runner.cleanup()
 
     async def until(self, true: Callable[[SimulatedService], bool]) -> None:
-        """Returns when this is so."""
+        """Returns when the condition is true."""
         async with self._changed:
             await self._changed.wait_for(lambda: true(self))
 
@@ -117,7 +117,7 @@ class SimulatedService:
             await asyncio.shield(self._tell())
 
     async def _cancel(self, request: web.Request) -> web.StreamResponse:
-        """Ends what runs for this job, step and attempt: 204 when nothing does any more."""
+        """Ends the calls of this job, step and attempt. Answers 204 when none is left."""
         meta = (await request.json())["meta"]
         name = (meta["job_id"], meta["step_index"], meta["attempt"])
         self.cancels.append(name)
@@ -165,8 +165,8 @@ class SimulatedService:
 
 
 async def _is_wanted(request: web.Request) -> bool:
-    """Whether its caller still waits. What has come meanwhile is heard first: that a caller has
-    hung up, or that a call of before is over."""
+    """Whether its caller is still connected. First it reads what is in the sockets: a disconnect,
+    or the end of an earlier call."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
     return request.transport is not None and not request.transport.is_closing()

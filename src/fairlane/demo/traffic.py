@@ -35,27 +35,27 @@ PEOPLE = {
     "bulk": "low",
 }
 YOU = "you"
-"""Whoever submits beside the demo's own people."""
+"""The user of jobs that are submitted from outside the demo."""
 
 MEAN_SECONDS_BETWEEN_REQUESTS = 50
-"""Seconds of life, on average, from one request to the next."""
+"""Simulated seconds, on average, between two requests of a user."""
 
 MAX_OPEN_JOBS = 40
-"""Nobody asks for more while so many of their jobs are not done."""
+"""A user sends no more requests while this many of their jobs are open."""
 
 SPURIOUS_503_RATE = 0.02
-"""How often a service answers 503 for no reason."""
+"""The rate at which a service answers 503 for no reason."""
 
 OUTAGE_EVERY, OUTAGE_LASTS = 5_000, 1_000
-"""Seconds of life."""
+"""Simulated seconds between two outages, and of one outage."""
 
 RETRY_PAUSE_SECONDS = 0.2
-"""Seconds until somebody whom nobody answered tries again."""
+"""Seconds before a request without a response is repeated."""
 
 
 @dataclass
 class Scene:
-    """What has been seen so far, as the people and the services see it."""
+    """What users and services have observed so far."""
 
     speed: float
     services: list[SimulatedService]
@@ -77,11 +77,12 @@ class Scene:
 
     @property
     def broken(self) -> int:
-        """Calls that came above a limit. The point of it all is that there are none."""
+        """Calls above a limit. The demo shows that there are none."""
         return sum(service.refused for service in self.services)
 
     def variables(self) -> dict[str, str]:
-        """Where a gateway finds its services, and who knows the tiers."""
+        """Settings as environment variables: the URLs of the services and of the Priority
+        Service."""
         urls = {f"SERVICES__{each.name.upper()}": each.url for each in self.services}
         urls["PRIORITY"] = self.subscriptions.url
         return {f"FAIRLANE_{name}__URL": url for name, url in urls.items()}
@@ -89,7 +90,7 @@ class Scene:
 
 @asynccontextmanager
 async def scenery(speed: float) -> AsyncIterator[Scene]:
-    """Services and subscriptions over real HTTP, `speed` times faster than life."""
+    """Runs the services and the Priority Service over real HTTP, at `speed` times real speed."""
     services = [SimulatedService(each.name, each.limit) for each in gateway().services.values()]
     scene = Scene(speed, services, Subscriptions(dict(PEOPLE)))
     async with AsyncExitStack() as stack:
@@ -103,7 +104,7 @@ async def scenery(speed: float) -> AsyncIterator[Scene]:
 
 @asynccontextmanager
 async def playing(scene: Scene, urls: Sequence[str]) -> AsyncIterator[None]:
-    """People submit to these addresses, and now and then a service is away."""
+    """Runs users that submit to these URLs, and services that have an outage from time to time."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
         people = People(scene, session, urls)
         tasks = [asyncio.create_task(people.submit()), asyncio.create_task(_outages(scene))]
@@ -118,7 +119,7 @@ async def playing(scene: Scene, urls: Sequence[str]) -> AsyncIterator[None]:
 
 
 class People:
-    """Everybody wants something now and then; one user sends a great many at once."""
+    """Users that submit from time to time. One of them submits many jobs at once."""
 
     def __init__(self, scene: Scene, session: aiohttp.ClientSession, urls: Sequence[str]) -> None:
         self._scene, self._session, self._urls = scene, session, urls
@@ -137,7 +138,8 @@ class People:
             )
 
     async def _send(self, user: str, feature: str, number: int) -> None:
-        """Until it is accepted. The key makes it safe to ask again, here or at another address."""
+        """Repeats until it is accepted. The idempotency key makes that safe, also at another
+        URL."""
         now, steps = asyncio.get_running_loop().time(), len(gateway().pipelines[feature])
         asked = {"prompt": "a robot", "demo": SentRequest(self._scene.run, user, steps, now)}
         job = {"feature_name": feature, "user_id": user, "input_data": asked}
@@ -164,7 +166,7 @@ class People:
 
 
 async def _outages(scene: Scene) -> None:
-    """Now and then a service is away for a while."""
+    """Makes services unavailable from time to time."""
     chance = random.Random(11)
     while True:
         await asyncio.sleep(OUTAGE_EVERY / scene.speed)
@@ -176,7 +178,7 @@ async def _outages(scene: Scene) -> None:
 
 
 class SentRequest(NamedTuple):
-    """What a job of the demo carries along, so that a service knows whom it works for."""
+    """The input of a demo job: it tells the service whose job it runs."""
 
     run: str
     user: str
@@ -185,7 +187,7 @@ class SentRequest(NamedTuple):
 
 
 def _sent(scene: Scene, call: SimulatedExecution) -> SentRequest | None:
-    """None: somebody else's job, or one of an earlier demo on the same ledger."""
+    """None for a job of another program, or of an earlier demo on the same ledger."""
     mark = call.params.get("demo") if isinstance(call.params, dict) else None
     if not isinstance(mark, list) or mark[:1] != [scene.run]:
         return None

@@ -1,4 +1,4 @@
-"""What calls services over HTTP on behalf of jobs."""
+"""The dispatcher: calls services over HTTP on behalf of jobs."""
 
 from fairlane.dispatch.dispatcher import Dispatcher
 

@@ -29,22 +29,22 @@ from fairlane.units import SECOND
 log = logging.getLogger("fairlane")
 
 CLAIM_WAIT_SECONDS = 60.0
-"""Seconds a claim waits for work before it asks anew. It is woken; nothing depends on this."""
+"""Seconds that a claim waits for work before it is repeated. Wake-ups end it earlier."""
 
 RETRY_PAUSE_SECONDS = 0.2
-"""Seconds before trying again what a store did not answer."""
+"""Seconds before a failed store operation is retried."""
 
 CANCEL_AGAIN, CANCEL_AT_LEAST_EVERY = SECOND, 8 * SECOND
-"""How long after the first answer a service is asked again whether a call has ended; twice as long
-each time, up to the second."""
+"""Polling of a cut-off call until it has ended: the first interval, which doubles up to the
+second."""
 
 GIVE_BACK_SECONDS = 5.0
-"""Seconds that a drained dispatcher takes at the most to give back what it could not finish."""
+"""Seconds that a drained dispatcher takes at most to give back calls that did not finish."""
 
 
 @dataclass
 class ServiceLane:
-    """One service in one region: its worker, where it is called, and what it runs."""
+    """One service in one region: its worker, its URL, and its running calls."""
 
     worker: Worker
     endpoint: Endpoint
@@ -53,9 +53,9 @@ class ServiceLane:
 
 
 class Dispatcher:
-    """Use it as `async with Dispatcher(engine, endpoints)`. Calls every service of executor `http`
-    that has an endpoint; `capacity` calls of each at once at the most, whatever its limit allows.
-    `name` must be its own among all that run."""
+    """Use it as `async with Dispatcher(engine, endpoints)`. It calls every service of executor
+    `http` that has an endpoint, with at most `capacity` calls of each at once, whatever its limit
+    allows. `name` must be unique among all running dispatchers."""
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class Dispatcher:
 
     @property
     def running(self) -> int:
-        """Calls under way."""
+        """The number of running calls."""
         return sum(len(service_lane.running) for service_lane in self._service_lanes)
 
     async def drain(self, grace: float | None = None) -> None:
-        """No new claims from now on. What runs may finish within `grace` seconds (its own grace
-        time if none is given); the rest is given back without costing an attempt. Ended when it
-        returns. Once more, before it has: who is in a hurry is not held up by who was not."""
+        """Graceful shutdown: stops claiming. Running calls may finish within `grace` seconds
+        (default: the dispatcher's grace time). The rest are given back without costing an attempt.
+        All calls have ended when it returns. A second call with less grace wins."""
         if self._over:
             return
         self._draining = True
@@ -127,8 +127,9 @@ class Dispatcher:
     def _make_desks(
         self, endpoints: Mapping[str, Endpoint], capacity: int, heartbeat: int
     ) -> list[ServiceLane]:
-        """Each service has a desk of its own, so that a model loaded for one is not taken for
-        another's, and each region has, because that is where its calls go."""
+        """One lane per service and region. Each service has its own worker, so that a model loaded
+        for one service does not count for another. Each region has its own, because its calls go to
+        its own URL."""
         service_lanes = []
         for name, endpoint in endpoints.items():
             service = self._engine.core.catalog.service(name)
@@ -150,7 +151,7 @@ class Dispatcher:
         return service_lanes
 
     async def _claim(self, service_lane: ServiceLane) -> None:
-        """For ever: as many as can start now, as soon as they can."""
+        """Claims as many jobs as can start now, as soon as they can, for ever."""
         while not self._draining:
             free = service_lane.worker.capacity - len(service_lane.running)
             if free <= 0:
@@ -165,7 +166,7 @@ class Dispatcher:
                 log.warning("%s cannot claim, trying again: %r", service_lane.worker.id, error)
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
                 continue
-            if service_lane.worker.id in self._engine.core.draining:  # whoever said so
+            if service_lane.worker.id in self._engine.core.draining:  # whichever process set it
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
             for lease in leases:
                 task = asyncio.create_task(self._run(service_lane, lease))
@@ -176,7 +177,7 @@ class Dispatcher:
     # --- one call ----------------------------------------------------------------------------
     async def _run(self, service_lane: ServiceLane, lease: Lease) -> None:
         clock = self._engine.core.clock
-        if clock.now() >= lease.lease_until:  # stopped for so long that it may be another's
+        if clock.now() >= lease.lease_until:  # the process stood still: the lease may be gone
             await self._settle(GivenBack(lease))
             return
         call = ServiceCall(lease, service_lane.endpoint)
@@ -200,8 +201,9 @@ class Dispatcher:
                 task.add_done_callback(self._cancelling.discard)
 
     async def _cancel(self, call: ServiceCall) -> None:
-        """Until the service says that the call has ended, or it must have: then its slot is free.
-        Its lease is gone or settled by now, so nothing else is written."""
+        """Repeats the cancel request until the service says that the call has ended, or its
+        deadline has passed. Then its slot is freed. The lease is gone or settled, so nothing else
+        is written."""
         clock, pause = self._engine.core.clock, CANCEL_AGAIN
         while clock.now() < call.lease.deadline:
             if await call.is_over(self._session):
@@ -212,7 +214,8 @@ class Dispatcher:
             pause = min(2 * pause, CANCEL_AT_LEAST_EVERY)
 
     def _report(self, call: ServiceCall, answer: asyncio.Task[Meaning]) -> Report | None:
-        """None: the lease is gone, so there is nobody to report to, and the service may go on."""
+        """The report to settle with. None if the lease is gone: no report is accepted, and the
+        service may still run."""
         lease = call.lease
         if answer.cancelled():
             return None
@@ -227,7 +230,7 @@ class Dispatcher:
         return Failed(lease, meaning.fault, meaning.message, after, meaning.over)
 
     async def _settle(self, report: Report | None) -> None:
-        """Until the ledger has it, or says that the lease is gone: a result is worth the wait."""
+        """Settles until the ledger accepts the report or says that the lease is gone."""
         while report is not None:
             try:
                 await self._engine.settle([report])
@@ -236,7 +239,7 @@ class Dispatcher:
                     raise
                 message = f"{report.lease.service}: its answer cannot be stored: {error}"
                 report = Failed(report.lease, Fault.SERVICE_ERROR, message)
-            except SetupError:  # the engine has been stopped: its lease will end by itself
+            except SetupError:  # the engine has stopped: the lease will expire
                 log.exception("%s is not settled", report.lease.job)
                 return
             except Exception as error:  # noqa: BLE001 - a store is away: it will be back
@@ -248,7 +251,7 @@ class Dispatcher:
                 return
 
     async def _rouse(self, service: str) -> None:
-        """A retry or a probe has its own time, of which an idle claim does not know yet."""
+        """Wakes the claim of this service: it does not know yet when a retry or probe is due."""
         for service_lane in self._service_lanes:
             if service in (service_lane.worker.services or ()):
                 with suppress(NotReady):
@@ -277,14 +280,14 @@ def _is_over(call: ServiceCall, answer: asyncio.Task[Meaning]) -> bool:
 
 
 async def _told(saying: Coroutine[Any, Any, object]) -> None:
-    """A dispatcher that ends does not wait for stores that are away."""
+    """Sends the last reports. A dispatcher that ends does not wait for unavailable stores."""
     with suppress(Exception):
         async with asyncio.timeout(GIVE_BACK_SECONDS):
             await saying
 
 
 async def _ended(tasks: list[asyncio.Task[None]] | set[asyncio.Task[None]], within: float) -> None:
-    """They have a moment to end by themselves."""
+    """Gives the tasks this many seconds to end by themselves."""
     if not tasks:
         return
     _, late = await asyncio.wait(tasks, timeout=within)

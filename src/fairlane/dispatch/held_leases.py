@@ -1,4 +1,4 @@
-"""The leases a dispatcher holds: renewed together, and given up when the ledger says so."""
+"""The leases that a dispatcher holds: renewed together, and dropped when the ledger says so."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fairlane.units import SECOND
 log = logging.getLogger("fairlane")
 
 LEASE_CHECK_MICROSECONDS = SECOND // 2
-"""How often the ledger is asked which leases still hold. Moves made in this process are known at
-once; this finds what another process cancelled or took back."""
+"""How often the dispatcher checks with the ledger which leases are valid. Changes in this process
+are known at once; this check finds leases that another process cancelled or took back."""
 
 RENEW_RETRY_MICROSECONDS = SECOND
-"""After a renewal that did not reach the ledger."""
+"""The pause after a renewal that did not reach the ledger."""
 
 
 class HeldLeases:
-    """Every lease with the task that works under it. A task whose lease is gone is cancelled; a
-    ledger that does not answer is no reason to."""
+    """Every lease with the task that works under it. A task whose lease is gone is cancelled. A
+    ledger that does not answer cancels nothing."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -45,7 +45,7 @@ class HeldLeases:
                     self._any.clear()
 
     async def renew(self, workers: Callable[[], list[Worker]]) -> None:
-        """For ever: all workers live, and all leases go on, every third of a lease."""
+        """Renews all leases and reports all workers alive every third of a lease, for ever."""
         core = self._engine.core
         heartbeat, lasts = workers()[0].heartbeat, workers()[0].lease
         while True:
@@ -61,7 +61,7 @@ class HeldLeases:
                 await core.clock.sleep(heartbeat)
 
     async def watch(self) -> None:
-        """For ever: tasks end when their leases do."""
+        """Cancels tasks whose leases are gone, for ever."""
         clock = self._engine.core.clock
         while True:
             await self._any.wait()

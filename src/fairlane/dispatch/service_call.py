@@ -24,10 +24,10 @@ from fairlane.model.lease import Lease
 log = logging.getLogger("fairlane")
 
 CONNECT_TIMEOUT_SECONDS = 10.0
-"""Seconds until a connection stands. How long the answer may take is the step's own limit."""
+"""Seconds until a connection must stand. The step's own time limit bounds the response."""
 
 CANCEL_SECONDS = 10.0
-"""Seconds in which a service answers whether a call has ended."""
+"""Seconds in which a service must answer a cancel request."""
 
 CHUNK_BYTES = 1 << 16
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -35,8 +35,8 @@ TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class ServiceCall:
-    """`begun` turns true when the service may have heard of it. From then on only an answer proves
-    that it is over: a service may go on working for a caller that has hung up."""
+    """`begun` turns true when the service may have received the call. From then on only a response
+    proves that the call has ended: a service may continue after its caller has disconnected."""
 
     def __init__(self, lease: Lease, endpoint: Endpoint) -> None:
         self.lease, self.endpoint = lease, endpoint
@@ -56,7 +56,7 @@ class ServiceCall:
             return Bad(Fault.TRANSIENT, message, over=not self.begun)
 
     async def is_over(self, session: aiohttp.ClientSession) -> bool:
-        """Asks the service to end this call, which was cut off. Whether it says that it has
+        """Asks the service to end this cut-off call. Returns whether the service says that it has
         ended."""
         url = self.endpoint.url_in(self.lease.region).rstrip("/") + self.endpoint.cancel_path
         try:
@@ -96,8 +96,8 @@ class ServiceCall:
         return meaning._replace(retry_after=retry_after(response.headers, clock.now()))
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
-        """The body, or None if it is too long. Even then it is heard to its end: only then the
-        service is certainly done."""
+        """The body, or None if it is too long. A too long body is still read to its end: only then
+        the service has certainly finished."""
         parts: list[bytes] = []
         size = 0
         async for part in response.content.iter_chunked(CHUNK_BYTES):
@@ -136,8 +136,8 @@ def execute_url(url: str) -> str:
 
 
 def checked(service: str, endpoint: Endpoint, regions: Iterable[str] = ()) -> Endpoint:
-    """Checks that its headers can be sent and that it has an address in each of these regions. The
-    address without a region may be empty if every region has its own."""
+    """Checks that its headers can be sent and that it has a URL in each of these regions. The URL
+    without a region may be empty if every region has its own."""
     for url in [endpoint.url_in(region) for region in regions] or [endpoint.url]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -153,8 +153,9 @@ def checked(service: str, endpoint: Endpoint, regions: Iterable[str] = ()) -> En
 
 
 def open_session() -> aiohttp.ClientSession:
-    """A new connection for every call: beside a call of seconds it costs nothing, and a kept one
-    that the service closes in the very moment would look like a lost call."""
+    """An HTTP session that opens a new connection for every call. Next to a call of seconds this
+    costs nothing, and a kept connection that the service closes at that moment would look like a
+    lost call."""
     traces = aiohttp.TraceConfig()
     traces.on_connection_create_end.append(_connected)
     return aiohttp.ClientSession(

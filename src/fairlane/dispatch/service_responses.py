@@ -14,23 +14,24 @@ from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import Json
 
 UNAVAILABLE = frozenset({429, 502, 503, 504})
-"""The service is sick or full; the job is not."""
+"""HTTP statuses that count as the service's fault, not the job's."""
 
 UNKNOWN_END = frozenset({504})
-"""A gateway stopped waiting: what stands behind it may still be at work."""
+"""HTTP statuses after which the call may still run: a gateway stopped waiting for it."""
 
 MAX_REASON_CHARACTERS = 500
 
 
 class Good(NamedTuple):
-    """What the step made."""
+    """The output of the step."""
 
     data: Json
     metrics: Json
 
 
 class Bad(NamedTuple):
-    """`retry_after` (s) is what the service asked for; `over` = it has ended the call."""
+    """`retry_after` (s) is the delay that the service asked for. `over`: the service has ended the
+    call."""
 
     fault: Fault
     message: str
@@ -42,7 +43,7 @@ Meaning = Good | Bad
 
 
 def understand(service: str, endpoint: Endpoint, status: int, body: bytes) -> Meaning:
-    """The retry matrix. Messages name the service as jobs know it, never where it is."""
+    """The retry matrix. Messages name the service, never its URL."""
     if status in UNAVAILABLE:
         return Bad(
             Fault.UNAVAILABLE, f"{service} answered {status}", over=status not in UNKNOWN_END
@@ -75,7 +76,7 @@ def _result(service: str, body: bytes) -> Meaning:
 
 
 def _reason(body: bytes) -> str:
-    """What the service says about it, if it says so in a way that was meant to be read."""
+    """The service's own error message, if the body has one in a known field."""
     try:
         said: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -88,8 +89,8 @@ def _reason(body: bytes) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: int) -> float:
-    """Seconds, from a number or a date. A date counts from the service's own clock, if it tells
-    it, so that two clocks that differ do no harm."""
+    """The `Retry-After` header in seconds, from a number or a date. A date is compared with the
+    service's own `Date` header if there is one, so clock differences do no harm."""
     value = headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit():
         return float(value[:9])

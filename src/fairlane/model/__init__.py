@@ -1,1 +1,1 @@
-"""The nouns. Frozen, without behaviour that reads the world."""
+"""Domain model: frozen dataclasses without I/O."""

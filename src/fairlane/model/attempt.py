@@ -1,4 +1,4 @@
-"""One try at a step, under one lease."""
+"""An attempt: one try at a step, under one lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Outcome(StrEnum):
 
 
 class Fault(StrEnum):
-    """What kind of failure a worker reports; policy/retry.py says what each one means."""
+    """The kind of failure that a worker reports. `policy/retry.py` decides what follows."""
 
     UNAVAILABLE = "unavailable"
     TIMEOUT = "timeout"
@@ -29,7 +29,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Written once, when the lease ends. `number` counts within the step; an attempt that cost
+    """Written once, when the lease ends. `number` counts within the step. An attempt that cost
     nothing repeats its number."""
 
     job: str

@@ -1,4 +1,4 @@
-"""Everything that is configured: tiers, services, providers, pipelines. Checked once."""
+"""The catalog: every configured tier, service, provider and pipeline. It is checked once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9_.\-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of the whole queue. Times are seconds, sizes bytes."""
+    """Limits of the whole queue. Times are seconds, sizes bytes."""
 
     waiting: int = 1_000_000
     input_bytes: int = 1 << 20
@@ -44,8 +44,8 @@ class Limits:
 
 
 class Catalog:
-    """With `task_defaults` a service nobody configured is accepted as a task of that kind. Such
-    task types are not among the `services`: they come and go with their jobs."""
+    """With `task_defaults`, the queue also accepts services that are not configured, as task types.
+    Task types are not in `services`: they exist while they have jobs."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Catalog:
         return self.services.get(name) or self._types.get(name) or self._task_type(name)
 
     def knows(self, name: str) -> bool:
-        """Whether a job of this service can be accepted."""
+        """Whether the queue accepts a job of this service."""
         return name in self.services or self.task_defaults is not None
 
     def _task_type(self, name: str) -> Service:
@@ -82,7 +82,7 @@ class Catalog:
         return found
 
     def steps(self, name: str) -> tuple[Service, ...]:
-        """A pipeline's services, or the one service of that name."""
+        """The services of a pipeline, or the one service of that name."""
         pipeline = self.pipelines.get(name)
         if pipeline is not None:
             return tuple(self.service(each) for each in pipeline)
@@ -93,7 +93,8 @@ class Catalog:
         return (self.service(name),)
 
     def pools(self, service_name: str, region: str | None) -> tuple[Pool, ...]:
-        """Every limited pool that a step of this service, run in this region, needs a slot in."""
+        """Every limited pool in which a step of this service needs a slot, when it runs in this
+        region."""
         service = self.service(service_name)
         found = _limited(f"svc:{service.name}", service.limit, service.rate)
         if region in service.regions:

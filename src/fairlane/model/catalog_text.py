@@ -1,4 +1,5 @@
-"""A catalog as text: the same text for the same settings, and the same settings from it."""
+"""Serialisation of a catalog: the same text for the same settings, and the same settings from
+it."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def _service(values: dict[str, Any]) -> Service:
 
 
 def _plain(value: object) -> list[Any]:
-    """What JSON has no name for."""
+    """The encoding of types that JSON does not have."""
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Where a called service is reached, and what is told to it alone."""
+"""The HTTP endpoint of a called service: URLs, headers and secrets."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 FRAMING = frozenset(
     {"connection", "content-length", "expect", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-"""Headers that say where a request ends: only the client that sends it knows."""
+"""Headers that frame a request: only the HTTP client may set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One service's address, one for each region that has its own, and headers (secrets among them)
-    that go to these addresses and nowhere else. `retry_on` are answers that are worth another try
-    though others of their kind are not (HTTP statuses). Sizes are bytes.
-    `cancel_path`, below the address, is asked to end a call that was cut off: a 2xx answer says
-    that it has ended."""
+    """The URL of one service, the URLs of regions that have their own, and headers (also secrets)
+    that are sent to these URLs only. `retry_on` lists HTTP statuses that are retried although
+    others of their kind are not. Sizes are bytes. `cancel_path`, below the URL, asks the service to
+    end a call that was cut off; a 2xx response says that the call has ended."""
 
     url: str
     regions: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +33,8 @@ class Endpoint:
 
 
 def wrong_header(name: str, value: str) -> str | None:
-    """Why this header cannot be sent. The value may be a secret, so it is not told."""
+    """Why this header cannot be sent, or None. The value may be a secret, so the reason does not
+    contain it."""
     if not HEADER_NAME.fullmatch(name):
         return "is no name of a header: use letters, digits and -"
     if name.lower() in FRAMING:

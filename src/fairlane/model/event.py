@@ -24,7 +24,7 @@ class EventType(StrEnum):
 
 
 class Fact(NamedTuple):
-    """An event before it has a number."""
+    """An event before it has a sequence number."""
 
     type: EventType
     at: int
@@ -65,12 +65,12 @@ class _Words(dict[str, Json]):
 
 
 def place(service: str, step: int, total: int) -> dict[str, Json]:
-    """Which step an event is about, as people count: from 1."""
+    """The step that an event is about. Steps are counted from 1."""
     return {"service": service, "step": step + 1, "total": total}
 
 
 def implied(job: Job) -> list[Fact]:
-    """The facts that the row itself states and no event row has written down yet."""
+    """The events that the job's row implies and that no event row has stored yet."""
     missing = job.seq - job.written
     if missing <= 0:
         return []
@@ -87,8 +87,8 @@ def implied(job: Job) -> list[Fact]:
 
 
 def in_order(facts: Iterable[Fact], after: int = 0) -> list[Fact]:
-    """None is earlier than the one before it, nor than `after`. A move reads the time before it
-    waits for its turn, so moves may be written in another order."""
+    """The facts with times that never decrease and are never before `after`. A move reads the time
+    before it waits for its transaction, so moves may commit in another order."""
     told: list[Fact] = []
     for fact in facts:
         after = max(after, fact.at)

@@ -1,4 +1,4 @@
-"""A job: what is submitted, and everything the ledger knows about it."""
+"""A job: the request to run it, and its row in the ledger."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fairlane.model.state import LIVE, RESUMABLE, Code, State
 from fairlane.model.step import Plan, Step
 
 Json = Any
-"""What JSON can say. Stored as text, handed out parsed."""
+"""Any JSON value. It is stored as text and returned parsed."""
 
 
 class Band(IntEnum):
-    """Where a job stands in line: paid skips, retries that ask for the front, then its tier."""
+    """The band of a waiting job: paid skips first, then retries at the front, then its tier."""
 
     SKIP = 0
     FRONT = 1
@@ -22,10 +22,10 @@ class Band(IntEnum):
 
 
 class NewJob(NamedTuple):
-    """A request to run something, checked at the door. `tier` only if the caller may set it.
-    `matrix` makes it a fan-out: one execution for every combination. `max_retries` none = what the
-    worker, the service or the tier says; `backoff` are the pauses before the next tries, the last
-    one again and again. Times are microseconds."""
+    """A request to run a job, after validation. `tier` is set only if the caller may choose it.
+    `matrix` makes the job a fan-out with one execution per combination. `max_retries` None means
+    the worker's, service's or tier's value. `backoff` is the list of pauses before retries; the
+    last one repeats. Times are microseconds."""
 
     name: str
     input: Json = None
@@ -63,7 +63,7 @@ class Progress(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One row of the ledger, read. Times are microseconds."""
+    """One row of the ledger. Times are microseconds."""
 
     id: str
     tenant: str
@@ -109,7 +109,7 @@ class Job(NamedTuple):
 
     @property
     def current(self) -> Step:
-        """The step it is at; a finished job is at its last one."""
+        """The current step. A finished job is at its last step."""
         return self.plan[min(self.step, len(self.plan) - 1)]
 
     @property
@@ -121,7 +121,7 @@ class Job(NamedTuple):
         return self.cells > 0
 
     def waited_until(self, now: int) -> int:
-        """Time spent in line so far, over all steps and attempts."""
+        """Total time in the queue so far, over all steps and attempts."""
         if self.state is State.QUEUED:
             return self.waited + max(0, now - self.ready_at)
         return self.waited
@@ -129,5 +129,6 @@ class Job(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def fair_user(tenant: str, user: str | None, key: str) -> str:
-    """On whose share a job runs. All jobs of one key that name no user are one user."""
+    """The user whose fair share a job uses. All jobs of one API key that name no user count as one
+    user."""
     return f"{tenant}:u:{user}" if user is not None else f"{tenant}:k:{key}"

@@ -15,8 +15,8 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """`hash` is what is kept of its secret. `act_as`: it may name any user of its tenant;
-    `set_priority`: it may choose a tier. Times are microseconds."""
+    """`hash` is the hash of the secret; the secret is not stored. `act_as`: the key may name any
+    user of its tenant. `set_priority`: it may choose a tier. Times are microseconds."""
 
     id: str
     tenant: str
@@ -30,5 +30,5 @@ class Key:
     revoked_at: int | None = None
 
     def holds(self, now: int) -> bool:
-        """Whether it opens anything now."""
+        """Whether the key is valid now: neither expired nor revoked."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

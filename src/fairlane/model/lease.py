@@ -1,4 +1,5 @@
-"""A lease and its slots: which worker runs which step of a job, until when, proven by a token."""
+"""A lease, its fencing token and its slots: which worker runs which step of a job, and until
+when."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from fairlane.model.step import Plan, Step
 
 
 class Slot(NamedTuple):
-    """One place in a pool. With `until` it frees itself then (a rate); otherwise with its lease."""
+    """One place in a pool. With `until` (a rate limit) the slot frees itself at that time,
+    otherwise with its lease."""
 
     pool: str
     n: int
@@ -17,8 +19,8 @@ class Slot(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Confirmed work, handed to one worker. `attempt` counts from 1 within the step, `fence` over
-    the job's whole life. Times are microseconds."""
+    """A confirmed claim, handed to one worker. `attempt` counts from 1 within the step, `fence`
+    over the job's whole life. Times are microseconds."""
 
     job: str
     token: str

@@ -1,4 +1,4 @@
-"""A queue entry: what the index knows about a waiting job. It is enough to choose the job."""
+"""A queue entry: what the index stores about a waiting job, enough to choose the next one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from fairlane.model.job import Band
 
 
 class Entry(NamedTuple):
-    """True only at this rev. `score` is the job's place, in microseconds: for a skip the time of
-    payment, otherwise the moment it would have been submitted had it waited in one piece.
-    `ready_at` in the future keeps it out of line until then. `cap` is how many jobs its user may
-    have running (0 = any number). `announced` is the best rank its owner has been told."""
+    """The entry is valid only at this rev. `score` is the job's place, in microseconds: for a skip
+    the time of payment, otherwise the time at which it would have been submitted had it waited
+    without a break. `ready_at` in the future delays it until then. `cap` is how many jobs of its
+    user may run at once (0 = no limit). `announced` is the best rank of which its owner was
+    notified."""
 
     id: str
     rev: int
@@ -28,7 +29,8 @@ class Entry(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The last start of a user's job in one service and tier: where its ageing clock stands."""
+    """The last start of a user's job in one service and tier. The user's aging clock starts
+    there."""
 
     service: str
     rank: int

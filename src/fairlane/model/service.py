@@ -1,4 +1,4 @@
-"""What is scarce: services, the providers that host them, and the pools that limit both."""
+"""Services, the providers that host them, and the pools that limit their concurrency and rate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from fairlane.model.setting_bounds import MAX_COUNT, MAX_SECONDS, MAX_WAITING_JO
 
 
 class Executor(StrEnum):
-    """Who runs a step: our dispatcher by HTTP, a worker that pulls, a Celery fleet, the caller."""
+    """The component that runs a step: the dispatcher by HTTP, a pull worker, a Celery worker, or
+    the caller."""
 
     HTTP = "http"
     PULL = "pull"
@@ -30,8 +31,8 @@ class Affinity(StrEnum):
 
 
 class Overrun(StrEnum):
-    """What becomes of the slots of a worker that vanished: kept until its call must be over, or
-    freed with the lease."""
+    """When the slots of a vanished worker are freed: at the deadline of its call (strict), or with
+    its lease (fast)."""
 
     STRICT = "strict"
     FAST = "fast"
@@ -43,8 +44,8 @@ class RetryPlace(StrEnum):
 
 
 class Pool(NamedTuple):
-    """Anything with a limit that a step needs a slot in. With a window it is a rate: a slot is
-    free again when the window has passed, whatever became of the job."""
+    """A limited resource in which a step needs a slot. With a window it is a rate limit: a slot
+    frees itself when the window has passed, whatever happened to the job."""
 
     name: str
     limit: int
@@ -52,11 +53,11 @@ class Pool(NamedTuple):
 
 
 RATE_WINDOW_MICROSECONDS = 60_000_000
-"""A rate counts grants in the last minute."""
+"""The sliding window of a rate limit: attempts started in the last 60 s."""
 
 
 def rate_pool(pool: str) -> str:
-    """The pool behind a rate on what this pool limits."""
+    """The name of the pool that holds the rate limit of this pool's resource."""
     return f"rate:{pool}"
 
 
@@ -65,7 +66,7 @@ def is_rate_pool(name: str) -> bool:
 
 
 def user_pool(user: str) -> str:
-    """The pool behind `max_running_per_user`."""
+    """The name of the pool that holds the user's `max_running_per_user`."""
     return f"user:{user}"
 
 
@@ -78,8 +79,8 @@ def is_user_pool(name: str) -> bool:
 
 
 class Shares(NamedTuple):
-    """The most that skips, front retries and aged work may take from what better-born or fresh
-    work leaves, in thousandths of the grants; 1000 = no cap."""
+    """The shares of grants that skips, front retries and aged jobs may take before other waiting
+    jobs, in thousandths. 1000 means no cap."""
 
     skip: int = 500
     front: int = 200
@@ -97,7 +98,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """`rate` is grants per minute; 0 means no limit."""
+    """`rate` is attempts started per minute. 0 means no limit."""
 
     name: str
     limit: int = 0
@@ -109,7 +110,8 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Times are seconds; 0 means no limit, or, for `timeout` and `max_attempts`, the tier's."""
+    """Times are seconds. 0 means no limit; for `timeout` and `max_attempts` it means the tier's
+    value."""
 
     name: str
     executor: Executor = Executor.PULL
@@ -143,7 +145,8 @@ class Service:
 
     @property
     def strict(self) -> bool:
-        """Called services keep the slots of a vanished worker; pull workers give them up."""
+        """Whether a vanished worker's slots stay taken until its deadline. The default is true for
+        HTTP services and false for pull workers."""
         if self.overrun is not None:
             return self.overrun is Overrun.STRICT
         return self.executor is Executor.HTTP

@@ -5,20 +5,20 @@ from __future__ import annotations
 from fairlane.errors import InvalidInput
 
 MAX_COUNT = 1_000_000
-"""Limits, rates a minute, and whatever else is counted."""
+"""Upper bound of limits, rates per minute and other counts."""
 
 MAX_WAITING_JOBS = 100_000_000
-"""Jobs in a line."""
+"""Upper bound of waiting jobs."""
 
 MAX_SECONDS = 10 * 365 * 86_400
-"""Seconds: ten years."""
+"""Upper bound of times, in seconds: ten years."""
 
 MAX_BYTES = 1 << 30
-"""Bytes: 1 GiB."""
+"""Upper bound of sizes, in bytes: 1 GiB."""
 
 
 def demand(whose: str, most: int, **numbers: float) -> None:
-    """Each of these is from 0 to `most`, or InvalidInput says which is not."""
+    """Raises InvalidInput, with the name, for a number that is not from 0 to `most`."""
     for name, number in numbers.items():
-        if not 0 <= number <= most:  # also what is not a number
+        if not 0 <= number <= most:  # NaN fails this comparison, too
             raise InvalidInput(f"{whose}: {name} is 0 to {most:,}, not {number:,}")

@@ -1,4 +1,4 @@
-"""The state machine of a job. Every change of state goes through this one table of transitions."""
+"""The state machine of a job. Every change of state goes through this table of transitions."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ MOVES: dict[Move, dict[State, State]] = {
     Move.REPLAY: {State.FAILED: State.QUEUED, State.DEAD: State.QUEUED},
     Move.REOPEN: {State.COMPLETED: State.RUNNING, State.FAILED: State.RUNNING},
 }
-"""What each move does to each state it is possible from. REOPEN is for a fan-out whose cell runs
-again; a fan-out itself goes from queued to running with its first cell and ends with its last."""
+"""For each move, the states from which it is possible, and the state after it. REOPEN is for a
+fan-out whose cell runs again. A fan-out itself becomes running with its first cell and ends with
+its last."""
 
 
 def moved(state: State, move: Move) -> State | None:
-    """The state after the move, or None where the move is not possible."""
+    """The state after the move, or None if the move is not possible."""
     return MOVES[move].get(state)
 
 
 class Code(StrEnum):
-    """Why a job ended badly."""
+    """The reason why a job failed or became a dead letter."""
 
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
     CELLS_FAILED = "CELLS_FAILED"

@@ -1,4 +1,4 @@
-"""A step is one call to one service inside a job; a job's steps are frozen when it is submitted."""
+"""A step: one call to one service inside a job. A job's steps are fixed when it is submitted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fairlane.model.service import Executor
 
 
 class Lane(NamedTuple):
-    """Service, allowed regions (none = any) and needed capabilities: what a worker can or cannot
-    run."""
+    """A service, allowed regions (none = any) and required capabilities. A worker can run all jobs
+    of a lane or none."""
 
     service: str
     regions: tuple[str, ...] = ()
@@ -32,12 +32,13 @@ class Lane(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def service_of(lane: str) -> str:
-    """The service a lane's name begins with."""
+    """The service of a lane: the beginning of the lane's name."""
     return lane.split("|", 1)[0]
 
 
 def context_name(step: int, service: str) -> str:
-    """Under which later steps and owners find what it made."""
+    """The key in the job's context under which later steps and the owner find this step's
+    output."""
     return f"step_{step}_{service}"
 
 
@@ -46,8 +47,8 @@ def attempts_name(step: int, service: str) -> str:
 
 
 class RetryTerms(NamedTuple):
-    """How a task is tried: what is not said here is said by the service, or the tier. Times are
-    microseconds."""
+    """Retry terms of a task. For terms that are not set here, the service's or the tier's hold.
+    Times are microseconds."""
 
     max_retries: int | None = None
     backoff: tuple[int, ...] = ()
@@ -55,7 +56,7 @@ class RetryTerms(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One entry of a job's frozen plan. Times are microseconds."""
+    """One entry of a job's fixed plan. Times are microseconds."""
 
     service: str
     executor: Executor
@@ -64,12 +65,13 @@ class Step(NamedTuple):
     max_attempts: int
     max_wait: int = 0
     backoff: tuple[int, ...] = ()
-    """Pauses before the next tries, the last one again and again; none = the service's."""
+    """Pauses before retries; the last one repeats. Empty means the service's backoff."""
     timeout_given: bool = False
-    """The caller, or a worker for its task type, has set the timeout."""
+    """Whether the caller, or a worker for its task type, set the timeout."""
 
     def as_list(self) -> list[Any]:
-        """As it is stored. What older versions do not know stands there only if it was used."""
+        """The stored form. Fields that older versions do not know are written only if they are
+        set."""
         known = [
             self.service,
             str(self.executor),

@@ -1,4 +1,4 @@
-"""Tiers: named classes of users. Rank 0 is served first."""
+"""Tiers: named priority classes of users. Rank 0 is served first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.model.setting_bounds import MAX_COUNT, MAX_SECONDS, demand
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Times are seconds; 0 means no limit."""
+    """Times are seconds. 0 means no limit."""
 
     name: str
     promote: dict[str, float] = field(default_factory=dict)
@@ -60,7 +60,8 @@ class Tiers:
         return len(self.all)
 
     def _thresholds(self, rank: int) -> tuple[tuple[int, int], ...]:
-        """(rank reached, microseconds of waiting), soonest first; later ones are always better."""
+        """(rank reached, microseconds of waiting), soonest first. Later ones are always better
+        ranks."""
         found = sorted(
             (round(after * 1_000_000), self.rank(name))
             for name, after in self.all[rank].promote.items()

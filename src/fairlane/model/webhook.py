@@ -10,7 +10,7 @@ from fairlane.model.state import State
 
 
 class Delivery(StrEnum):
-    """How it ended. `gone` = the receiver wants no more of them."""
+    """How a delivery ended. `gone`: the receiver asked for no more deliveries (HTTP 410)."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
@@ -19,7 +19,7 @@ class Delivery(StrEnum):
 
 
 class Webhook(NamedTuple):
-    """`id` is the same at every try. `tries` counts those that failed. Times are microseconds."""
+    """`id` is the same at every attempt. `tries` counts failed attempts. Times are microseconds."""
 
     id: str
     job: str

@@ -1,4 +1,4 @@
-"""A worker and its capabilities. A dispatcher, a pull worker, a Celery fleet and a caller are
+"""A worker and its capabilities. Dispatchers, pull workers, Celery workers and callers are
 workers."""
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ class WorkerState(StrEnum):
 
 
 class Loaded(NamedTuple):
-    """The model a worker has in memory, since when, and how many jobs in a row it served."""
+    """The model in a worker's memory, since when it is loaded, and how many jobs in a row it
+    served."""
 
     model: str = ""
     since: int = 0
     streak: int = 0
 
     def after(self, model: str, now: int) -> Loaded:
-        """What is loaded once a job of this model has been started; one without a model leaves it
-        as it is."""
+        """The loaded model after a job of this model was started. A job without a model changes
+        nothing."""
         if not model:
             return self
         if model == self.model:
@@ -35,7 +36,7 @@ class Loaded(NamedTuple):
 
 
 def holder(worker: str, call: str) -> str:
-    """Who a lease is confirmed for that was taken in this call of the worker."""
+    """The holder under which a lease is confirmed that was claimed in this call of the worker."""
     return f"{worker}#{call}" if call else worker
 
 
@@ -45,10 +46,10 @@ def worker_of(holder: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """`services` none = whatever it has the capabilities for, but not `excluded`; `tiers` none =
-    every tier; `key` is the credential it registered with; `tasks` are the terms it declares for
-    its task types. `in_process`: it runs in the process that owns the ledger, and its work ends
-    with that process."""
+    """`services` None means every service for which the worker has the capabilities, except
+    `excluded`. `tiers` None means every tier. `key` is the API key it registered with. `tasks` are
+    the retry terms it declares for its task types. `in_process`: the worker runs in the process
+    that owns the ledger, and its work ends with that process."""
 
     id: str
     services: frozenset[str] | None = None
@@ -66,7 +67,8 @@ class Worker:
 
     @property
     def lease(self) -> int:
-        """Three missed heartbeats and the work is somebody else's."""
+        """The lease time: three heartbeats. After three missed ones the queue takes the work
+        back."""
         return 3 * self.heartbeat
 
     def covers(self, lane: Lane) -> bool:

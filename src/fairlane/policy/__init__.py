@@ -1,1 +1,1 @@
-"""Decisions. Pure: no clock, no chance, no I/O; everything a decision needs is an argument."""
+"""Pure decision functions: no clock, no randomness, no I/O. Every input is an argument."""

@@ -1,5 +1,5 @@
-"""Quotas and admission: whether a submit is accepted, which limit refuses it, what is left, and
-when it frees."""
+"""Admission control and quotas: whether a submit is accepted, which limit refuses it, what is left,
+and when it frees."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Quota(NamedTuple):
 
 
 def quota_of(tiers: Tiers, tier: str, waiting: int) -> Quota:
-    """The limits of this tier in a queue that holds so many."""
+    """The limits of this tier in a queue that holds `waiting` jobs."""
     own = tiers[tier]
     return Quota(own.pending, own.per_hour, room(waiting, tiers.rank(tier), len(tiers)))
 
 
 def room(most: int, rank: int, tiers: int) -> int:
-    """How many of `most` places are for a tier: all for the best, half for the lowest, those in
-    between at equal steps. So a full line sheds the lowest tier first."""
+    """How many of `most` places a tier may use: all for the best, half for the lowest, equal steps
+    in between. So a full queue sheds the lowest tier first."""
     return most - most * rank // (2 * max(1, tiers - 1))
 
 
 class Usage(NamedTuple):
-    """What one user has now: queued or running, accepted in the last hour, and when the oldest
-    of those was accepted; and how many jobs wait in the whole queue."""
+    """The present usage of one user: jobs queued or running, jobs accepted in the last hour, and
+    when the oldest of those was accepted. `waiting` counts the jobs of the whole queue."""
 
     pending: int = 0
     last_hour: int = 0
@@ -45,7 +45,7 @@ class Usage(NamedTuple):
     waiting: int = 0
 
     def plus(self, jobs: int, now: int) -> Usage:
-        """The usage after `jobs` more have been accepted."""
+        """The usage after `jobs` more jobs are accepted."""
         return Usage(
             self.pending + jobs,
             self.last_hour + jobs,
@@ -55,11 +55,12 @@ class Usage(NamedTuple):
 
 
 def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
-    """None if `jobs` more may come in, otherwise the limit that stops them."""
+    """None if `jobs` more jobs may be accepted, otherwise the limit that refuses them."""
     if quota.waiting and usage.waiting + jobs > quota.waiting:
         return Refused(
             "queue_full",
-            f"the queue holds {quota.waiting} jobs before this tier is refused; try again later",
+            f"the queue is full: it accepts up to {quota.waiting} waiting jobs from this tier; "
+            "try again later",
             limit=quota.waiting,
             left=max(0, quota.waiting - usage.waiting),
         )
@@ -67,7 +68,8 @@ def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
         left = max(0, quota.pending - usage.pending)
         return Refused(
             "too_many_pending",
-            f"at most {quota.pending} jobs queued or running, {left} left; wait for one to finish",
+            f"a user may have at most {quota.pending} jobs queued or running, {left} left; "
+            "wait for one to finish",
             limit=quota.pending,
             left=left,
         )
@@ -75,7 +77,8 @@ def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
         left = max(0, quota.per_hour - usage.last_hour)
         return Refused(
             "too_many_this_hour",
-            f"at most {quota.per_hour} jobs an hour, {left} left",
+            f"a user may submit at most {quota.per_hour} jobs per hour, {left} left; "
+            "try again later",
             limit=quota.per_hour,
             left=left,
             frees_at=usage.oldest_at + HOUR_MICROSECONDS if usage.oldest_at else None,
@@ -84,12 +87,13 @@ def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
 
 
 def admit_waiting(service: str, most: int, waiting: int, jobs: int = 1) -> Refused | None:
-    """None if `jobs` more may wait for this service beside those that do."""
+    """None if `jobs` more jobs may wait for this service."""
     if waiting + jobs <= most:
         return None
     return Refused(
         "queue_full",
-        f"at most {most} jobs of this tier wait for {service}, and {waiting} do; try again later",
+        f"at most {most} jobs may wait for {service} before this tier is refused, and {waiting} "
+        "wait; try again later",
         limit=most,
         left=max(0, most - waiting),
     )
@@ -99,7 +103,8 @@ def admit_duration(tier: Tier, duration: float) -> Refused | None:
     if tier.max_duration and duration > tier.max_duration:
         return Refused(
             "duration_too_long",
-            f"{duration:g} s is longer than tier {tier.name} allows ({tier.max_duration:g} s)",
+            f"a duration of {duration:g} s is longer than tier {tier.name} allows "
+            f"({tier.max_duration:g} s); ask for a shorter one, or use a better tier",
             limit=int(tier.max_duration),
         )
     return None

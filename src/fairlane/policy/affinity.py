@@ -1,5 +1,5 @@
-"""Model affinity: when a worker keeps its loaded model instead of taking the next job. Loading
-costs every user time; staying costs the next job time."""
+"""Model affinity: when a worker keeps its loaded model instead of taking the next job. Loading a
+model costs every user time; staying costs the next job time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from fairlane.model.service import Affinity
 from fairlane.model.worker import Loaded
 
 LOAD_SHARE_THOUSANDTHS = 80
-"""The part of a worker's time, in thousandths, accepted for loading models (β)."""
+"""The accepted share of a worker's time for loading models (β), in thousandths."""
 
 MIN_LOAD_THOUSANDTHS = 50
-"""Below this part of the service time, in thousandths, a load is too cheap to care."""
+"""The share of the service time, in thousandths, below which a load is too cheap to avoid."""
 
 MAX_COMPARED_MODELS = 256
-"""How many models of one tier are compared: every claim that loads one looks at them all."""
+"""The most models of one tier that are compared: a claim that loads a model reads all of them."""
 
 
 class Pick(NamedTuple):
-    """The job that is up: its tier's rank and patience, how long it has aged, what loading its
-    model takes, how long one job of it runs, and whether one slot serves everybody."""
+    """The next job in order: its tier's rank and patience, how long it has aged, how long loading
+    its model takes, how long one job of it runs, and whether the service has a single slot."""
 
     rank: int
     patience: int
@@ -47,13 +47,13 @@ def stays(
 
 
 def may_wait(rule: Affinity, pick: Pick) -> bool:
-    """Whether a worker that has to load a model may load another one of that tier instead."""
+    """Whether a worker that has to load a model may load another model of that tier instead."""
     return rule is Affinity.RESIDENCY and is_worth_it(pick) and pick.age < pick.patience
 
 
 def most_wanted(users: Mapping[str, int], loads: Mapping[str, int], own: str) -> str:
-    """The model that the most users wait for, over the workers that have loaded it lately and the
-    one that would. On a tie `own`, then the first by name. Of very many nobody knows: `own`."""
+    """The model with the most waiting users per worker that has loaded it lately, counting this
+    one. On a tie `own`, then the first by name. With too many models to compare, `own`."""
     best = own
     if len(users) > MAX_COMPARED_MODELS:
         return own

@@ -1,5 +1,5 @@
-"""Aging and promotion: a waiting job counts as a better tier at fixed thresholds, computed when
-asked."""
+"""Aging and promotion: a waiting job counts as a better tier at fixed thresholds. This is computed
+when it is needed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ Thresholds = tuple[tuple[int, int], ...]
 """(rank reached, microseconds of waiting), soonest first."""
 
 RESERVE_AFTER_PATIENCES = 4
-"""Times its patience a job must have waited before it may reserve the last slot of its pools."""
+"""Multiples of its patience that a job must have waited before it may reserve the last slot of its
+pools."""
 
 
 def level(rank: int, waited: int, thresholds: Thresholds) -> int:
-    """The rank a job counts as: its own, or the best one whose threshold its wait has passed."""
+    """The rank that a job counts as: its own, or the best one whose threshold its wait has
+    passed."""
     reached = rank
     for better, after in thresholds:
         if waited < after:
@@ -23,7 +25,7 @@ def level(rank: int, waited: int, thresholds: Thresholds) -> int:
 
 
 def next_promotion(waited: int, thresholds: Thresholds) -> tuple[int, int] | None:
-    """(rank, microseconds until then) of the next promotion still to come."""
+    """(rank, microseconds until then) of the next promotion."""
     for better, after in thresholds:
         if waited < after:
             return better, after - waited
@@ -31,8 +33,8 @@ def next_promotion(waited: int, thresholds: Thresholds) -> tuple[int, int] | Non
 
 
 class Starts(NamedTuple):
-    """When a user's jobs last started in one service and tier: the latest start, whose it was, and
-    the latest start of any other job."""
+    """When a user's jobs last started in one service and tier: the latest start, its job, and the
+    latest start of another job."""
 
     at: int = 0
     job: str = ""
@@ -45,6 +47,6 @@ class Starts(NamedTuple):
 
 
 def ages_from(score: int, job: str, starts: Starts) -> int:
-    """Since when a job ages: its place in time, or the last start of another job of its user, so
-    that one user's flood cannot age past everybody else."""
+    """Since when a job ages: its place in time, or the last start of another job of its user. So a
+    user who submits many jobs cannot age past other users."""
     return max(score, starts.other_at if starts.job == job else starts.at)

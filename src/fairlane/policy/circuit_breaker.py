@@ -1,21 +1,23 @@
-"""The circuit breaker of a service or region: when failures open it, and how a probe closes it."""
+"""The circuit breaker of a service or region: when failures open it, and how a probe closes it.
+This code names the gate instead: the gate is closed while the breaker is open."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 OPEN_AFTER_FAILURES = 3
-"""Failures in a row, from different jobs. One before, nothing more is handed out for a moment: a
-service that is away hears of at most one job more than it has slots, also of the first ones."""
+"""Failures in a row, from different jobs, that open the breaker. One failure before that, no more
+jobs are handed out for a moment, so an unavailable service gets at most one job more than it has
+slots."""
 
 FIRST_DELAY_MICROSECONDS = 1_000_000
 MAX_DELAY_MICROSECONDS = 60_000_000
 
 
 class CircuitBreaker(NamedTuple):
-    """One service, or one of its regions. `failed` are the jobs of the present streak; closed while
-    `closed_until` > 0, and only in doubt without a `delay`; `probe` is the token of the one call
-    let through to look."""
+    """The breaker of one service, or of one of its regions. `failed` are the jobs of the present
+    streak. The gate is closed while `closed_until` > 0; without a `delay` it is only closed on
+    suspicion. `probe` is the token of the one call that is let through as a test."""
 
     failed: tuple[str, ...] = ()
     closed_until: int = 0
@@ -28,19 +30,19 @@ class CircuitBreaker(NamedTuple):
 
     @property
     def sick(self) -> bool:
-        """Closed and not only in doubt, where any answer opens it and failures cost their jobs what
-        they always do."""
+        """Whether the breaker is open: the gate is closed, and not only on suspicion. On suspicion
+        any response opens the gate, and failures cost their jobs an attempt as usual."""
         return self.delay > 0
 
     def admits(self, now: int) -> bool:
-        """Whether a job may be handed out: always when open; one at a time as a probe when the
-        closing time is over."""
+        """Whether a job may be handed out: always while the gate is open; one at a time, as a
+        probe, when the closing time is over."""
         return not self.closed or (now >= self.closed_until and not self.probe)
 
 
 class FailureVerdict(NamedTuple):
-    """The gate after a failure; whether that failure is the service's fault and so costs its job
-    nothing; and the earlier jobs of the streak that are forgiven with it."""
+    """The breaker after a failure; whether the failure was the service's fault and so costs its job
+    no attempt; and the earlier jobs of the streak that get their attempt back."""
 
     breaker: CircuitBreaker
     free: bool
@@ -48,7 +50,8 @@ class FailureVerdict(NamedTuple):
 
 
 def succeeded(breaker: CircuitBreaker, token: str) -> CircuitBreaker:
-    """An answer came: the streak is over; if it answered a probe, the gate opens."""
+    """The service responded: the streak is over. If the response was to a probe, the breaker
+    closes."""
     if breaker.sick and breaker.probe != token:
         return breaker
     return CircuitBreaker()
@@ -57,7 +60,7 @@ def succeeded(breaker: CircuitBreaker, token: str) -> CircuitBreaker:
 def failed(
     breaker: CircuitBreaker, token: str, job: str, now: int, retry_after: int = 0
 ) -> FailureVerdict:
-    """The service did not answer (refused, lost, 502/503/504, 429)."""
+    """The service was unavailable (connection refused or lost, 502/503/504, 429)."""
     if breaker.sick:
         if breaker.probe != token:
             return FailureVerdict(breaker, free=True, forgiven=())
@@ -76,10 +79,10 @@ def failed(
 
 
 def let_through(breaker: CircuitBreaker, token: str) -> CircuitBreaker:
-    """The gate when a job is handed out: behind a closed one it is the probe."""
+    """The breaker when a job is handed out: while the gate is closed, the job is the probe."""
     return breaker._replace(probe=token) if breaker.closed else breaker
 
 
 def forget_probe(breaker: CircuitBreaker, token: str) -> CircuitBreaker:
-    """The probe ended without an answer about the service: another one may look."""
+    """The breaker when the probe ended without a response of the service: another job may probe."""
     return breaker._replace(probe="") if breaker.probe == token else breaker

@@ -9,7 +9,7 @@ ALPHA_THOUSANDTHS = 200
 
 
 class Average:
-    """A moving average per key, bounded in size: the least recently updated keys are forgotten."""
+    """A moving average per key, bounded in size: the least recently updated keys are dropped."""
 
     def __init__(self, first: int, most_keys: int = 10_000) -> None:
         self._first, self._most = first, most_keys

@@ -1,4 +1,4 @@
-"""ETA: when a waiting job will start, predicted and corrected by the errors of past predictions."""
+"""ETA: when a waiting job will start. Predictions are calibrated by the errors of past ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MIN_RATIOS = 20
 """Ratios needed before the calibration is trusted more than the formula."""
 
 P90_HUNDREDTHS = 93
-"""The part of the ratios, in hundredths, that the p90 covers: whoever still waits has not told
-theirs yet, and in a growing line those are the long ones."""
+"""The quantile of ratios, in hundredths, that is used as p90. Jobs that still wait have no ratio
+yet, and in a growing queue those are the long ones."""
 
 RATIO_ONE = 1_000_000
 MAX_RATIO = 1_000 * RATIO_ONE
-"""Of a ratio. Nobody is that wrong twice."""
+"""The upper bound of one ratio, so that a single outlier does not distort the calibration."""
 
 
 class Eta(NamedTuple):
@@ -25,8 +25,8 @@ class Eta(NamedTuple):
 
 
 class Calibration:
-    """The last ratios of actual to predicted wait, in millionths, in the order they came and by
-    size."""
+    """The last ratios of actual to predicted wait, in millionths: in order of arrival and
+    sorted."""
 
     def __init__(self) -> None:
         self._ratios: deque[int] = deque()
@@ -42,7 +42,7 @@ class Calibration:
             del self._ranked[bisect_left(self._ranked, self._ratios.popleft())]
 
     def is_new(self) -> bool:
-        """Whether it has seen too little to correct anything."""
+        """Whether there are too few ratios to calibrate with."""
         return len(self._ranked) < MIN_RATIOS
 
     def eta(self, predicted: int) -> Eta:
@@ -56,7 +56,7 @@ class Calibration:
 
 
 def rounded(position: int) -> int:
-    """Exact to 1,000, then two digits: nobody cares, and it would flicker."""
+    """Exact to 1,000, then two digits: more digits would only flicker."""
     if position <= 1000:
         return position
     digits = int(10 ** (len(str(position)) - 2))

@@ -9,9 +9,9 @@ from fairlane.policy.shares import Credits, ShareKind, may_jump
 
 
 class Candidate(NamedTuple):
-    """The head of a line. Compared field by field: `level` (the rank it counts as), `order` (its
-    place among the candidates of its kind), `since` (when it began to age), `flow` (a name, so
-    that two stores break ties alike). `rank` is the tier it was born in."""
+    """The head of a queue. Compared field by field: `level` (the rank it counts as), `order` (its
+    place among the candidates of its kind), `since` (when it began to age), `flow` (a name, so that
+    both stores break ties in the same way). `rank` is the tier it was submitted in."""
 
     level: int
     order: int
@@ -32,7 +32,8 @@ class QueueHeads(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Who goes, and whether it goes before others that wait, which costs its class a credit."""
+    """The chosen candidate, and whether it goes before other waiting jobs, which costs its class a
+    credit."""
 
     candidate: Candidate
     jumped: bool
@@ -56,7 +57,7 @@ def choose(heads: QueueHeads, credit: Credits, shares: Shares) -> Choice | None:
 
 
 def between_services(choice: Choice) -> tuple[int, int, str]:
-    """Sort key over the choices of all services a worker covers."""
+    """The sort key between the choices of all services that a worker runs."""
     candidate = choice.candidate
     if candidate.kind is ShareKind.SKIP:
         return -2, candidate.order, candidate.flow

@@ -9,7 +9,8 @@ from fairlane.model.state import Code
 
 MAX_BACKOFF_MICROSECONDS = 60_000_000
 JITTER_THOUSANDTHS = 200
-"""The most that a delay is shortened, in thousandths, so that retries do not come in step."""
+"""The largest reduction of a delay, in thousandths (jitter), so that retries do not come at
+once."""
 
 GROWTH = (3, 2)
 MAX_TIMEOUT_GROWTH = 4
@@ -24,7 +25,7 @@ PERMANENT = {
 
 
 class Retry(NamedTuple):
-    """Back in line after `delay` microseconds; `attempt` is what has been used up."""
+    """Queued again after `delay` microseconds. `attempt` is the number of attempts used."""
 
     delay: int
     attempt: int
@@ -32,20 +33,20 @@ class Retry(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """No retry can help."""
+    """The failure is permanent: no retry."""
 
     code: Code
 
 
 class Bury(NamedTuple):
-    """The attempts are used up: to the dead letters."""
+    """The attempts are used up: the job becomes a dead letter."""
 
 
 Verdict = Retry | Fail | Bury
 
 
 class Tried(NamedTuple):
-    """An attempt that did not succeed. `free` = it must not cost an attempt."""
+    """A failed attempt. `free`: it must not cost an attempt."""
 
     fault: Fault
     attempt: int
@@ -56,7 +57,8 @@ class Tried(NamedTuple):
 
 
 def judge(tried: Tried, jitter: int, backoff: tuple[int, ...] = ()) -> Verdict:
-    """`jitter` is 0…999, drawn by the caller. `backoff` replaces the powers of two."""
+    """`jitter` is 0…999, drawn by the caller. `backoff` replaces the powers of two, in
+    microseconds."""
     if tried.fault in PERMANENT:
         return Fail(PERMANENT[tried.fault])
     if tried.free:
@@ -70,7 +72,7 @@ def judge(tried: Tried, jitter: int, backoff: tuple[int, ...] = ()) -> Verdict:
 
 
 def delay(attempt: int, jitter: int, backoff: tuple[int, ...] = ()) -> int:
-    """Back-off before the next try: 2ⁿ s from n = 1, at most 60 s, up to 20 % less."""
+    """The backoff before the next attempt: 2ⁿ s from n = 1, at most 60 s, up to 20 % less."""
     if backoff:
         full = backoff[min(attempt, len(backoff)) - 1]
     else:
@@ -79,7 +81,7 @@ def delay(attempt: int, jitter: int, backoff: tuple[int, ...] = ()) -> int:
 
 
 def grown(timeout: int, first: int) -> int:
-    """A step that ran out of time gets half as much again, at most four times the first, never
-    more than an hour (unless it was given more to begin with)."""
+    """The time limit after a timeout: half as much again, at most four times the first, never more
+    than an hour (unless the first was longer)."""
     longer = timeout * GROWTH[0] // GROWTH[1]
     return max(timeout, min(longer, first * MAX_TIMEOUT_GROWTH, MAX_TIMEOUT_MICROSECONDS))

@@ -1,4 +1,5 @@
-"""Shares of skips and retries: how often paid skips, front retries and aged jobs may go first."""
+"""Shares of skips and retries: how often paid skips, front retries and aged jobs may go first. Each
+class has a token bucket that fills with every grant."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ from typing import NamedTuple
 from fairlane.model.service import Shares
 
 GRANT_THOUSANDTHS = 1000
-"""What one grant costs, in thousandths."""
+"""The price of one grant, in thousandths."""
 
 MAX_CREDIT_THOUSANDTHS = 4 * GRANT_THOUSANDTHS
-"""The most credit a class can save up."""
+"""The most credit that a class can save."""
 
 
 class ShareKind(IntEnum):
-    """As what a job is handed out. FRESH has no cap: it is what the others leave."""
+    """The class under which a job is handed out. FRESH has no cap: it gets what the other classes
+    leave."""
 
     SKIP = 0
     FRONT = 1
@@ -24,7 +26,8 @@ class ShareKind(IntEnum):
 
 
 class Credits(NamedTuple):
-    """A service's credit per class. Full at the start: who has just paid goes first."""
+    """The credit of each class in a service. It starts full, so a skip paid right after a restart
+    goes first."""
 
     skip: int = MAX_CREDIT_THOUSANDTHS
     front: int = MAX_CREDIT_THOUSANDTHS
@@ -35,15 +38,15 @@ FULL = Credits()
 
 
 def may_jump(kind: ShareKind, credit: Credits, shares: Shares) -> bool:
-    """Whether this class may go before others that wait."""
+    """Whether this class may go before other waiting jobs."""
     if kind is ShareKind.FRESH or shares[kind] >= GRANT_THOUSANDTHS:
         return True
     return credit[kind] >= GRANT_THOUSANDTHS
 
 
 def granted(credit: Credits, kind: ShareKind, shares: Shares, *, jumped: bool) -> Credits:
-    """The credits after a grant. Skips earn with every grant, front retries with those that skips
-    leave, aged work with those that both leave."""
+    """The credits after a grant. Skips earn with every grant, front retries with grants that are
+    not skips, aged jobs with grants that are neither."""
     if kind is ShareKind.FRESH and credit is FULL:
         return credit
     paid = GRANT_THOUSANDTHS if jumped else 0

@@ -7,7 +7,7 @@ MAX_PRICE_CREDITS = 15
 
 
 def price(duration: float, prices: tuple[tuple[float, int], ...] = PRICES) -> int:
-    """Credits for moving a job of this many seconds to the front."""
+    """The price, in credits, of moving a job of this many seconds to the front."""
     for longest, cost in prices:
         if duration <= longest:
             return cost

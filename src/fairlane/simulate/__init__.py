@@ -1,1 +1,2 @@
-"""What would users have waited? The engine's own order of service under a virtual clock."""
+"""A discrete-event simulator: how long users would have waited, with the engine's order of service
+and a virtual clock."""

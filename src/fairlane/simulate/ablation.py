@@ -1,4 +1,4 @@
-"""What each rule of the order contributes: the same workload with one of them switched off."""
+"""Ablation: the same workload with one rule of the order of service switched off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_CAP = Shares(1000, 1000, 1000)
 
 
 class WithoutHold(MemoryIndex):
-    """Nobody keeps the last slot of a pool for the oldest job."""
+    """The index without reservations: no job keeps the last slot of a pool free for itself."""
 
     def current_hold(self, now: int) -> Reservation | None:  # noqa: ARG002
         self.hold = None
@@ -27,13 +27,13 @@ class WithoutHold(MemoryIndex):
 
 
 class InTurn(MemoryIndex):
-    """Whoever is first decides which model is loaded."""
+    """The index without model choice: the first job decides which model is loaded."""
 
     counts_users = False
 
 
 def switched(asked: Scenario, rule: str) -> Scenario:
-    """The same question with this rule switched off, judged by the same targets."""
+    """The same scenario with this rule switched off, measured against the same targets."""
     changed = replace(asked, targets=asked.aims)
     if rule == IN_TURN:
         return replace(changed, ours=_in_turn)
@@ -70,7 +70,7 @@ def _without_ageing(catalog: Catalog) -> Catalog:
 
 
 def _straight_up(catalog: Catalog) -> Catalog:
-    """Only the last threshold: from its own tier straight to the best one it can reach."""
+    """Only the last threshold: promotes directly to the best tier that a job can reach."""
     tiers = [
         replace(tier, promote=dict([max(tier.promote.items(), key=lambda each: each[1])]))
         if tier.promote
@@ -91,11 +91,11 @@ RULES: dict[str, Callable[[Catalog], Catalog]] = {
     "no ageing": _without_ageing,
     "one threshold a tier": _straight_up,
 }
-"""What is switched off, and how."""
+"""The rules that can be switched off, and how."""
 
 
 def bounded(catalog: Catalog) -> Catalog:
-    """The order with a provable bound: every job ages, aged work goes first, nothing is loaded."""
+    """The order with a provable bound: every job ages, aged jobs go first, no model is loaded."""
     return _without_affinity(_without_shares(_without_fairness(catalog)))
 
 

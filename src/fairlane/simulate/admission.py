@@ -1,4 +1,4 @@
-"""The quotas of the tiers and the lines of services, as the engine keeps them."""
+"""Admission control in the simulator: the quotas of tiers and the queue limits of services."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fairlane.policy.admission import HOUR_MICROSECONDS, Usage, admit, admit_wai
 
 
 class Admission:
-    """Counts what the ledger counts: a user's queued and running jobs, those accepted in the last
-    hour, and how many wait for each service."""
+    """Counts what the ledger counts: a user's queued and running jobs, jobs accepted in the last
+    hour, and jobs that wait for each service."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -21,8 +21,8 @@ class Admission:
         self.waiting: Counter[str] = Counter()
 
     def refusal(self, user: str, rank: int, service: str, now: int) -> str | None:
-        """The limit that refuses one more job for this service, or None: it is counted from now
-        on."""
+        """The limit that refuses one more job for this service. None if it is accepted, and then it
+        counts."""
         most = room(self._catalog.service(service).waiting, rank, len(self._quotas))
         if most and (full := admit_waiting(service, most, self.waiting[service])) is not None:
             return full.code

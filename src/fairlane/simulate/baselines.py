@@ -1,4 +1,4 @@
-"""Baselines to compare with: other orders of service, at their best."""
+"""Baselines for comparison: other orders of service, each at its best."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from fairlane.simulate.places import SimulatedSlot
 
 Key = tuple[Any, ...]
 QUEUES = 20
-"""How many queues least-loaded assignment chooses from."""
+"""The number of queues for least-loaded assignment."""
 
 
 class Baseline(ABC):
-    """What all share: slots in every pool a step needs, and idle places, a warm one woken first."""
+    """Shared by all baselines: slots in every pool that a step needs, and idle places; a place with
+    the right model is woken first."""
 
     def __init__(self, name: str, catalog: Catalog, serving: list[SimulatedSlot]) -> None:
         self.name, self.catalog, self.places = name, catalog, serving
@@ -51,12 +52,12 @@ class Baseline(ABC):
 
     def ended(self, step: SimulatedStep, now: int) -> None:  # noqa: ARG002
         self._pools.release(step.id)
-        if self.waiting and self.catalog.providers:  # others may have waited for the same slot
+        if self.waiting and self.catalog.providers:  # other steps may wait for the same slot
             for each in list(self._idle.values()):
                 self._wake(each)
 
     def loaded(self, step: SimulatedStep, duration: int) -> None:  # noqa: B027 - so it is with all of them
-        """None of them learns."""
+        """A baseline does not learn load times."""
 
     def woken(self) -> Iterator[SimulatedSlot]:
         woken, self._woken = self._woken, []
@@ -64,11 +65,12 @@ class Baseline(ABC):
 
     @abstractmethod
     def add(self, step: SimulatedStep, now: int) -> None:
-        """To its place in line."""
+        """Puts the step into the queue."""
 
     @abstractmethod
     def choose(self, place: SimulatedSlot, now: int) -> SimulatedStep | int | None:
-        """What the place runs, out of its line; else when to look again."""
+        """The next step for this place, removed from the queue; otherwise the time of the next
+        check."""
 
     def has_room(self, service: str, place: SimulatedSlot, now: int) -> bool:
         return all(pool.spare > 0 for pool in self._needed(service, place, now))
@@ -83,7 +85,7 @@ class Baseline(ABC):
         return needed
 
     def wake_for(self, step: SimulatedStep) -> None:
-        """A warm idle place, else the longest idle."""
+        """Wakes an idle place with the right model, otherwise the one that is idle the longest."""
         longest = None
         for each in self._idle.values():
             if step.service in (each.worker.services or ()):
@@ -100,7 +102,7 @@ class Baseline(ABC):
 
 
 class Heap:
-    """Steps by key; those that are gone are passed over."""
+    """A heap of steps by key. Removed steps are skipped."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Key, str, SimulatedStep]] = []
@@ -118,7 +120,7 @@ class Heap:
 
 
 class Ranked(Baseline):
-    """Everybody gets a key when they come; the lowest goes first."""
+    """Each step gets a key when it arrives. The lowest key goes first."""
 
     def __init__(
         self,
@@ -159,7 +161,7 @@ class Ranked(Baseline):
 
 
 class RoundRobin(Ranked):
-    """Groups take turns, each as often as its weight says, inside each class."""
+    """Round robin: groups take turns by weight, inside each class."""
 
     def __init__(
         self,
@@ -190,7 +192,8 @@ class RoundRobin(Ranked):
 
 
 class ManyQueues(Ranked):
-    """Least-loaded assignment: a job is bound to a queue when it comes; each place serves one."""
+    """Least-loaded assignment: a job is bound to a queue when it arrives. Each place serves one
+    queue."""
 
     def __init__(
         self, name: str, catalog: Catalog, serving: list[SimulatedSlot], *, by_hash: bool
@@ -235,8 +238,8 @@ class ManyQueues(Ranked):
 
 
 class InThrees(Baseline):
-    """Generation queue: best tier first, oldest first; at most three of the loaded model in a row
-    before the line is looked at again; a job past its tier's time forces the switch."""
+    """Generation queue: best tier first, oldest first. At most three jobs of the loaded model in a
+    row before the queue is checked again. A job past its tier's time forces the switch."""
 
     def __init__(self, name: str, catalog: Catalog, serving: list[SimulatedSlot]) -> None:
         super().__init__(name, catalog, serving)

@@ -1,4 +1,4 @@
-"""The three benchmark workloads: from recorded traces, or generated look-alikes."""
+"""The three benchmark workloads: from recorded traces, or generated to resemble them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY, HOUR = 86_400, 3_600
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """`scale` is its mean service time over that of B, and so are its targets."""
+    """`scale` is its mean service time relative to workload B. Its targets scale with it."""
 
     name: str
     file: str
@@ -43,7 +43,7 @@ LOAD_TIMES = "gentd26_switch_times.json"
 def question(
     world: World, load: float, traces: Path | None, seed: int = 1, few: int | None = None
 ) -> Scenario:
-    """The world at this load; with `few` as many generated jobs, to try something out."""
+    """The scenario at this load. With `few`, that many generated jobs, for a quick run."""
     if few is not None:
         world, traces = replace(world, kind=replace(world.kind, jobs=few)), None
     catalog = Catalog(tiers(world.scale), task_defaults=_service(world))
@@ -57,7 +57,7 @@ def question(
 
 
 def tiers(scale: float) -> Tiers:
-    """Each tier counts as the next better one after equal parts of its patience."""
+    """Each tier is promoted to the next better one after equal parts of its patience."""
     found = []
     for rank, (name, patience) in enumerate(zip(TIERS, PATIENCE, strict=True)):
         promote = {TIERS[0]: patience * scale}

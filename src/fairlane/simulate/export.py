@@ -1,4 +1,4 @@
-"""The project's own past as a workload: what really came, and how long it really took."""
+"""Export of the ledger's history as a workload: real arrivals and real service times."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ EXPORT_PAGE = 500
 
 
 async def lines(past: LedgerReader, *, anonymous: bool = False) -> AsyncIterator[dict[str, Json]]:
-    """Every job all of whose steps have been done once. How long a step took is how long its last
-    good attempt took, with the loading of its model."""
+    """Every job whose steps have all completed once. A step's duration is that of its last
+    completed attempt, including the loading of its model."""
     numbers: dict[str, str] = {}
     async for job in _jobs(past, Filter()):
         seconds = _seconds(job, await past.attempts(job.id))
@@ -34,7 +34,7 @@ async def lines(past: LedgerReader, *, anonymous: bool = False) -> AsyncIterator
 
 
 async def _jobs(past: LedgerReader, wanted: Filter) -> AsyncIterator[Job]:
-    """With the cells of a fan-out in its place."""
+    """The jobs, with the cells of a fan-out in place of the fan-out."""
     after = None
     while page := await past.list_jobs(wanted, after, EXPORT_PAGE):
         for job in page:

@@ -28,7 +28,7 @@ new_entry = maker(Entry)
 
 
 def at_once(answer: Coroutine[Any, Any, T]) -> T:
-    """What the index in memory answers. It never waits for anything."""
+    """The result of a coroutine of the memory index, which never waits."""
     try:
         answer.send(None)
     except StopIteration as done:
@@ -38,8 +38,8 @@ def at_once(answer: Coroutine[Any, Any, T]) -> T:
 
 
 class Ours:
-    """What the engine tells its index, in the same words: costs are learnt from what jobs took,
-    loads from what workers report."""
+    """Calls the index as the engine does. Costs are learnt from the durations of jobs, load times
+    from the reports of workers."""
 
     def __init__(self, catalog: Catalog, index: type[MemoryIndex] = MemoryIndex) -> None:
         self.name = "fairlane"
@@ -97,8 +97,8 @@ class Ours:
         return Nothing(picks.look_again_at if soon or self._waits_for(place) else None)
 
     def _waits_for(self, place: SimulatedSlot) -> bool:
-        """Whether something is in line that this place may take when its pools have room. Where
-        nothing is, what comes wakes it."""
+        """Whether a job waits that this place could run if its pools had room. If none does, an
+        arrival wakes the place."""
         queues = (
             each
             for service_queue in self.index.service_queues.values()
@@ -115,7 +115,7 @@ class Ours:
         at_once(self.index.learn_load(step.service, step.model, duration))
 
     def eta(self, step: SimulatedStep, now: int, slots: int) -> Eta | None:
-        """What the owner of a job in line is told."""
+        """The ETA that the owner of a waiting job gets."""
         standing = self.index.estimated(step.id, now)
         if standing is None:
             return None

@@ -1,4 +1,4 @@
-"""The figures that the documentation names, each with the least it must be and what we aim at."""
+"""The figures of the documentation, each with its minimum and its goal."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from fairlane.simulate.two_pools import NEEDS, PATIENCE_SECONDS, crossed
 from fairlane.units import SECOND
 
 SHORT_RUN_JOBS = 300
-"""Jobs of a world when it is only tried out."""
+"""Jobs per workload in a short run."""
 
 
 SEEDS = 8
-"""Seeds over which a figure is taken that a single draw of chance decides."""
+"""Seeds over which a figure is averaged if a single random draw would decide it."""
 
 
 class SimulatedFigure(NamedTuple):
-    """`least` and `goal` are the most where lower is better; `each` is what it was seed by seed."""
+    """`least` and `goal` are upper bounds where lower is better. `each` holds the value of every
+    seed."""
 
     name: str
     value: float
@@ -104,7 +105,7 @@ def _chat(traces: Path | None, seed: int, few: int | None) -> Iterator[Simulated
 
 
 def _etas(asked: Scenario, least: float | None, goal: float | None) -> Iterator[SimulatedFigure]:
-    """Of what users are told, and of what the jobs-ahead rule would have told them."""
+    """Accuracy of the ETAs, and of those that the jobs-ahead rule would have given."""
     run = asked.run()
     found = etas(run)
     if found is None:
@@ -140,8 +141,8 @@ def _bound(traces: Path | None, seed: int, few: int | None) -> Iterator[Simulate
 
 
 def _two_pools(jobs: int, seed: int) -> Iterator[SimulatedFigure]:
-    """Of several seeds: how much work is left when the arrivals end, and who happens to wait for
-    both pools in the worst hour, is chance."""
+    """Over several seeds: the work that is left when the arrivals end, and the jobs that need both
+    pools in the worst hour, are random."""
     asked = [crossed(0.97, jobs, each) for each in range(seed, seed + SEEDS)]
     held = [each.run() for each in asked]
     free = [each.run_with(_without_hold) for each in asked]
@@ -170,7 +171,7 @@ def _longest(run: Run) -> float:
 
 
 def _used(run: Run) -> int:
-    """Slots times time, inside the span of the arrivals."""
+    """Slot time used, inside the span of the arrivals."""
     span = run.workload.span
     return sum(
         len(NEEDS[each.service]) * max(0, min(each.ended, span) - min(each.begun, span))

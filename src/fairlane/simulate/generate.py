@@ -1,5 +1,5 @@
-"""Workloads made from a seed, for who has no trace: many small users and a few large ones, more
-of them in worse tiers, bursts, and models of very different popularity."""
+"""Synthetic workloads from a seed, for users without a trace: many small users and a few large
+ones, more users in worse tiers, bursts, and models of very different popularity."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fairlane.simulate.workload import Arrival, Workload, workload
 from fairlane.units import SECOND
 
 TIER_SHARES = (0.01, 0.07, 0.12, 0.20, 0.60)
-"""The part of the users in each of five tiers; others are made by the same slope."""
+"""The share of users in each of five tiers. Other numbers of tiers follow the same slope."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadKind:
-    """What is generated. `spread` is the standard deviation of the logarithm of the service time,
-    `burst` how many jobs a user sends at once on average, `zipf` how much the largest user and the
-    most wanted model stand out."""
+    """Parameters of a generated workload. `spread` is the standard deviation of the logarithm of
+    the service time, `burst` the mean number of jobs that a user submits at once, `zipf` the skew
+    of users and models."""
 
     jobs: int = 10_000
     users: int = 200
@@ -36,8 +36,8 @@ CLIENTS = WorkloadKind(29_635, 107, models=3, mean=2.86, spread=1.1, burst=2, na
 
 
 def generate(kind: WorkloadKind, tiers: int, seed: int) -> Workload:
-    """The same for the same seed. The span is such that one place would be kept busy all the
-    time: scale it to the load you want."""
+    """The same workload for the same seed. Its span keeps one place busy all the time: scale it to
+    the load you want."""
     chance = random.Random(seed)
     ranks = _tiers_of_users(kind.users, tiers, chance)
     popular = [1 / (n + 1) ** kind.zipf for n in range(kind.users)]

@@ -11,11 +11,11 @@ from fairlane.simulate.text_report import COLUMNS, by_service, cells, seconds, s
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 720, 180, 72, 24
 MIN_LABEL_PIXELS = 20
-"""Too near to the line of 0 for another one."""
+"""Labels nearer than this to the zero line are left out."""
 
 LONG_SECONDS = 7200.0
 COLOURS = ("#7a8699", "#2563eb", "#d97706", "#059669", "#c026d3", "#dc2626")
-"""The first is what is now; those after it, what could be."""
+"""The first colour is for the present settings, the next ones for the alternatives."""
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2430; --soft: #5b6675; --line: #d8dee6; --back: #fff; }
@@ -83,7 +83,7 @@ def _colour(number: int) -> str:
 
 # --- the picture ---------------------------------------------------------------------------------
 def _chart(tier: str, reports: Sequence[tuple[str, Report]]) -> str:
-    """Waits on a logarithmic scale: seconds and hours on one picture."""
+    """Waits on a logarithmic scale, because seconds and hours share one chart."""
     values = [
         value
         for _, report in reports
@@ -138,7 +138,7 @@ def _rule(target: float, top: float) -> str:
 
 
 def _line(name: str, report: Report, tier: str, top: float, colour: str) -> str:
-    """Without a line where nobody came."""
+    """The line has gaps where no job arrived."""
     values = report.over_time.get(tier, [])
     pieces: list[list[str]] = [[]]
     for n, value in enumerate(values):

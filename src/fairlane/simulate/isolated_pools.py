@@ -1,5 +1,5 @@
-"""A baseline to compare with: isolated worker pools per priority, a promotion sweep, and workers
-that hold a job while they poll for a slot."""
+"""A baseline: isolated worker pools per priority, a promotion sweep, and workers that hold a job
+while they poll for a slot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlane.units import SECOND
 POOLS = (5, 5, 3)
 SWEEP_MICROSECONDS = 300 * SECOND
 PROMOTE = {2: (1800 * SECOND, 100), 1: (3600 * SECOND, 50)}
-"""From which pool: after how long, and how many at most in one sweep."""
+"""For each pool: the wait before promotion, and the most jobs promoted in one sweep."""
 
 POLL_MICROSECONDS = SECOND
 
@@ -60,7 +60,7 @@ class Isolated(Baseline):
         self._pick_up(now)
 
     def _pick_up(self, now: int) -> None:
-        """Every free worker takes the first of its own pool, whatever it needs."""
+        """Every free worker takes the first job of its own pool, whatever the job needs."""
         for pool, line in enumerate(self._lines):
             while self._free[pool] and line:
                 step = line.popleft()

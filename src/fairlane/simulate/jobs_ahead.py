@@ -1,4 +1,4 @@
-"""What users would have been told by the jobs-ahead rule, for the comparison only."""
+"""The jobs-ahead rule for ETAs, for comparison only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fairlane.simulate.places import SimulatedSlot
 
 
 class JobsAhead(Ours):
-    """Served like ours. The wait is the number of jobs that wait for the model times what one of
-    them takes on average."""
+    """Served like Fairlane. The ETA is the number of jobs that wait for the model times their mean
+    duration."""
 
     def __init__(self, catalog: Catalog) -> None:
         super().__init__(catalog)

@@ -14,8 +14,8 @@ ABLATION = LEAGUE[1:]
 
 
 def league(traces: Path | None, seed: int, few: int | None) -> list[str]:
-    """For every order the share of jobs within their target, and the first tier's p95. The best in
-    the first world comes first."""
+    """For every order: the share of jobs within their target, and the first tier's p95. The best
+    order of the first workload comes first."""
 
     def cell(asked: Scenario, order: str) -> str:
         report = asked.answer(order)

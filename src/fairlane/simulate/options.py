@@ -1,4 +1,4 @@
-"""Options of the simulate command: settings, what-ifs, a workload, its load."""
+"""Options of the simulate command: settings, what-ifs, workload and load."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fairlane.simulate.trace import read
 from fairlane.simulate.workload import Workload, faster, with_loads
 
 GENERATED_LOAD = 0.9
-"""How busy a generated workload keeps the busiest service, unless somebody says otherwise."""
+"""The default utilisation of the busiest service with a generated workload."""
 
 BASE = "as it is"
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """`load` is the part of the busiest places to keep at work, `traffic` times what the trace has
-    (0 = neither), `model_load` seconds or a file of them, `service` replaces what the trace says.
-    Without a trace `jobs` are generated."""
+    """`load` is the target utilisation of the busiest places, `traffic` a factor on the trace's
+    traffic (0 = neither), `model_load` seconds or a file of them. `service` replaces the services
+    of the trace. Without a trace, `jobs` jobs are generated."""
 
     trace: Path | None = None
     config: Path | None = None
@@ -70,7 +70,7 @@ def questions(
 
 
 def asked(ask: SimulationOptions, catalog: Catalog, name: str = BASE) -> Scenario:
-    """Before its times are scaled."""
+    """The scenario before its times are scaled."""
     given = _workload(ask, catalog)
     if ask.model_load:
         given = with_loads(given, _loads(ask.model_load), ask.seed)
@@ -82,18 +82,18 @@ def scaled(ask: SimulationOptions, question: Scenario) -> Scenario:
 
 
 def changes(what_if: str) -> dict[tuple[str, ...], Any]:
-    """`services.image_gen.limit=2`, several of them with spaces in between."""
+    """Parses `services.image_gen.limit=2`; several changes are separated by spaces."""
     found = {}
     for part in what_if.split():
         path, equals, value = part.partition("=")
         if not equals or not path:
-            raise InvalidInput(f'"{part}" is no change; write services.image_gen.limit=2')
+            raise InvalidInput(f'"{part}" is not a change; write services.image_gen.limit=2')
         found[tuple(path.split("."))] = _value(value)
     return found
 
 
 def _value(text: str) -> Any:
-    """As TOML reads it; what it cannot read is text."""
+    """The value as TOML; text if it is not TOML."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -110,7 +110,7 @@ def _workload(ask: SimulationOptions, catalog: Catalog) -> Workload:
 
 
 def _loads(given: str) -> list[float]:
-    """Seconds, or a JSON file of many to draw from."""
+    """Seconds, or a JSON file with many values to draw from."""
     try:
         return [float(given)]
     except ValueError:

@@ -1,4 +1,4 @@
-"""An order of service, as a simulation sees it: jobs come, places ask, jobs end."""
+"""The interface of an order of service in the simulator: jobs arrive, places claim, jobs end."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Plan = list[tuple[str, str, int]]
 
 
 class SimulatedStep:
-    """A job in line for one of its steps, or running it. `waited` is its waiting before this step,
-    `plan` the (service, lane, longest wait) of each of its steps."""
+    """A job that waits for or runs one of its steps. `waited` is its waiting time before this step,
+    `plan` the (service, lane, longest wait) of each step."""
 
     __slots__ = (
         "arrival",
@@ -42,12 +42,13 @@ class SimulatedStep:
 
     @property
     def score(self) -> int:
-        """Its place in time: when it would have come had it waited in one piece."""
+        """Its place in time: when it would have arrived had it waited without a break."""
         return self.ready_at - self.waited
 
 
 class Nothing(NamedTuple):
-    """Nothing for this place now; without a wake-up it looks again then (None = it need not)."""
+    """No job for this place now. Without a wake-up it checks again at this time (None = it need
+    not)."""
 
     look_again_at: int | None = None
 
@@ -56,19 +57,19 @@ class Order(Protocol):
     name: str
 
     def put(self, step: SimulatedStep, now: int) -> None:
-        """It waits from now on."""
+        """The step waits from now on."""
 
     def take(self, step: SimulatedStep) -> None:
-        """It does not wait any longer."""
+        """The step leaves the queue."""
 
     def claim(self, place: SimulatedSlot, now: int) -> SimulatedStep | Nothing:
-        """What this place runs next, its slots taken."""
+        """The next step of this place, with its slots taken."""
 
     def ended(self, step: SimulatedStep, now: int) -> None:
-        """It ran until now; its slots are free."""
+        """The step ended; its slots are free."""
 
     def loaded(self, step: SimulatedStep, duration: int) -> None:
-        """Its model was loaded in this time."""
+        """Loading its model took this long."""
 
     def woken(self) -> Iterator[SimulatedSlot]:
-        """Idle places that should ask again."""
+        """Idle places that should claim again."""

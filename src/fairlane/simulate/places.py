@@ -1,5 +1,5 @@
-"""Places: where jobs run. A limited service, or region of it, has as many as its limit says; what
-is unlimited shares the workers there are, and without workers there is always one more."""
+"""Places: the simulated workers. A limited service or region has as many places as its limit.
+Unlimited services share the given workers; without workers there is always a free place."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MAX_SLOTS = 100_000
 
 
 class SimulatedSlot:
-    """Runs one job at a time and keeps the model of the last one; a boundless one runs any number
-    and loads nothing."""
+    """Runs one job at a time and keeps the model of the last one. An unlimited place runs any
+    number and loads nothing."""
 
     __slots__ = ("boundless", "busy", "id", "loaded", "looks_at", "number", "worker")
 
@@ -56,7 +56,9 @@ def places(catalog: Catalog, names: Iterable[str], workers: int = 0) -> list[Sim
                 )
             )
     if len(found) > MAX_SLOTS:
-        raise InvalidInput(f"that makes {len(found):,} places; at most {MAX_SLOTS:,}")
+        raise InvalidInput(
+            f"the limits make {len(found):,} places, and at most {MAX_SLOTS:,} can be simulated"
+        )
     return found
 
 
@@ -74,7 +76,7 @@ def _several(
 
 
 def load_of(catalog: Catalog, given: Workload, workers: int) -> float:
-    """The part of the busiest places that the workload would keep at work, loads aside."""
+    """The utilisation of the busiest places by this workload, without model loads."""
     work: dict[str, int] = {}
     for each in given.arrivals:
         for service, seconds in zip(catalog.steps(each.name), each.seconds, strict=True):
@@ -90,5 +92,5 @@ def load_of(catalog: Catalog, given: Workload, workers: int) -> float:
         if number
     ]
     if not loads:
-        raise InvalidInput("nothing is limited: give a service a limit, or say how many workers")
+        raise InvalidInput("no service has a limit; set one, or name a number of --workers")
     return max(loads)

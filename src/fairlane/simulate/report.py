@@ -11,14 +11,14 @@ from fairlane.units import SECOND
 
 BUCKETS = 60
 WINDOWS = 20
-"""Fairness is looked at in so many stretches of the span."""
+"""The number of windows of the span in which fairness is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitTimes:
-    """Of one tier in one service, or in all. `within` is the share that waited no longer than its
-    target, `gap` the longest time in which a user with waiting work saw none of it start, `jain`
-    how evenly users with work waiting all the time were served (1 = evenly)."""
+    """Waits of one tier, in one service or in all. `within` is the share that waited no longer than
+    its target. `gap` is the longest time in which a user had waiting jobs and none of them started.
+    `jain` is Jain's fairness index of users whose jobs wait all the time (1 = equal)."""
 
     tier: str
     service: str
@@ -35,9 +35,9 @@ class WaitTimes:
 
 @dataclass(frozen=True, slots=True)
 class Etas:
-    """Of what users were told when they submitted: how many waited no longer than the p90, and for
-    how many the p50 was within a factor of two: counted in seconds as people are told them, so that
-    less than one is one, and to the microsecond."""
+    """Accuracy of the ETAs given at submit: the share of jobs that waited no longer than the p90,
+    and the share whose p50 was within a factor of two. The latter is counted twice: in whole
+    seconds of at least one, as users see them, and to the microsecond."""
 
     told: int
     covered: float
@@ -66,7 +66,7 @@ class Report:
 
 
 class Waited:
-    """One job: how long it waited before its own work began, over all its steps."""
+    """One job: how long it waited before its own work began, over all steps."""
 
     __slots__ = ("at", "rank", "steps", "wait")
 
@@ -76,7 +76,7 @@ class Waited:
 
 
 def measure(run: Run, names: Sequence[str], targets: Sequence[float]) -> Report:
-    """`targets` are the waits each tier should not exceed, 0 = none."""
+    """`targets` are the longest intended waits per tier; 0 = none."""
     jobs = _jobs(run)
     by_rank: dict[int, list[SimulatedJob]] = defaultdict(list)
     by_both: dict[tuple[str, int], list[SimulatedJob]] = defaultdict(list)
@@ -149,7 +149,7 @@ def _waits(
 
 
 def quantile(ranked: Sequence[int], part: float) -> int:
-    """Of sorted values: the smallest that this part of them does not exceed."""
+    """The quantile of sorted values: the smallest value that this part of them does not exceed."""
     return ranked[max(0, -(-round(part * len(ranked) * 1000) // 1000) - 1)]
 
 
@@ -206,8 +206,8 @@ def etas(run: Run) -> Etas | None:
 
 
 def within_two(run: Run, least: int) -> float:
-    """The share of p50s that were right to a factor of two, where less than `least` counts as
-    that: told and waited."""
+    """The share of p50s within a factor of two of the wait. Predictions and waits below `least`
+    count as `least`."""
     pairs = [
         (max(eta.p50, least), max(wait, least)) for eta, wait in run.told.values() if wait >= 0
     ]
@@ -223,7 +223,7 @@ def _by_user(run: Run, served: list[SimulatedJob]) -> list[list[SimulatedJob]]:
 
 
 def longest_gap(served: list[SimulatedJob]) -> int:
-    """The longest time in which this user had work waiting and none of it started."""
+    """The longest time in which this user had waiting jobs and none of them started."""
     events = sorted(
         [(each.ready_at, 0) for each in served] + [(each.started, 1) for each in served]
     )
@@ -241,8 +241,8 @@ def longest_gap(served: list[SimulatedJob]) -> int:
 
 
 def fairness(users: list[list[SimulatedJob]], span: int) -> float | None:
-    """Jain's index of the work begun for users who had work waiting through a whole window: 1 if
-    all got the same, 1/n if one got everything. Averaged over windows, by their users."""
+    """Jain's fairness index of the work begun for users whose jobs waited through a whole window: 1
+    if all got the same, 1/n if one got everything. Averaged over windows, weighted by users."""
     window = max(1, span // WINDOWS)
     shares: dict[int, list[int]] = defaultdict(list)
     for served in users:
@@ -262,7 +262,7 @@ def fairness(users: list[list[SimulatedJob]], span: int) -> float | None:
 
 
 def _waiting_times(served: list[SimulatedJob]) -> Iterator[tuple[int, int]]:
-    """The stretches in which some of this user's work waited."""
+    """The periods in which some of this user's jobs waited."""
     start = end = -1
     for each in sorted(served, key=lambda each: each.ready_at):
         if each.ready_at > end:

@@ -1,4 +1,4 @@
-"""The simulator: a virtual clock over arrivals, slots and ends."""
+"""The discrete-event simulator: a virtual clock over arrivals, slots and ends."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fairlane.units import SECOND
 
 Telling = Callable[[int], None]
 PROGRESS_EVERY_ARRIVALS = 500
-"""Arrivals between two looks at the progress bar."""
+"""Arrivals between two updates of the progress bar."""
 
 MAX_ETAS = 20_000
-"""Jobs whose owners ask for an ETA: every one, or every so many of a large workload."""
+"""The most jobs that get an ETA: every job, or every n-th of a large workload."""
 
 
 class SimulatedJob(NamedTuple):
-    """One step that ran. `begun` is when its own work began: after its model was loaded."""
+    """One step that ran. `begun` is when its own work began, after its model was loaded."""
 
     job: int
     service: str
@@ -37,7 +37,7 @@ class SimulatedJob(NamedTuple):
 
 
 class Run:
-    """What came of a workload. `told` is what owners of jobs were told when they submitted."""
+    """The outcome of a workload. `told` holds the ETAs that were given at submit."""
 
     def __init__(self, given: Workload, serving: list[SimulatedSlot], order: str) -> None:
         self.workload, self.places, self.order = given, serving, order
@@ -48,7 +48,7 @@ class Run:
 
 
 class Clockwork:
-    """One run, from the first arrival until the last job is over."""
+    """One run, from the first arrival to the end of the last job."""
 
     def __init__(
         self, catalog: Catalog, given: Workload, order: Order, serving: list[SimulatedSlot]
@@ -130,7 +130,7 @@ class Clockwork:
             self._start(place, found, now)
 
     def _look_again(self, place: SimulatedSlot, when: int) -> None:
-        """At the latest then; the soonest time counts."""
+        """Schedules a check at this time at the latest. The earliest one counts."""
         if place.looks_at is None or when < place.looks_at:
             place.looks_at = when
             self._at(when, lambda at: self._look(place, at))

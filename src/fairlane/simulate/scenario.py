@@ -15,9 +15,9 @@ from fairlane.units import SECOND
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`workers` serve what is not limited. `targets` are seconds for each tier, its patience unless
-    they are given: other settings are judged by what was promised before. `ours` is the order that
-    answers by default, perhaps with a rule switched off."""
+    """`workers` serve the services without a limit. `targets` are seconds for each tier, by default
+    its patience; changed settings are measured against the original targets. `ours` is the default
+    order, perhaps with a rule switched off."""
 
     name: str
     catalog: Catalog
@@ -32,7 +32,7 @@ class Scenario:
         return {service.name for name in names for service in self.catalog.steps(name)}
 
     def at_load(self, load: float) -> Workload:
-        """The workload, so much faster that it keeps this part of the places at work."""
+        """The workload, scaled in time to this utilisation."""
         return faster(self.workload, load / load_of(self.catalog, self.workload, self.workers))
 
     def run(self, order: str = OURS, told: Telling | None = None) -> Run:

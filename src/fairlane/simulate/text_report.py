@@ -13,7 +13,7 @@ COLUMNS = ("jobs", "p50", "p95", "p99", "longest", "target", "within", "gap", "J
 
 
 def show(reports: Sequence[tuple[str, Report]], console: Console) -> None:
-    """One report a scenario, side by side where there are several."""
+    """One table per scenario, side by side if there are several."""
     for name, report in reports:
         console.print(_waits(name, report.tiers))
         if several := by_service(report):
@@ -22,7 +22,7 @@ def show(reports: Sequence[tuple[str, Report]], console: Console) -> None:
 
 
 def league(reports: Sequence[tuple[str, Report]], console: Console, title: str) -> None:
-    """Every order of service, the one with the most jobs within their targets first."""
+    """Every order of service. The one with the most jobs within their targets comes first."""
     names = [each.tier for each in reports[0][1].tiers]
     table = Table("order", "within target", "utilisation", "loads", title=title)
     for name in names:
@@ -55,7 +55,7 @@ def _waits(name: str, waits: list[WaitTimes]) -> Table:
 
 
 def cells(waits: WaitTimes) -> list[str]:
-    """Its row below COLUMNS."""
+    """The row of one tier, in the order of COLUMNS."""
     return [
         f"{waits.jobs:,}",
         seconds(waits.p50),
@@ -70,7 +70,7 @@ def cells(waits: WaitTimes) -> list[str]:
 
 
 def by_service(report: Report) -> list[WaitTimes]:
-    """Where there is more than one."""
+    """The waits by service, if there is more than one."""
     several = len({each.service for each in report.services}) > 1
     return report.services if several else []
 
@@ -104,7 +104,7 @@ def share(value: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """As people say it: 0.4 s, 52 s, 12 min, 3.1 h."""
+    """Short text: 0.4 s, 52 s, 12 min, 3.1 h."""
     if value < 10:
         return f"{value:.1f} s"
     if value < 600:

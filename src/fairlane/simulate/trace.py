@@ -1,4 +1,4 @@
-"""Reading a trace: CSV or JSON lines, gzipped or not, or what `fairlane jobs export` wrote."""
+"""Reads a trace: CSV or JSON lines, also gzipped, or the output of `fairlane jobs export`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ COLUMNS = {
     "seconds": ("seconds", "svc_s", "duration"),
     "load": ("load_s", "load_seconds"),
 }
-"""What each value may be called, in the order in which we look."""
+"""The accepted names of each column, in the order of preference."""
 
 NEEDED = ("at", "seconds")
 
 
 def read(path: Path, catalog: Catalog, service: str | None = None) -> Workload:
-    """The jobs of a trace, for these settings. `service` stands for whatever the trace says."""
+    """The jobs of a trace, for these settings. `service` replaces the services of the trace."""
     try:
         with _opened(path) as lines:
             found = [
@@ -79,7 +79,7 @@ def _object(line: str, where: str) -> Row:
     except orjson.JSONDecodeError as error:
         raise InvalidInput(f"{where}: {error}") from None
     if not isinstance(found, dict):
-        raise InvalidInput(f"{where}: a job is an object")
+        raise InvalidInput(f"{where}: a job must be a JSON object")
     return found
 
 
@@ -106,18 +106,18 @@ def _value(row: Row, name: str) -> Any:
 def _only(catalog: Catalog) -> str:
     if len(catalog.services) == 1:
         return next(iter(catalog.services))
-    raise InvalidInput("names no service, and there is not just one")
+    raise InvalidInput("names no service, and the settings have several; choose one with --service")
 
 
 def _time(value: Any) -> int:
-    """Seconds, or a date and time of the day."""
+    """Seconds, or a date and time."""
     if isinstance(value, str) and "T" in value:
         return round(datetime.fromisoformat(value).timestamp() * SECOND)
     return round(float(value) * SECOND)
 
 
 def _rank(value: Any, catalog: Catalog) -> int:
-    """A tier by its name, or by its number, 0 being the best."""
+    """A tier by its name, or by its number; 0 is the best."""
     tiers = catalog.tiers
     if value in (None, ""):
         return tiers.rank(tiers.default)
@@ -129,7 +129,7 @@ def _rank(value: Any, catalog: Catalog) -> int:
 
 
 def _seconds(value: Any, steps: int) -> tuple[int, ...]:
-    """What each step takes; one number for a pipeline is shared evenly among its steps."""
+    """The duration of each step. One number for a pipeline is divided evenly among its steps."""
     parts: Sequence[Any] = value
     if not isinstance(value, list):
         parts = str(value).split("+") if isinstance(value, str) else [value]
@@ -144,5 +144,5 @@ def _seconds(value: Any, steps: int) -> tuple[int, ...]:
 def _microseconds(value: Any) -> int:
     found = round(float(value) * SECOND)
     if found < 0:
-        raise InvalidInput(f"a time is not below zero: {value}")
+        raise InvalidInput(f"a time cannot be below 0: {value}")
     return found

@@ -19,14 +19,14 @@ MEAN_SECONDS = 30.0
 
 
 class Crossed(Catalog):
-    """Services that take from two pools in every combination."""
+    """Services that need slots in two pools, in every combination."""
 
     def pools(self, service_name: str, region: str | None) -> tuple[Pool, ...]:  # noqa: ARG002
         return NEEDS[service_name]
 
 
 def crossed(load: float, jobs: int, seed: int) -> Scenario:
-    """Both pools are used to this part by work that comes at random."""
+    """Random arrivals that use both pools to this utilisation."""
     catalog = Crossed(
         Tiers([Tier("all", {"all": PATIENCE_SECONDS})]),
         [Service(name, affinity=Affinity.NONE, fairness=Fairness.NONE) for name in NEEDS],

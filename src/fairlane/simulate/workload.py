@@ -1,5 +1,5 @@
-"""A workload: who asks for what, when, and how long it takes. Times are microseconds from the
-first arrival."""
+"""A workload: users, jobs, arrival times and durations. Times are microseconds from the first
+arrival."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fairlane.units import SECOND
 
 
 class Arrival(NamedTuple):
-    """One job. `name` is a service or a pipeline, `seconds` what each of its steps takes, `load`
-    what loading its model takes where another one is loaded (None = as the others)."""
+    """One job. `name` is a service or a pipeline, `seconds` the duration of each step, `load` the
+    time to load its model if another one is loaded (None = the default)."""
 
     at: int
     user: str
@@ -28,7 +28,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Arrivals in the order of their time, and where they come from."""
+    """Arrivals in order of time, and their source."""
 
     source: str
     arrivals: tuple[Arrival, ...]
@@ -44,7 +44,7 @@ class Workload:
 
 
 def workload(source: str, arrivals: Sequence[Arrival]) -> Workload:
-    """Sorted, and counted from the first arrival."""
+    """Sorted, with times from the first arrival."""
     if not arrivals:
         raise InvalidInput(f"{source} has no jobs")
     ordered = sorted(arrivals, key=lambda each: each.at)
@@ -53,14 +53,14 @@ def workload(source: str, arrivals: Sequence[Arrival]) -> Workload:
 
 
 def folded(given: Workload, period: float) -> Workload:
-    """All periods (say, days) laid over one another."""
+    """All periods (for example days) laid over one another."""
     length = round(period * SECOND)
     return workload(given.source, [each._replace(at=each.at % length) for each in given.arrivals])
 
 
 def flattened(given: Workload, window: float) -> Workload:
-    """The same amount of work in every stretch of time: each window lasts as long as its work is
-    large. What is left is the randomness inside the windows."""
+    """The same amount of work in every period of time: each window lasts in proportion to its work.
+    The randomness inside the windows remains."""
     length = round(window * SECOND)
     windows = given.span // length + 1
     work = [0] * windows
@@ -91,8 +91,8 @@ def faster(given: Workload, times: float) -> Workload:
 
 
 def with_loads(given: Workload, loads: Sequence[float], seed: int) -> Workload:
-    """Every job with what loading its model would take, drawn from these seconds: the same for
-    every order it is served in."""
+    """Every job with the time to load its model, drawn from these seconds. It is the same for every
+    order of service."""
     chance = random.Random(seed)
     drawn = tuple(
         each._replace(load=round(chance.choice(loads) * SECOND)) if each.load is None else each

@@ -1,1 +1,1 @@
-"""What a process counts, for Prometheus."""
+"""Prometheus metrics of a process."""

@@ -1,4 +1,4 @@
-"""Turns what the engine does into metrics."""
+"""Prometheus instrumentation of the engine and the API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 
 class EngineMeter:
-    """Counts what this process does; gauges are read when somebody asks."""
+    """Counters and histograms of this process. Gauges are read at each scrape."""
 
     def __init__(self, engine: Engine) -> None:
         self._gauges = Gauges(engine)
@@ -104,20 +104,20 @@ class EngineMeter:
 
     # --- the door ----------------------------------------------------------------------------
     def answered(self, route: str, method: str, status: int, took: float) -> None:
-        """A request, by the pattern that its path has."""
+        """A request, under its route pattern."""
         known = method if method in METHODS else "other"
         kind = CLASSES[min(status // 100, 5)]
         self._numbers.observe("fairlane_http_request_seconds", took, route, known, kind)
 
     def refused(self, status: int, code: str) -> None:
-        """Of a problem that was answered, or stands for one job of many."""
+        """A refusal: of a whole request, or of one job in a batch."""
         if status in PUT_OFF:
             self._numbers.add("fairlane_shed_total", code)
         elif status == 401:
             self._numbers.add("fairlane_auth_failures_total")
 
     def turned_away(self, route: str, status: int, code: str) -> None:
-        """A submit, before it was read."""
+        """A submit that was rejected before its body was read."""
         kind = CLASSES[status // 100]
         self._numbers.observe("fairlane_http_request_seconds", 0.0, route, "POST", kind)
         self._numbers.add("fairlane_shed_total", code)

@@ -15,14 +15,14 @@ from fairlane.telemetry.registry import Labels
 from fairlane.units import SECOND
 
 AUDIT_PERIOD_MICROSECONDS = 300 * SECOND
-"""The books are added up no more often: that reads every entry there is."""
+"""The minimum time between two audits of the credit ledger: an audit reads every entry."""
 
 Values = dict[Labels, float]
 
 
 class Gauges:
-    """Read from the stores, so they are the same in every process, except those of the process
-    itself: its clock, whether it is ready, and how long it has seen the same outbox row."""
+    """Values read from the stores, so they are the same in every process. Exceptions describe this
+    process: its clock, its readiness, and how long it has seen the same outbox row."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -93,7 +93,7 @@ class Gauges:
         return found
 
     def _lag(self, oldest: int | None, now: int) -> int:
-        """A row says nothing of its age: it is as old as this process has known it."""
+        """How long this process has seen the oldest outbox row. Rows have no timestamp."""
         if oldest is None:
             self._oldest = (None, now)
         elif self._oldest[0] != oldest:
@@ -102,7 +102,7 @@ class Gauges:
 
     async def _added(self, now: int) -> int:
         if now - self._added_up >= AUDIT_PERIOD_MICROSECONDS:
-            with suppress(TookTooLong):  # what was found last still says more than nothing
+            with suppress(TookTooLong):  # keep the last result
                 self._imbalance = await self._engine.core.ledger.vitals.imbalance()
             self._added_up = now
         return self._imbalance

@@ -13,11 +13,11 @@ Bounds = tuple[float, ...]
 
 WAITING: Bounds = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 1800, 3600)
 ANSWERING: Bounds = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Seconds: for what people wait for, and for what a process should be quick at."""
+"""Histogram bounds in seconds: for waits of users, and for operations of a process."""
 
 MAX_SERIES = 1_000
-"""Of one metric; what would be more is counted under `other`, so that no caller can make a process
-remember without end."""
+"""The most series of one metric. Further ones are counted as `other`, so callers cannot make a
+process use unbounded memory."""
 
 
 class Metric(NamedTuple):
@@ -29,7 +29,7 @@ class Metric(NamedTuple):
 
 
 class Counted:
-    """A histogram's own numbers."""
+    """The numbers of one histogram series."""
 
     __slots__ = ("bounds", "buckets", "count", "total")
 
@@ -49,7 +49,7 @@ class Counted:
 
 
 class Registry:
-    """Only what is declared can be counted."""
+    """Holds the declared metrics. Others cannot be counted."""
 
     def __init__(self, declared: Iterable[Metric]) -> None:
         self._declared = {metric.name: metric for metric in declared}
@@ -81,8 +81,8 @@ class Registry:
         gauges: Mapping[str, Mapping[Labels, float]],
         may_see: Callable[[str], bool] | None = None,
     ) -> str:
-        """Everything declared, in the text format; gauges are as of now. Services that the reader
-        may not see are counted together."""
+        """All metrics in the Prometheus text format, with gauges as of now. Services that the
+        reader may not see are counted together."""
         lines = []
         for name, metric in self._declared.items():
             lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]

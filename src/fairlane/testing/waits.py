@@ -1,4 +1,4 @@
-"""For the tests of who uses Fairlane: settings that must keep their promises on a real workload."""
+"""Assertions for users' tests: settings must keep their promised waits on a real workload."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def assert_waits(  # noqa: PLR0913 - each has a default that fits
     model_load: float = 0,
     seed: int = 1,
 ) -> WaitTimes:
-    """Simulates the trace (None = a generated one) with these settings and fails, saying what it
-    found, unless this tier (in this service) waits less than that many seconds. `within_above` is
-    the share of jobs that must start within the tier's patience. Returns what it found."""
+    """Simulates the trace (None = a generated one) with these settings. Fails, with the figures,
+    unless this tier (in this service) waits less than this many seconds. `within_above` is the
+    share of jobs that must start within the tier's patience. Returns the figures."""
     catalog = config if isinstance(config, Catalog) else load_settings(Path(config)).catalog
     catalog.tiers.rank(tier)
     ask = SimulationOptions(

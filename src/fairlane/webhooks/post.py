@@ -18,7 +18,7 @@ class Post:
     async def send(
         self, url: URL, addresses: list[str], body: bytes, headers: Mapping[str, str]
     ) -> int:
-        """The status. Raises OSError if there was none."""
+        """The HTTP status. Raises OSError if there was no response."""
         connector = aiohttp.TCPConnector(
             resolver=Checked(addresses), use_dns_cache=False, ssl=self._tls
         )
@@ -44,7 +44,7 @@ class Post:
 
 
 class Checked(AbstractResolver):
-    """Only the addresses that were checked, whatever the name means by now."""
+    """A resolver that returns only the checked addresses, whatever the name resolves to by now."""
 
     def __init__(self, addresses: list[str]) -> None:
         self._addresses = addresses
@@ -66,4 +66,4 @@ class Checked(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""

@@ -16,10 +16,10 @@ from fairlane.errors import UrlNotAllowed
 
 MAX_URL_CHARACTERS = 2048
 PLAIN = re.compile(r"[!-\[\]-~]+")
-"""Printable ASCII without blanks and without the backslash: what all parsers read alike."""
+"""Printable ASCII without blanks and backslashes: all URL parsers read it in the same way."""
 
 NAME = re.compile(r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z][a-z0-9-]{0,62}")
-"""At least two labels, the last of which is no number: 127.1 and 0x7f000001 are no names."""
+"""At least two labels, the last of which is not a number: 127.1 and 0x7f000001 are not names."""
 
 USER = re.compile(r"[^/?#]*//[^/?#]*@")
 
@@ -46,8 +46,9 @@ async def system_resolver(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True)
 class SsrfGuard:
-    """https to these ports, all addresses of the host public, unless it is one of `private`. In
-    development mode also http to any port of this machine; that mode ends with the first key."""
+    """Allows https to these ports if all addresses of the host are public, or the host is in
+    `private`. Development mode also allows http to any port of this machine; it ends with the first
+    API key."""
 
     ports: frozenset[int] = frozenset({443})
     private: frozenset[str] = frozenset()
@@ -64,12 +65,12 @@ class SsrfGuard:
         )
 
     def with_keys(self) -> SsrfGuard:
-        """The same after development: others can reach it."""
+        """The same without development mode: with keys, other machines can reach this server."""
         return replace(self, development=False)
 
     def check(self, url: str) -> URL:
-        """The URL as it will be called, if its form allows it. Nobody is asked: what a name means
-        counts when something is sent to it."""
+        """The URL as it will be called, if its form is allowed. The name is not resolved: its
+        addresses are checked when a webhook is sent."""
         if len(url) > MAX_URL_CHARACTERS or not PLAIN.fullmatch(url):
             raise UrlNotAllowed("a callback URL is printable ASCII, at most 2,048 characters")
         try:
@@ -93,8 +94,8 @@ class SsrfGuard:
         return parsed
 
     async def addresses(self, url: URL) -> list[str]:
-        """Where to connect: every address of its host, all of them checked. Raises OSError if the
-        name cannot be resolved."""
+        """The addresses to connect to: every address of the host, all of them checked. Raises
+        OSError if the name cannot be resolved."""
         host, port = url.raw_host or "", url.port or 443
         literal = _literal(host)
         found = [host] if literal is not None else list(await self.resolve(host, port))

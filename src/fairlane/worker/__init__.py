@@ -1,4 +1,4 @@
-"""Workers in Python: functions that run tasks, wherever the queue is."""
+"""The worker SDK for Python: functions that run tasks, over HTTP or inside the cluster."""
 
 from fairlane.worker.context import Context, TaskFailed
 from fairlane.worker.worker import Worker

@@ -1,4 +1,4 @@
-"""Warns when an async function keeps the event loop of the tasks from running."""
+"""A watchdog: warns when an async function blocks the event loop of the tasks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ log = logging.getLogger("fairlane.worker")
 
 LOOK_SECONDS = 1.0
 BLOCKED_LOOKS = 3
-"""The loop is blocked if it did not answer between so many looks. Looks are counted, not seconds: a
-process that was stopped and continues has not blocked its loop."""
+"""Checks without an answer after which the loop counts as blocked. Checks are counted, not seconds:
+a process that was stopped and continues has not blocked its loop."""
 
 WhoRuns = Callable[["asyncio.Task[object]"], "Handler | None"]
 
 
 class BlockedLoopWatch:
-    """A thread that asks the loop once a second whether it still runs. Made on that loop."""
+    """A thread that checks once a second whether the loop still runs. Create it on that loop."""
 
     def __init__(self, handler_of: WhoRuns, look_seconds: float = LOOK_SECONDS) -> None:
         self._loop = asyncio.get_running_loop()
@@ -77,7 +77,7 @@ class BlockedLoopWatch:
 
 
 def _frame_of(handler: Handler, frame: FrameType | None) -> FrameType | None:
-    """Where the task's function stands, below whatever it has called."""
+    """The frame of the task's own function, below the functions that it called."""
     code = getattr(inspect.unwrap(handler.function), "__code__", None)
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""What a task knows while it runs."""
+"""The context of a running task."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class TaskFailed(Exception):
 
 
 class Context:
-    """`model` is what the worker's loader made of the task's model; `context` what earlier steps
-    have made."""
+    """`model` is what the worker's loader returned for the task's model. `context` holds the
+    outputs of earlier steps."""
 
     def __init__(self, task: Task, tell: Tell, model: Any = None) -> None:
         self.task_id, self.task_type = task.id, task.type
@@ -33,18 +33,18 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants the result any more: cancelled, lost, or out of time. An async
-        function is cancelled then; one in a thread should look here now and then, and return."""
+        """Whether the result is no longer wanted: the job was cancelled, its lease is gone, or its
+        time is over. An async function is cancelled then. A function in a thread should check this
+        from time to time, and return."""
         return self._cancelled
 
     @property
     def traceparent(self) -> str | None:
-        """The caller's trace, for what the task itself calls: a W3C header with a span of its
-        own."""
+        """The W3C trace context header for calls that the task makes, with a span of its own."""
         return f"00-{self.trace_id}-{token()[:16]}-01" if self.trace_id else None
 
     def progress(self, percent: float, text: str = "") -> None:
-        """Told to whoever watches, about once a second; the last word counts."""
+        """Reports progress to the job's listeners, about once a second. The last report wins."""
         self._tell(percent, text)
 
     def cancel(self) -> None:

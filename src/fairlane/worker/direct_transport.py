@@ -1,4 +1,4 @@
-"""The direct transport of a worker inside the cluster: it uses an engine in its own process."""
+"""The direct transport: a worker inside the cluster calls the engine of its own process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN_KEY = "local"
 
 
 class DirectTransport:
-    """The engine is the caller's: it is started before and stopped after."""
+    """The caller owns the engine: it starts before and stops after the worker."""
 
     def __init__(self, engine: Engine) -> None:
         self._worker_service = WorkerService(engine)
@@ -58,7 +58,7 @@ class DirectTransport:
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """A store that is away will be back."""
+    """Turns errors of an unavailable store into ServerAway, which is retried."""
     try:
         yield
     except NotFound as error:

@@ -26,9 +26,9 @@ class Moment(NamedTuple):
         return cls(running, time.time())  # noqa: TID251 - it sees what others miss
 
     def age(self) -> float:
-        """Seconds since then: the longer of the two. A virtual machine that was paused may have
-        lost running time, and learns the wall time when it continues. A wall clock that is set
-        forward makes it too long, never too short."""
+        """Seconds since this moment: the longer of the two clocks. A paused virtual machine may
+        lose running time and learns the wall time when it continues. A wall clock that is set
+        forward makes the age too long, never too short."""
         now = Moment.now()
         return max(now.running - self.running, now.wall - self.wall)
 

@@ -1,4 +1,4 @@
-"""Calls a task's function with the arguments it asks for."""
+"""Handlers: call a task's function with the arguments that it declares."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ON
 
 
 class Handler:
-    """A function that runs tasks of one type, and the terms it declares for them. What it takes is
-    looked up once, not with every task."""
+    """A function that runs tasks of one type, and the retry terms it declares. Its signature is
+    inspected once, not with every task."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class Handler:
         self._needed = frozenset(each.name for each in taken if each.default is each.empty)
 
     def fits(self, given: dict[str, Any]) -> bool:
-        """Whether it certainly can be called with these keywords."""
+        """Whether the function certainly accepts these keywords."""
         return self._by_name and self._needed <= given.keys() <= self._known
 
     def seconds(self, task: Task) -> float:
-        """How long a try may take. A timeout from the settings is shortened to the declared one:
-        the task was submitted before the worker had registered."""
+        """The time limit of one attempt, in seconds. A timeout from the settings is shortened to
+        the declared one: the task was submitted before the worker had registered."""
         own, declared = task.timeout, self.terms.timeout
         if declared and not task.timeout_given:
             own = min(own, declared)
@@ -56,22 +56,22 @@ class Handler:
 
 
 class Held(Protocol):
-    """A task in this worker's hands."""
+    """A task that this worker holds."""
 
     task: Task
     ctx: Context
 
     def holds(self) -> bool:
-        """Whether its lease certainly still holds."""
+        """Whether its lease is certainly still valid."""
 
 
 Hold = Callable[[], Awaitable[None]]
-"""Returns as soon as the lease certainly holds."""
+"""Returns as soon as the lease is certainly valid."""
 
 
 async def call(handler: Handler, held: Held, threads: Executor, hold: Hold) -> Any:
-    """An object of parameters comes as keywords, anything else as the one argument; `ctx` if the
-    function asks for it. The lease holds when the function begins."""
+    """Passes an object of parameters as keywords, any other value as the one argument, and `ctx` if
+    the function has it. The lease is valid when the function begins."""
     args, kwargs = _arguments(handler, held.task, held.ctx)
     if handler.is_async:
         await hold()
@@ -80,7 +80,8 @@ async def call(handler: Handler, held: Held, threads: Executor, hold: Hold) -> A
     loop = asyncio.get_running_loop()
 
     def begin() -> Any:
-        """In the thread: a free one may have been long in coming."""
+        """Runs in the thread. Checks the lease again: the wait for a free thread may have been
+        long."""
         if held.ctx.cancelled or not held.holds():
             return NOT_BEGUN
         return here.run(handler.function, *args, **kwargs)

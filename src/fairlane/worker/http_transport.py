@@ -15,10 +15,10 @@ from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result,
 from fairlane.worker_protocol.service import TOO_LARGE
 
 ANSWER_TIMEOUT_SECONDS = 15.0
-"""Seconds that an answer may take, beside the time that a poll waits."""
+"""Seconds that a response may take, in addition to the time that a poll waits."""
 
 LATER = frozenset({408, 429, 500, 502, 503, 504})
-"""Answers after which the same request may do better."""
+"""HTTP statuses after which the same request is repeated."""
 
 
 class HttpTransport:
@@ -80,8 +80,8 @@ class HttpTransport:
         ]
 
     async def _report_less(self, results: Sequence[Result]) -> list[Verdict]:
-        """They were too much for one request: fewer at a time, and one that is too much by itself
-        has failed."""
+        """Sends the results in smaller requests, because together they were too large. A result
+        that is too large by itself fails its task."""
         if len(results) > 1:
             half = len(results) // 2
             return [*await self.report(results[:half]), *await self.report(results[half:])]
@@ -150,7 +150,7 @@ def _news(answer: dict[str, Any]) -> News:
 
 
 def _task(sent: dict[str, Any]) -> Task:
-    """Until when the lease lasts is the queue's business: its clock is not ours."""
+    """The task without the end of its lease: the server's clock may differ from this machine's."""
     return Task(
         sent["task_id"],
         sent["task_type"],

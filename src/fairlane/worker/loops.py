@@ -1,5 +1,5 @@
-"""Two event loops: tasks run on the caller's, the protocol on one in a thread of its own, so that a
-function that blocks its loop does not cost the worker its leases."""
+"""Two event loops: tasks run on the caller's loop, the worker protocol on a loop in its own thread.
+A task that blocks its loop does not cost the worker its leases."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 
 class LoopCalls:
-    """Calls into a loop, from any thread, in their order. Many calls wake it once. From the loop
-    itself they are made at once."""
+    """Calls functions on a loop from any thread, in order. Many calls wake the loop once. On the
+    loop itself they run at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -32,7 +32,7 @@ class LoopCalls:
             self.loop.call_soon_threadsafe(self._make)
 
     def _make(self) -> None:
-        self._armed = False  # before the calls: what comes meanwhile wakes the loop again
+        self._armed = False  # first: a call that arrives meanwhile wakes the loop again
         while self._waiting:
             function, arguments = self._waiting.popleft()
             function(*arguments)
@@ -46,14 +46,15 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class LoopThread:
-    """An event loop in a thread, for one piece of work."""
+    """An event loop in a thread, for one coroutine."""
 
     def __init__(self, like: asyncio.AbstractEventLoop) -> None:
         self.loop = _new_loop(like)
         self._thread = threading.Thread(target=self._run, name="fairlane-protocol", daemon=True)
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """On that loop, to its end. Cancelled, it is over when the work is."""
+        """Runs the coroutine on that loop to its end. If it is cancelled, it returns when the work
+        has ended."""
         here = asyncio.get_running_loop()
         over: asyncio.Future[None] = here.create_future()
         doing: list[asyncio.Task[None]] = []

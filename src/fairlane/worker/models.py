@@ -1,4 +1,4 @@
-"""The model in a worker's memory, loaded when a task needs another one."""
+"""The model cache of a worker: one model, replaced when a task needs another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Loader = Callable[[str], Any]
 
 
 class Models:
-    """One at a time; tasks that still run with the last one keep it alive themselves."""
+    """One model at a time. Tasks that still run with the previous model keep it alive
+    themselves."""
 
     def __init__(self, loader: Loader | None, threads: Executor) -> None:
         self._loader, self._threads = loader, threads
@@ -24,7 +25,7 @@ class Models:
         self._took = 0
 
     async def get(self, name: str) -> Any:
-        """What the loader made of this model; None without a loader or a model."""
+        """The loader's result for this model. None without a loader or a model."""
         if self._loader is None or not name:
             return None
         async with self._loading:
@@ -36,7 +37,7 @@ class Models:
             return self._made
 
     def told(self) -> LoadedModel | None:
-        """What to say about it in the next poll; how long it took is said once."""
+        """The loaded model for the next poll. The load time is reported once."""
         if not self._name:
             return None
         took, self._took = self._took, 0

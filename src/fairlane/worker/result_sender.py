@@ -1,4 +1,4 @@
-"""Sends results in batches, and again until the server has taken them."""
+"""Sends results in batches, and repeats until the server has accepted them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RETRY_PAUSE_SECONDS = 0.5
 
 
 class ResultSender:
-    """What comes while a request is under way goes with the next."""
+    """Results that arrive during a request are sent with the next one."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -44,7 +44,7 @@ class ResultSender:
             self._sent.set()
 
     async def flush(self) -> None:
-        """Returns when nothing is on its way."""
+        """Returns when every result has been sent."""
         while self._waiting or self._sending:
             self._sent.clear()
             await self._sent.wait()
@@ -69,5 +69,5 @@ class ResultSender:
                 message = f"its result cannot be stored: {verdict.detail}"
                 trouble = Trouble(message, retriable=False, code="service_error")
                 self.add(result._replace(status="failed", output=None, trouble=trouble))
-            elif verdict.code and result.status != "released":  # else it was gone already
+            elif verdict.code and result.status != "released":  # else the lease was gone already
                 log.warning("%s: %s", verdict.task, verdict.detail or verdict.code)

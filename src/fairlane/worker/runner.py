@@ -1,5 +1,5 @@
-"""Runs task functions: on the loop that `serve` was called on, and in threads. The protocol, which
-may be on a loop of its own, hears how each task ended."""
+"""Runs task functions: on the loop that `serve` was called on, and in threads. It reports each end
+to the worker protocol, which may run on another loop."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ log = logging.getLogger("fairlane.worker")
 
 MAX_MESSAGE_CHARS = 500
 NOT_JSON = "service_error"
-"""The fault of a task whose result is not JSON: trying again would make the same."""
+"""The fault of a task whose result is not JSON: a retry would return the same."""
 
 
 @dataclass(eq=False)
 class Running:
-    """A task in this worker's hands. The protocol owns it; the task's side only reads, and says how
-    far it is. `since` is when the request was sent whose answer last proved the lease."""
+    """A task that this worker holds. The protocol owns it; the task's side only reads it and
+    reports progress. `since` is when the request was sent whose response last confirmed the
+    lease."""
 
     task: Task
     since: Moment
@@ -45,14 +46,14 @@ class Running:
         self.ctx = Context(self.task, lambda percent, text: self.said.append((percent, text)))
 
     def holds(self) -> bool:
-        """Whether the lease certainly still holds: judged by this process's own clock, which counts
-        the time for which it stood still."""
+        """Whether the lease is certainly still valid, by this process's own clock. That clock also
+        counts time in which the process stood still."""
         return self.since.age() < self.lease_seconds
 
 
 class EndedTask(NamedTuple):
-    """How a task ended. `cut` = it is told even if its result is not wanted any more: it is over,
-    and what it kept is free."""
+    """How a task ended. `cut`: report it even if its result is no longer wanted, because its slots
+    are free now."""
 
     result: Result | None
     cut: bool = False
@@ -63,7 +64,7 @@ Renew = Callable[[Running], Awaitable[None]]
 
 
 class Runner:
-    """All of it on one loop, the one it is made on. `tell` and `renew` reach the protocol."""
+    """Runs entirely on the loop on which it was created. `tell` and `renew` reach the protocol."""
 
     def __init__(
         self, handlers: Mapping[str, Handler], capacity: int, loader: Loader | None
@@ -98,7 +99,7 @@ class Runner:
 
     def _over(self, running: Running, work: asyncio.Task[EndedTask]) -> None:
         del self._works[running]
-        if work.cancelled():  # before it had begun
+        if work.cancelled():  # before the function began
             self.tell(running, EndedTask(Result(running.task.ref, "released"), cut=True))
         else:
             self.tell(running, work.result())
@@ -132,13 +133,13 @@ class Runner:
         return _completed(task, output)
 
     async def _hold(self, running: Running) -> None:
-        """Nothing starts under a lease that may be over: this process may have stood still. If the
-        queue has given the task to another worker, it is cancelled here."""
+        """Waits until the lease is certainly valid: this process may have stood still. If the queue
+        has given the task to another worker, the task is cancelled here."""
         while not running.holds():
             await self.renew(running)
 
     def _handler_of(self, work: asyncio.Task[object]) -> Handler | None:
-        """Asked from another thread."""
+        """Called from another thread."""
         for running, each in list(self._works.items()):
             if each is work:
                 return self._handlers.get(running.task.type)
@@ -146,7 +147,7 @@ class Runner:
 
 
 def _completed(task: Task, output: Any) -> EndedTask:
-    """A result that is not JSON is the task's own mistake: it would make it again."""
+    """A result that is not JSON fails the task without a retry: it would return the same again."""
     try:
         json_bytes("result", output)
     except InvalidInput as error:
@@ -161,8 +162,8 @@ def _failed(task: Task, trouble: Trouble) -> EndedTask:
 
 
 def _unexpected(task: Task, error: Exception) -> Trouble:
-    """An error of the task's own code: its type and message in one line, where it happened at
-    debug."""
+    """An error in the task's code: its type and message in one line; the traceback is logged at
+    level debug."""
     message = f"{type(error).__name__}: {error}"
     log.warning("task %s of type %s failed: %s", task.id, task.type, _transport(message))
     where = "".join(traceback.format_tb(error.__traceback__))

@@ -1,5 +1,5 @@
-"""The runtime of an SDK worker: takes tasks, runs them, renews their leases, cancels those it
-lost."""
+"""The runtime of an SDK worker: polls for tasks, runs them, renews their leases, and cancels tasks
+whose leases are gone."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ Out = TypeVar("Out")
 log = logging.getLogger("fairlane.worker")
 
 POLL_WAIT_SECONDS = 20.0
-"""Seconds a poll waits. It is woken; nothing depends on this."""
+"""Seconds that a poll waits. Wake-ups end it earlier."""
 
 FULL_WAIT_SECONDS = 0.25
-"""Seconds a full worker waits for room before it opens a poll only to hear of cancels."""
+"""Seconds that a full worker waits for capacity before it opens a poll that only listens for
+cancellations."""
 
 RETRY_PAUSE_SECONDS = 0.5
 MAX_RETRY_PAUSE_SECONDS = 5.0
 PROGRESS_PERIOD_SECONDS = 1.0
-"""Seconds between two reports of progress of one task."""
+"""Seconds between two progress reports of one task."""
 
 LEASE_TRUSTED = 0.9
-"""How much of a lease a worker trusts without asking: its clock may run slower than the queue's."""
+"""The part of a lease that a worker trusts without asking: its clock may be slower than the
+server's."""
 
 GIVE_BACK_SECONDS = 5.0
-"""Seconds that a worker takes at the most to give back what it could not finish."""
+"""Seconds that a worker takes at most to give back tasks that did not finish."""
 
 
 class Runtime:
-    """The protocol of a worker, on one loop: registers, polls, renews leases, reports. Its tasks
-    run on the loop of the `runner`, which may be another one."""
+    """The worker protocol on one loop: registers, polls, renews leases, reports. Tasks run on the
+    loop of the `runner`, which may be another one."""
 
     def __init__(
         self, runner: Runner, tasks: LoopCalls, offer: Offer, *, grace: float = 30
@@ -63,14 +65,14 @@ class Runtime:
         self._asked_at = LONG_AGO
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """On which loop `run` will be called."""
+        """Sets the loop on which `run` will be called."""
         self._here = LoopCalls(loop)
         self._runner.tell = lambda running, ended: self._here.call(self._ended, running, ended)
         self._runner.renew = self._renewed_there
 
     async def run(self, opened: AbstractAsyncContextManager[Transport]) -> None:
-        """Until it is drained: what runs may finish within the grace time, the rest is given
-        back."""
+        """Runs until it is drained. Then running tasks may finish within the grace time; the rest
+        are given back."""
         async with AsyncExitStack() as stack:
             transport = await self._unless_drained(stack.enter_async_context(opened))
             if transport is None:
@@ -80,7 +82,7 @@ class Runtime:
                 await self._work()
 
     async def _unless_drained(self, doing: Coroutine[Any, Any, Out]) -> Out | None:
-        """What it returns, or None: a worker that is to stop waits for nothing."""
+        """The result of the coroutine, or None if the worker is drained before it ends."""
         work, drain = asyncio.create_task(doing), asyncio.create_task(self._drain.wait())
         try:
             await asyncio.wait((work, drain), return_when=asyncio.FIRST_COMPLETED)
@@ -99,7 +101,7 @@ class Runtime:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                await task  # one that fails ends the worker: it would be of no use without it
+                await task  # if one of them fails, the worker ends: it cannot work without it
             await self._end(polling)
         finally:
             for task in tasks:
@@ -107,8 +109,8 @@ class Runtime:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def drain(self) -> None:
-        """From any thread, and from a signal handler."""
-        with suppress(RuntimeError):  # it is over already
+        """Starts a graceful shutdown. May be called from any thread and from a signal handler."""
+        with suppress(RuntimeError):  # it has ended already
             self._here.loop.call_soon_threadsafe(self._drain.set)
 
     # --- taking ------------------------------------------------------------------------------
@@ -156,8 +158,8 @@ class Runtime:
             ask = self._asked = None
 
     async def _next_ask(self) -> PollAsk:
-        """A full worker waits a moment for room: tasks that are soon over need no poll of their
-        own."""
+        """The next poll. A full worker first waits a moment for capacity, because short tasks need
+        no listening poll."""
         free = self._free()
         if free <= 0:
             self._room.clear()
@@ -177,7 +179,7 @@ class Runtime:
         )
 
     async def _ask(self, ask: PollAsk) -> News | None:
-        """A poll that only listens ends when there is room again."""
+        """Polls. A poll that only listens ends when there is capacity again."""
         if ask.n > 0:
             return await self._transport.poll(ask)
         polling = asyncio.create_task(self._transport.poll(ask))
@@ -191,8 +193,9 @@ class Runtime:
             await asyncio.gather(polling, room, return_exceptions=True)
 
     async def _confirmed(self, news: News) -> tuple[News, Moment]:
-        """Nothing starts that the queue has given to another worker meanwhile: this process may
-        have stood still. And since when the leases certainly hold."""
+        """Confirms the leases with the server, because this process may have stood still and the
+        queue may have given the tasks to another worker. Also returns since when the leases are
+        certainly valid."""
         leases = (*self._leases(), *(task.ref for task in news.tasks))
         while True:
             sent = Moment.now()
@@ -224,7 +227,8 @@ class Runtime:
             self._drain.set()
 
     def _cut(self, tasks: list[str]) -> None:
-        """Nobody wants their results: an async function is cancelled, a thread is told."""
+        """Cancels tasks whose results are no longer wanted: an async function is cancelled, a
+        thread is notified."""
         for name in tasks:
             running = self._running.get(name)
             if running is not None and running.wanted:
@@ -234,7 +238,7 @@ class Runtime:
                 self._tasks.call(self._runner.cancel, running)
 
     def _start(self, task: Task, since: Moment) -> None:
-        if task.id in self._running:  # heard of twice, or lost and back before it was cut
+        if task.id in self._running:  # reported twice, or lost and taken again before it was cut
             self._reports.add(Result(task.ref, "released"))
             return
         running = self._running[task.id] = Running(task, since, LEASE_TRUSTED * self._lease)
@@ -256,7 +260,7 @@ class Runtime:
             await self._renew()
 
     async def _renew(self) -> None:
-        """A heartbeat with everything that runs."""
+        """Sends a heartbeat with all running tasks."""
         state = WorkerState.DRAINING if self._drain.is_set() else WorkerState.ACTIVE
         leases, sent = self._leases(), Moment.now()
         try:
@@ -277,7 +281,7 @@ class Runtime:
                 running.since = sent
 
     async def _renewed_there(self, running: Running) -> None:
-        """Asked by the tasks' loop for one that must not begin yet: returns when the queue has
+        """Called on the tasks' loop for a task that must not begin yet. Returns when the server has
         answered, or after a moment."""
         renewing = asyncio.run_coroutine_threadsafe(self._renew_late(running), self._here.loop)
         await asyncio.wrap_future(renewing)
@@ -325,7 +329,7 @@ class Runtime:
             log.warning("could not say good-bye: %s", error)
 
     async def _until_idle(self, seconds: float) -> None:
-        """Returns when nothing runs, or when the time is over."""
+        """Returns when no task runs, or after this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._running:
@@ -333,8 +337,8 @@ class Runtime:
                     await self._idle.wait()
 
     async def _return_unheard(self) -> None:
-        """A poll that was cut off may have been answered: what it got goes back untried. A worker
-        that drains gets nothing new."""
+        """Gives back the tasks of a poll whose response was cut off. A draining worker gets no new
+        ones."""
         if self._asked is not None and self._asked.name:
             again = self._asked._replace(first=False, wait=0, leases=())
             for task in (await self._transport.poll(again)).tasks:

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C drain a worker, also while one of its tasks blocks the event loop."""
+"""Signal handlers: SIGTERM and Ctrl-C drain a worker, also while a task blocks the event loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import FrameType
 
 @contextmanager
 def calling_on_signals(drain: Callable[[], None]) -> Iterator[None]:
-    """Python runs these handlers in the main thread, between two steps of whatever runs there;
-    those of an event loop would wait until the loop is free. A second Ctrl-C ends the process. In
-    another thread than the main one nothing is changed."""
+    """Python runs these handlers in the main thread, between two bytecodes; handlers of an event
+    loop would wait until the loop is free. A second Ctrl-C ends the process. In another thread than
+    the main one nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The transport interface between a worker and the queue: HTTP, or directly on the stores."""
+"""The transport interface between a worker and the queue: over HTTP, or directly on the stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result,
 
 
 class ServerAway(FairlaneError):
-    """The queue did not answer, or asked to come back: the same again in a moment."""
+    """The queue did not answer, or asked to retry later: repeat the same call in a moment."""
 
     code = "away"
 
@@ -23,7 +23,7 @@ class UnknownWorker(FairlaneError):
 
 
 class Registration(NamedTuple):
-    """Times are seconds. A lease lasts `lease` after the heartbeat that renewed it."""
+    """Times are seconds. A lease lasts `lease` seconds after the heartbeat that renewed it."""
 
     worker: str
     heartbeat: float
@@ -31,7 +31,7 @@ class Registration(NamedTuple):
 
 
 class Transport(Protocol):
-    """Each call raises Away where it may be made again, and Unknown where that needs a new
+    """Each call raises ServerAway if it may be repeated, and UnknownWorker if that needs a new
     registration."""
 
     async def register(self, offer: Offer) -> Registration: ...

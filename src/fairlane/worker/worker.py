@@ -1,4 +1,4 @@
-"""The worker SDK: declare functions that run tasks."""
+"""The worker SDK: declares functions that run tasks."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ AnyFunction = TypeVar("AnyFunction", bound=Function)
 
 
 class Worker:
-    """Declare tasks with `@worker.task("resize")`, then `worker.run()`, or `fairlane worker
-    app:worker`. `loader` makes of a model's name what `ctx.model` is. Times are seconds."""
+    """Declare tasks with `@worker.task("resize")`, then call `worker.run()`, or run `fairlane
+    worker app:worker`. `loader` turns a model's name into `ctx.model`. Times are seconds."""
 
     def __init__(
         self,
@@ -64,10 +64,11 @@ class Worker:
         max_retries: int | None = None,
         backoff: float | Iterable[float] = (),
     ) -> Callable[[AnyFunction], AnyFunction]:
-        """The function runs tasks of this type: an async one on the loop, a plain one in a thread.
-        Its result is the task's, as JSON. `capabilities` are what this worker offers for it.
-        `timeout` is for one try, `max_retries` are the tries after the first, `backoff` is the
-        pause before each of them, or a list of pauses; a submit may say otherwise."""
+        """Declares the function that runs tasks of this type: an async function on the event loop,
+        a plain function in a thread. It returns the task's result, as JSON. `capabilities` are what
+        this worker offers for it. `timeout` is the time limit of one attempt, `max_retries` the
+        number of retries, `backoff` the pause before each retry, or a list of pauses. A submit may
+        override these."""
         pauses = (backoff,) if isinstance(backoff, int | float) else backoff
         terms = RetryTerms(
             max_retries,
@@ -78,7 +79,9 @@ class Worker:
 
         def declare(function: AnyFunction) -> AnyFunction:
             if task_type in self._handlers:
-                raise SetupError(f'two functions for tasks of type "{task_type}"')
+                raise SetupError(
+                    f'two functions are declared for task type "{task_type}"; remove one of them'
+                )
             needs = frozenset(capabilities)
             self._handlers[task_type] = Handler(task_type, function, needs, terms)
             return function
@@ -87,7 +90,7 @@ class Worker:
 
     @property
     def offer(self) -> Offer:
-        """What it registers with."""
+        """What the worker registers with."""
         more = (handler.capabilities for handler in self._handlers.values())
         return self._offer._replace(
             capabilities=self._offer.capabilities.union(*more),
@@ -100,30 +103,31 @@ class Worker:
         )
 
     def run(self, url: str | None = None, key: str | None = None) -> None:
-        """Over HTTP, until SIGTERM or Ctrl-C. `FAIRLANE_URL` and `FAIRLANE_KEY` say where, if the
-        arguments do not."""
+        """Runs over HTTP until SIGTERM or Ctrl-C. `FAIRLANE_URL` and `FAIRLANE_KEY` are the
+        defaults of the arguments."""
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
         with calling_on_signals(self.drain):
             asyncio.run(self.serve(url, key))
 
     async def serve(self, url: str | None = None, key: str | None = None) -> None:
-        """Over HTTP, until it is drained. Async functions run on this event loop; heartbeats,
-        polls and reports on another one, in a thread: a task that blocks this loop keeps its
+        """Runs over HTTP until it is drained. Async functions run on this event loop. Heartbeats,
+        polls and reports run on another loop in a thread, so a task that blocks this loop keeps its
         lease."""
         await self._work(_transport(HttpTransport(url, key)))
 
     async def serve_with(self, engine: AbstractAsyncContextManager[Engine]) -> None:
-        """Straight on the stores, until it is drained. The engine is opened on that other loop,
-        too."""
+        """Runs directly on the stores until it is drained. The engine is opened on the loop of the
+        protocol."""
         await self._work(_own_engine(engine))
 
     async def serve_on(self, engine: Engine) -> None:
-        """Straight on an engine of this process, until it is drained. The engine lives on this
-        event loop, and so does everything else: a task that blocks it blocks the engine."""
+        """Runs directly on an engine of this process until it is drained. Engine and tasks share
+        this event loop: a task that blocks it blocks the engine."""
         await self._work(_direct(engine), apart=False)
 
     def drain(self) -> None:
-        """No more tasks; what runs may finish within the grace time, the rest is given back."""
+        """Starts a graceful shutdown: no more tasks. Running tasks may finish within the grace
+        time; the rest are given back."""
         for runtime in self._at_work:
             runtime.drain()
 

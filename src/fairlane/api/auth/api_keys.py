@@ -35,7 +35,7 @@ def given_key(key: Key, credential: str) -> Key:
             "admin.$(openssl rand -hex 32)"
         )
     if found[0] == DEVELOPER.key:
-        raise InvalidInput(f'"{found[0]}" is whoever needs no key; choose another id')
+        raise InvalidInput(f'"{found[0]}" is reserved; choose another id')
     return replace(key, id=found[0], hash=digest(found[1]))
 
 

@@ -60,6 +60,6 @@ def permit(scope: Any, access: Access) -> None:
     """Deny by default: without an identity, or with a role that is not named, nobody passes."""
     identity = scope.get("identity")
     if not isinstance(identity, Identity) or identity.role not in ALLOWED[access]:
-        raise ProblemDetails(403, "forbidden", "this key may not do that")
+        raise ProblemDetails(403, "forbidden", "this key's role may not use this route")
     if identity.job is not None and access != "events":
         raise ProblemDetails(403, "forbidden", "a ticket opens only the events of its job")

@@ -69,9 +69,9 @@ async def test_no_service_ever_has_more_calls_than_its_limit_though_dispatchers_
             )
         )
         await engine.submit_many(JOBS)
-        stopped = await one_that_holds(engine, processes)
-        stopped.signal(signal.SIGSTOP)
-        killed = await one_that_holds(engine, [each for each in processes if each is not stopped])
+        stopped = await stopped_with_a_lease(engine, processes)
+        others = [each for each in processes if each is not stopped]
+        killed = await stopped_with_a_lease(engine, others)
         killed.signal(signal.SIGKILL)
         await killed.ended()
         await eventually(has_lost(engine, stopped))
@@ -161,27 +161,32 @@ def at_least_completed(engine: Engine, number: int) -> Condition:
     return condition
 
 
-async def one_that_holds(
+async def stopped_with_a_lease(
     engine: Engine, processes: Sequence[DispatcherProcess]
 ) -> DispatcherProcess:
-    """Whichever of them is the first to call a strict service under a lease that holds."""
-    found: list[DispatcherProcess] = []
+    """One of them, which stands still now and calls a strict service under a lease that holds. One
+    that has just finished its call goes on."""
+    while True:
+        for each in await holders(engine, processes):
+            each.signal(signal.SIGSTOP)
+            if await holders(engine, [each]):
+                return each
+            each.signal(signal.SIGCONT)
+        await asyncio.sleep(0.02)
 
-    async def condition() -> bool:
-        slots = await engine.core.ledger.slots()
-        jobs = await engine.core.ledger.jobs([slot.job for slot in slots])
-        workers = [
-            job.worker or ""
-            for job in jobs.values()
-            if job.state is State.RUNNING and job.name == "four"
-        ]
-        found.extend(
-            each for each in processes if any(name.startswith(each.name) for name in workers)
-        )
-        return bool(found)
 
-    await eventually(condition)
-    return found[0]
+async def holders(
+    engine: Engine, processes: Sequence[DispatcherProcess]
+) -> list[DispatcherProcess]:
+    """Those that call a strict service."""
+    slots = await engine.core.ledger.slots()
+    jobs = await engine.core.ledger.jobs([slot.job for slot in slots])
+    workers = [
+        job.worker or ""
+        for job in jobs.values()
+        if job.state is State.RUNNING and job.name == "four"
+    ]
+    return [each for each in processes if any(name.startswith(each.name) for name in workers)]
 
 
 def has_lost(engine: Engine, process: DispatcherProcess) -> Condition:

@@ -181,6 +181,9 @@ WHERE locktype = 'advisory' AND objid = $1 AND granted AND datname = current_dat
 """
 
 
+WAITERS = HOLDERS.replace("granted", "NOT granted")
+
+
 async def test_a_process_that_must_be_alone_still_is_when_its_server_was_restarted(
     durable_server: Postgres,
 ) -> None:
@@ -215,6 +218,9 @@ async def test_whoever_finds_another_in_its_place_does_nothing_until_it_has_gone
         killer, other = await asyncpg.connect(url), await asyncpg.connect(url)
         (holder,) = await killer.fetch(HOLDERS, PROCESS_LOCK)
         coming = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", PROCESS_LOCK))
+        async with asyncio.timeout(LONG_ENOUGH):
+            while not await killer.fetch(WAITERS, PROCESS_LOCK):
+                pass
         await killer.execute("SELECT pg_terminate_backend($1)", holder["pid"])
         await coming
         async with asyncio.timeout(LONG_ENOUGH):

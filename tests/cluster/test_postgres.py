@@ -17,6 +17,7 @@ from fairlane.ledger.postgres.connect import connect
 from fairlane.ledger.postgres.fast_path import SETTLE
 from fairlane.ledger.postgres.process_lock import PROCESS_LOCK
 from fairlane.ledger.postgres.settle import settle
+from fairlane.ledger.postgres.silent_connections import WatchedConnection, WatchedConnections
 from fairlane.ledger.postgres.writer import PostgresWriter
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
@@ -173,6 +174,25 @@ async def test_what_was_accepted_survives_the_servers_death(durable_server: Post
         assert (await engine.submit(NewJob("work"))).job
         found = await engine.core.ledger.jobs(accepted)
         assert set(accepted) == set(found)
+
+
+async def test_a_connection_whose_caller_is_gone_when_it_is_made_is_closed(
+    postgres_server: Databases,
+) -> None:
+    url, watched = await postgres_server.new_database(), WatchedConnections()
+    before = asyncio.all_tasks()
+    calling = asyncio.create_task(watched.connect(url, connection_class=WatchedConnection))
+    await asyncio.sleep(0)
+    (connecting,) = [
+        each
+        for each in asyncio.all_tasks() - before - {calling}
+        if getattr(each.get_coro(), "__name__", "") == "connect"
+    ]
+    connecting.add_done_callback(lambda _: calling.cancel())
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    made = await connecting
+    assert made.is_closed()
 
 
 HOLDERS = """

@@ -34,14 +34,15 @@ JOBS = [NewJob(name) for name in ("one", "four", "four", "four", "loose") * 30]
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("lease", "call", "timeout"), [(1.5, 3, 5), pytest.param(2, 8, 10, marks=pytest.mark.long)]
+    ("lease", "call", "timeout"), [(1.5, 3, 10), pytest.param(2, 8, 20, marks=pytest.mark.long)]
 )
 async def test_no_service_ever_has_more_calls_than_its_limit_though_dispatchers_stop_and_die(
     postgres_server: Databases, lease: float, call: float, timeout: float
 ) -> None:
     """I8: 64 dispatchers want to call. Calls that outlive their caller count: the services go on
     when somebody hangs up. A stopped process loses its leases and finds out when it goes on; a
-    killed one never does. The index is wiped and a limit changed on the way."""
+    killed one never does. The index is wiped and a limit changed on the way. A call counts until
+    its time limit; that leaves room for one that a busy machine, or the stop, begins late."""
     services = {name: SimulatedService(name, seconds=call) for name in LIMITS}
     async with AsyncExitStack() as stack:
         for service in services.values():

@@ -77,6 +77,12 @@ def is_user_pool(name: str) -> bool:
     return name.startswith("user:")
 
 
+def service_of_pool(name: str) -> str | None:
+    """The service that this pool limits in all its regions; None for a pool of something else."""
+    kind, _, service = name.removeprefix("rate:").partition(":")
+    return service if kind == "svc" and "@" not in service else None
+
+
 class Shares(NamedTuple):
     """The most that skips, front retries and aged work may take from what better-born or fresh
     work leaves, in thousandths of the grants; 1000 = no cap."""

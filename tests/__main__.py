@@ -1,28 +1,32 @@
-"""All tests, at once on two cores: what needs no server in two processes, HTTP in one of them, and
-beside them the same promises on the stores of a cluster, which mostly waits for answers. `stores`
-runs what is left of the promises on a cluster, all of them on PostgreSQL alone, and the longer
-searches on one file. Processes that are killed, and HTTP over a cluster, are chaos
-(`tests/cluster`); pages in a browser are `tests/browser`. Any other arguments go to one pytest
-instead."""
+"""All tests, a few parts at a time on two cores: what needs no server, what goes over HTTP, and
+the same promises on the stores of a cluster, which mostly waits for answers. The next part starts
+when one has ended. `stores` runs what is left of the promises on a cluster, all of them on
+PostgreSQL alone, and the longer searches on one file. Processes that are killed, and HTTP over a
+cluster, are chaos (`tests/cluster`); pages in a browser are `tests/browser`. Any other arguments go
+to one pytest instead."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 EMBEDDED = ("--stores=embedded", "-m", "not long")
 HTTP = (
-    "tests/api",
-    "tests/dispatch",
-    "tests/gateway",
-    "tests/webhooks",
-    "tests/worker",
+    ("tests/api",),
+    ("tests/gateway",),
+    ("tests/worker", "tests/webhooks"),
+    ("tests/dispatch",),
 )
+"""Folders, one part each, the longest first."""
+
+AT_ONCE = 3
+"""Parts that run at the same time: one of them mostly waits."""
+
 CLUSTER = ("--stores=cluster", "-p", "no:cacheprovider")
 POSTGRES = ("--stores=postgres", "-p", "no:cacheprovider")
 GENERAL = ("--stores=general", "-p", "no:cacheprovider")
@@ -40,6 +44,8 @@ LIGHT = (
 )
 """Of the tests with servers and processes, those that kill none."""
 
+POLL_SECONDS = 0.2
+
 
 def main(further: list[str]) -> int:
     files = sorted(Path("tests/conformance").glob("test_*.py"))
@@ -54,32 +60,56 @@ def main(further: list[str]) -> int:
         )
     if further:
         return subprocess.call([*PYTEST, *further])
-    elsewhere = ("tests/browser", "tests/cluster", "tests/index", *HTTP)
+    over_http = [folder for folders in HTTP for folder in folders]
+    elsewhere = ("tests/browser", "tests/cluster", "tests/index", *over_http)
     return _run(
         (*EMBEDDED, "tests", *(f"--ignore={folder}" for folder in elsewhere)),
-        (*EMBEDDED, "-p", "no:cacheprovider", *HTTP),
         (*CLUSTER, "tests/index", *LIGHT, *others),
+        *((*EMBEDDED, "-p", "no:cacheprovider", *folders) for folders in HTTP),
     )
 
 
-def _run(*runs: tuple[str, ...]) -> int:
-    """All of them at once; what the first one says is seen as it says it."""
-    first, *others = runs
+class Part:
+    """A pytest of its own. What it says is kept for `tell`, unless it is shown at once."""
+
+    def __init__(self, stack: ExitStack, arguments: tuple[str, ...], *, shown: bool) -> None:
+        self._name = " ".join(each for each in arguments if each.startswith(("--stores", "tests")))
+        self._said: IO[bytes] | None = None
+        if not shown:
+            self._said = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is one
+        self.process = subprocess.Popen(
+            [*PYTEST, *arguments],
+            stdout=self._said,
+            stderr=subprocess.STDOUT if self._said else None,
+        )
+        stack.callback(self.process.terminate)
+
+    def tell(self) -> None:
+        if self._said is not None:
+            self._said.seek(0)
+            print(f"── {self._name} ──", self._said.read().decode(), sep="\n", flush=True)
+
+
+def _run(*arguments: tuple[str, ...]) -> int:
+    """A few at a time, in this order. What the first one says is seen as it says it, what the
+    others say when they and the first have ended."""
     with ExitStack() as stack:
-        beside = [(_start(stack, *run), run[0]) for run in others]
-        codes = [subprocess.call([*PYTEST, *first])]
-        for (process, said), stores in beside:
-            codes.append(process.wait())
-            said.seek(0)
-            print(f"── {stores} ──", said.read().decode(), sep="\n", flush=True)
-    return max(codes, key=abs)
-
-
-def _start(stack: ExitStack, *arguments: str) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
-    said: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is one
-    process = subprocess.Popen([*PYTEST, *arguments], stdout=said, stderr=subprocess.STDOUT)
-    stack.callback(process.terminate)
-    return process, said
+        parts: list[Part] = []
+        running: list[Part] = []
+        untold: list[Part] = []
+        while running or len(parts) < len(arguments):
+            while len(running) < AT_ONCE and len(parts) < len(arguments):
+                parts.append(Part(stack, arguments[len(parts)], shown=not parts))
+                running.append(parts[-1])
+            with suppress(subprocess.TimeoutExpired):
+                running[0].process.wait(POLL_SECONDS)
+            untold += [part for part in running if part.process.poll() is not None]
+            running = [part for part in running if part.process.poll() is None]
+            if parts[0] not in running:
+                for part in untold:
+                    part.tell()
+                untold.clear()
+    return max((part.process.returncode for part in parts), key=abs)
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ async def test_a_body_that_no_route_wants_is_not_waited_for(world: World, rest: 
 
 
 async def test_a_connection_goes_on_after_a_body_that_no_route_wants(world: World) -> None:
-    async with gateway(world.engine, ServerSettings(body_timeout=0.2)) as served:
+    async with gateway(world.engine, ServerSettings(body_timeout=10)) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(LIVE + b"Content-Length: 5\r\n\r\n")
         assert (await answer(reader)).status == 200

@@ -283,7 +283,6 @@ async def test_a_body_that_does_not_come_is_not_waited_for(world: World) -> None
                 b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\n"
                 b"Content-Type: application/json\r\nContent-Length: 100",
                 b'{"se',
-                patience=2,
             )
             assert (answer.status, answer.json["code"]) == (408, "too_slow")
 

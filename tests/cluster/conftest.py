@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 
@@ -10,7 +11,7 @@ import pytest
 
 from fairlane.model.catalog import Catalog
 from fairlane.servers import Databases, Postgres, Redis
-from fairlane.servers.process import ServerProcess
+from fairlane.servers.process import ServerProcess, send
 from tests import stores
 from tests.cluster.fleet import Fleet, Nursery
 from tests.world import catalog
@@ -29,9 +30,9 @@ def _durable_server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def durable_server(_durable_server: Postgres) -> Iterator[Postgres]:
-    """PostgreSQL with fsync, private to these tests. A test may stop it."""
+    """PostgreSQL with fsync, private to these tests. A test may stop or pause it."""
     yield _durable_server
-    start_again(_durable_server)
+    bring_back(_durable_server)
 
 
 @pytest.fixture
@@ -50,13 +51,14 @@ def _own_redis() -> Iterator[Redis]:
 
 @pytest.fixture
 def own_redis(_own_redis: Redis) -> Iterator[Redis]:
-    """Redis that keeps nothing, private to these tests. A test may stop it."""
+    """Redis that keeps nothing, private to these tests. A test may stop or pause it."""
     yield _own_redis
-    start_again(_own_redis)
+    bring_back(_own_redis)
 
 
-def start_again(server: ServerProcess) -> None:
-    """A test that failed while the server was down fails alone."""
+def bring_back(server: ServerProcess) -> None:
+    """A test that failed while the server was down or stood still fails alone."""
+    send(signal.SIGCONT, server.pids)
     if not server.pids:
         server.start()
 

@@ -38,7 +38,7 @@ async def test_a_database_that_dies_under_load_loses_nothing(
     """I28, I1, I3: away for 5 s and until every busy process has noticed, and later restarted
     `immediate`. What was acknowledged is there, no call hangs, and all processes go on without
     being restarted. A worker without work has no reason to ask the database, and notices nothing.
-    The bounds are generous: this machine may be busy."""
+    Only a call that hangs is too slow: this machine may be busy."""
     load = await under_load(await new_fleet(catalog(Service("work", limit=4))), 4)
     everybody = [load.submitter, *load.workers]
     durable_server.kill()
@@ -68,8 +68,7 @@ async def test_a_database_that_dies_under_load_loses_nothing(
             f"the first submit {first:.2f} s after its return",
             end=" ",
         )
-    assert took[-1] < LONG_ENOUGH / 2
-    assert max(noticed, first) < 10
+    assert max(took[-1], noticed, first) < LONG_ENOUGH
 
 
 def is_idle(worker: Process) -> bool:

@@ -34,14 +34,15 @@ JOBS = [NewJob(name) for name in ("one", "four", "four", "four", "loose") * 30]
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("lease", "call", "timeout"), [(1.5, 3, 5), pytest.param(2, 8, 10, marks=pytest.mark.long)]
+    ("lease", "call", "timeout"), [(1.5, 3, 10), pytest.param(2, 8, 20, marks=pytest.mark.long)]
 )
 async def test_no_service_ever_has_more_calls_than_its_limit_though_dispatchers_stop_and_die(
     postgres_server: Databases, lease: float, call: float, timeout: float
 ) -> None:
     """I8: 64 dispatchers want to call. Calls that outlive their caller count: the services go on
     when somebody hangs up. A stopped process loses its leases and finds out when it goes on; a
-    killed one never does. The index is wiped and a limit changed on the way."""
+    killed one never does. The index is wiped and a limit changed on the way. A call counts until
+    its time limit; that leaves room for one that a busy machine, or the stop, begins late."""
     services = {name: SimulatedService(name, seconds=call) for name in LIMITS}
     async with AsyncExitStack() as stack:
         for service in services.values():
@@ -69,9 +70,9 @@ async def test_no_service_ever_has_more_calls_than_its_limit_though_dispatchers_
             )
         )
         await engine.submit_many(JOBS)
-        stopped = await one_that_holds(engine, processes)
-        stopped.signal(signal.SIGSTOP)
-        killed = await one_that_holds(engine, [each for each in processes if each is not stopped])
+        stopped = await stopped_with_a_lease(engine, processes)
+        others = [each for each in processes if each is not stopped]
+        killed = await stopped_with_a_lease(engine, others)
         killed.signal(signal.SIGKILL)
         await killed.ended()
         await eventually(has_lost(engine, stopped))
@@ -161,27 +162,32 @@ def at_least_completed(engine: Engine, number: int) -> Condition:
     return condition
 
 
-async def one_that_holds(
+async def stopped_with_a_lease(
     engine: Engine, processes: Sequence[DispatcherProcess]
 ) -> DispatcherProcess:
-    """Whichever of them is the first to call a strict service under a lease that holds."""
-    found: list[DispatcherProcess] = []
+    """One of them, which stands still now and calls a strict service under a lease that holds. One
+    that has just finished its call goes on."""
+    while True:
+        for each in await holders(engine, processes):
+            each.signal(signal.SIGSTOP)
+            if await holders(engine, [each]):
+                return each
+            each.signal(signal.SIGCONT)
+        await asyncio.sleep(0.02)
 
-    async def condition() -> bool:
-        slots = await engine.core.ledger.slots()
-        jobs = await engine.core.ledger.jobs([slot.job for slot in slots])
-        workers = [
-            job.worker or ""
-            for job in jobs.values()
-            if job.state is State.RUNNING and job.name == "four"
-        ]
-        found.extend(
-            each for each in processes if any(name.startswith(each.name) for name in workers)
-        )
-        return bool(found)
 
-    await eventually(condition)
-    return found[0]
+async def holders(
+    engine: Engine, processes: Sequence[DispatcherProcess]
+) -> list[DispatcherProcess]:
+    """Those that call a strict service."""
+    slots = await engine.core.ledger.slots()
+    jobs = await engine.core.ledger.jobs([slot.job for slot in slots])
+    workers = [
+        job.worker or ""
+        for job in jobs.values()
+        if job.state is State.RUNNING and job.name == "four"
+    ]
+    return [each for each in processes if any(name.startswith(each.name) for name in workers)]
 
 
 def has_lost(engine: Engine, process: DispatcherProcess) -> Condition:

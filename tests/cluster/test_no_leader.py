@@ -14,7 +14,16 @@ from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
 from tests.cluster.conftest import NewFleet
-from tests.cluster.fleet import Fleet, Gone, all_jobs, as_order, comes_true, everything_ran_once
+from tests.cluster.fleet import (
+    LONG_ENOUGH,
+    Fleet,
+    Gone,
+    Process,
+    all_jobs,
+    as_order,
+    comes_true,
+    everything_ran_once,
+)
 from tests.crash.life import from_json
 from tests.world import World, catalog
 
@@ -68,18 +77,22 @@ async def a_lot_to_sweep(world: World) -> list[str]:
 
 
 async def test_many_that_sweep_at_once_do_everything_once(new_fleet: NewFleet) -> None:
-    """I36: four processes, each with the same things to do at the same moment. One attempt is lost
-    a lease, one failure a job that gives up, one promotion; events have no gaps."""
+    """I36: four processes, each with the same things to do at the same moment: whatever one of them
+    has seen, all have seen before one of them acts. One attempt is lost a lease, one failure a job
+    that gives up, one promotion, one change a proposal nobody confirms; events have no gaps."""
     fleet = await new_fleet(SWEPT)
     world = await fleet.world()
     sweepers = await fleet.many(4)
     lost = await a_lot_to_sweep(world)
-    for _ in range(10):
+    for step in range(10):
         world.clock.advance(3_000_000)
         await asyncio.gather(*(each.ask("advance", duration=3) for each in sweepers))
-        await asyncio.gather(*(each.ask("sweep") for each in sweepers))
+        await sweep_side_by_side(sweepers, step + 1)
     told: Counter[tuple[str, str]] = Counter()
+    revs: Counter[int] = Counter()
     for job in await all_jobs(world):
+        if job.name == "work" and job.id not in lost:
+            revs[job.rev] += 1
         events = await world.engine.core.ledger.events(job.id, 0)
         told.update((job.id, event.type) for event in events)
         tries = [each.outcome for each in await world.engine.attempts(job.id)]
@@ -88,8 +101,31 @@ async def test_many_that_sweep_at_once_do_everything_once(new_fleet: NewFleet) -
     for kind in (EventType.JOB_PROMOTED, EventType.JOB_FAILED, EventType.JOB_RETRY):
         assert {n for (_, each), n in told.items() if each == kind} == {1}, kind
     assert sum(n for (_, each), n in told.items() if each == EventType.JOB_RETRY) == len(lost)
+    assert revs == {1: 20, 2: 10}, "each of the ten proposals was taken back once"
     await world.drain()
     await everything_ran_once(world)
+
+
+SEEN = (
+    "after ledger.expired",
+    "before ledger.give_up",
+    "after index.unverified",
+    "after index.promotable",
+)
+"""Where a sweep knows what there is to do and has not done it, in its order."""
+
+PROMOTIONS_EVERY = 5
+
+
+async def sweep_side_by_side(sweepers: list[Process], times: int) -> None:
+    """Nobody acts on what it has seen before all have seen it."""
+    for point in SEEN:
+        await asyncio.gather(*(each.plan("hold", point) for each in sweepers))
+    sweeps = [each.tell("sweep", rounds=PROMOTIONS_EVERY) for each in sweepers]
+    for point in SEEN:
+        await asyncio.gather(*(each.reached(point, times) for each in sweepers))
+        await asyncio.gather(*(each.let_go(point) for each in sweepers))
+    await asyncio.wait_for(asyncio.gather(*sweeps), LONG_ENOUGH)
 
 
 @pytest.mark.parametrize("point", ["after ledger.expired", "after ledger.settle"])

@@ -17,6 +17,7 @@ from fairlane.ledger.postgres.connect import connect
 from fairlane.ledger.postgres.fast_path import SETTLE
 from fairlane.ledger.postgres.process_lock import PROCESS_LOCK
 from fairlane.ledger.postgres.settle import settle
+from fairlane.ledger.postgres.silent_connections import WatchedConnection, WatchedConnections
 from fairlane.ledger.postgres.writer import PostgresWriter
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
@@ -175,10 +176,32 @@ async def test_what_was_accepted_survives_the_servers_death(durable_server: Post
         assert set(accepted) == set(found)
 
 
+async def test_a_connection_whose_caller_is_gone_when_it_is_made_is_closed(
+    postgres_server: Databases,
+) -> None:
+    url, watched = await postgres_server.new_database(), WatchedConnections()
+    before = asyncio.all_tasks()
+    calling = asyncio.create_task(watched.connect(url, connection_class=WatchedConnection))
+    await asyncio.sleep(0)
+    (connecting,) = [
+        each
+        for each in asyncio.all_tasks() - before - {calling}
+        if getattr(each.get_coro(), "__name__", "") == "connect"
+    ]
+    connecting.add_done_callback(lambda _: calling.cancel())
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    made = await connecting
+    assert made.is_closed()
+
+
 HOLDERS = """
 SELECT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database
 WHERE locktype = 'advisory' AND objid = $1 AND granted AND datname = current_database()
 """
+
+
+WAITERS = HOLDERS.replace("granted", "NOT granted")
 
 
 async def test_a_process_that_must_be_alone_still_is_when_its_server_was_restarted(
@@ -215,6 +238,9 @@ async def test_whoever_finds_another_in_its_place_does_nothing_until_it_has_gone
         killer, other = await asyncpg.connect(url), await asyncpg.connect(url)
         (holder,) = await killer.fetch(HOLDERS, PROCESS_LOCK)
         coming = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", PROCESS_LOCK))
+        async with asyncio.timeout(LONG_ENOUGH):
+            while not await killer.fetch(WAITERS, PROCESS_LOCK):
+                pass
         await killer.execute("SELECT pg_terminate_backend($1)", holder["pid"])
         await coming
         async with asyncio.timeout(LONG_ENOUGH):

@@ -136,7 +136,7 @@ def tell(capsys: pytest.CaptureFixture[str], load: Load, began: float, over: flo
     ]
     longest = max((words[3] for words in troubles), default=0.0)
     finished = [at for each in load.workers for _, _, at in each.heard("finished")]
-    first = min(at for at in finished if at > over) - over
+    first = min((at for at in finished if at > over), default=over) - over
     with capsys.disabled():
         print(
             f"\n{accepted_between(load, began, over)} accepted and "

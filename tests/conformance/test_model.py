@@ -10,7 +10,6 @@ import itertools
 import os
 import shutil
 import sqlite3
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import closing
@@ -56,6 +55,7 @@ from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.retry import delay
 from fairlane.policy.skip import price
+from fairlane.servers.process import temporary_folder
 from tests import stores
 from tests.conformance.model import LIVE, Model, ModelJob
 from tests.ledger_items import confirmation
@@ -129,7 +129,7 @@ class Queue(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         memory = KEPT_IN_MEMORY if os.access(KEPT_IN_MEMORY, os.W_OK) else None
-        self.folder = Path(tempfile.mkdtemp(prefix="fairlane-model-", dir=memory))
+        self.folder = temporary_folder("model", memory)
         self.model = Model(dict(FILE_LIMITS), MEMBERS)
         self.model.strict = {"one"}
         self.sound = False

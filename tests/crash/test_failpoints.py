@@ -8,12 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fairlane.servers.process import temporary_folder
 from tests.crash.scenarios import SCENARIOS
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ KEPT_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a dying process loses nothing 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     memory = KEPT_IN_MEMORY if os.access(KEPT_IN_MEMORY, os.W_OK) else None
-    made = Path(tempfile.mkdtemp(prefix="fairlane-crash-", dir=memory))
+    made = temporary_folder("crash", memory)
     yield made
     shutil.rmtree(made)
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -20,7 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from fairlane.servers import Databases, Postgres, Redis, RedisKeyspace, Sentinel
-from fairlane.servers.process import ServerFailed
+from fairlane.servers.process import ServerFailed, temporary_folder
 from tests.proxy import Proxy
 from tests.repo.checkout import ROOT
 
@@ -30,6 +31,17 @@ def durable() -> Iterator[Postgres]:
     """A PostgreSQL to be killed. A test leaves it up."""
     with Postgres(fsync=True) as server:
         yield server
+
+
+def test_folders_that_a_dead_process_has_left_are_removed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    (tmp_path / f"fairlane-server-{ended.pid}-left" / "inside").mkdir(parents=True)
+    kept = {f"fairlane-server-{os.getpid()}-own", "fairlane-server-12345678", "fairlane-other-1-x"}
+    for name in kept:
+        (tmp_path / name).mkdir()
+    made = temporary_folder("server", tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {*kept, made.name}
 
 
 # ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────

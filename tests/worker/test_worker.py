@@ -150,7 +150,7 @@ async def test_a_result_that_is_not_json_is_the_tasks_fault(tmp_path: Path, way:
 
 async def test_a_cancelled_task_is_cut(tmp_path: Path, way: Way) -> None:
     """I22: an async function is cancelled, a thread sees it, and neither reports."""
-    worker = Worker(capacity=2)
+    worker = Worker(capacity=2, heartbeat=1)
     begun, cut = asyncio.Event(), asyncio.Event()
     in_thread, seen = threading.Event(), threading.Event()
 

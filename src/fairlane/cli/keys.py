@@ -84,7 +84,7 @@ def list_keys(
     from fairlane.cli.tables import moment, print_json, print_table
 
     if url is not None:
-        keys = Remote(url, key, config).call("GET", "/admin/keys")["keys"]
+        keys = Remote(url, key, config).every("/admin/keys", "keys")
     else:
         from fairlane.cli.ledger_keys import listed
 

@@ -72,6 +72,17 @@ class Remote:
             stop(f"{self.url} is not a Fairlane server; name one with --url")
         return answer
 
+    def every(self, path: str, name: str) -> list[Any]:
+        """All entries of a list that is answered in pages."""
+        found: list[Any] = []
+        cursor = None
+        while True:
+            page = self.call("GET", f"{path}{query(cursor=cursor)}")
+            found += page[name]
+            cursor = page.get("next")  # an older server answers with one page
+            if cursor is None:
+                return found
+
     def run(self, work: Callable[[ApiConnection], Awaitable[Out]]) -> Out:
         """Runs several requests over one connection. An error ends the command."""
         from fairlane.client.connection import ApiConnection, ApiError, Unreachable

@@ -22,11 +22,11 @@ def list_workers(
     """List every worker and dispatcher that sent a heartbeat in the last 24 hours."""
     from fairlane.cli.tables import moment, print_json, print_table
 
-    found = Remote(url, key, config).call("GET", "/api/v1/workers")
+    found = Remote(url, key, config).every("/api/v1/workers", "workers")
     if as_json:
-        print_json(found)
+        print_json({"workers": found})
         return
-    shown = [each for each in found["workers"] if everyone or each["status"] != "dead"]
+    shown = [each for each in found if everyone or each["status"] != "dead"]
     print_table(
         ("worker", "status", "runs", "of", "types", "capabilities", "region", "last heard"),
         (
@@ -43,7 +43,7 @@ def list_workers(
             for each in shown
         ),
     )
-    dead = len(found["workers"]) - len(shown)
+    dead = len(found) - len(shown)
     typer.echo(f"{len(shown)} shown" + (f", {dead} dead ones with --all" if dead else ""))
 
 

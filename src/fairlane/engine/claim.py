@@ -11,7 +11,7 @@ from time import perf_counter
 
 from fairlane.engine import job_log
 from fairlane.engine.core import Core, sync_pool
-from fairlane.engine.live_settings import tell_index
+from fairlane.engine.live_settings import limit_task_types, tell_index
 from fairlane.engine.rebuild import keep_up
 from fairlane.engine.unconfirmed import give_back
 from fairlane.errors import NotReady, UnknownName
@@ -213,7 +213,9 @@ async def heal(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> N
         queued = job is not None and job.state is State.QUEUED and not job.fan_out
         truth = core.entry(job) if job is not None and queued else None
         await core.index.mend(proposal.entry, truth, now)
-    for pool in sorted({pool for _, refusal in refused for pool in refusal.pools}):
+    pools = sorted({pool for _, refusal in refused for pool in refusal.pools})
+    await limit_task_types(core, pools)
+    for pool in pools:
         await sync_pool(core, pool)
     reasons = {refusal.reason for _, refusal in refused}
     if OTHER_POOLS in reasons:

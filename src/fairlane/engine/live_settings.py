@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from fairlane.ledger.messages import PoolLimit, Setting, SettingChange, Stamp, S
 from fairlane.model.catalog import Catalog
 from fairlane.model.catalog_text import catalog_of, catalog_text
 from fairlane.model.job import Json
-from fairlane.model.service import Pool
+from fairlane.model.service import Pool, service_of_pool
 
 log = logging.getLogger("fairlane")
 
@@ -94,6 +94,17 @@ async def _hold(
         with suppress(NotReady):  # it holds; an index that is away is told by whoever keeps up
             await tell_index(core)
     return outcome
+
+
+async def limit_task_types(core: Core, pools: Collection[str]) -> None:
+    """The ledger learns the limits of those of these pools that are not configured: a task type's
+    come with its first claim."""
+    catalog, configured = core.catalog, core.catalog.all_pools()
+    services = {service_of_pool(pool) for pool in pools if pool not in configured}
+    types = sorted(each for each in services if each is not None and catalog.knows(each))
+    limits = [_limit(catalog, pool) for each in types for pool in catalog.pools(each, None)]
+    if limits:
+        await core.ledger.add_pools(limits, list(configured), core.settings)
 
 
 async def tell_index(core: Core) -> None:

@@ -23,7 +23,6 @@ from fairlane.ledger.messages import Settled
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.queue_entry import Entry
-from fairlane.model.service import is_user_pool
 from fairlane.model.state import State
 from fairlane.model.worker import worker_of
 from fairlane.policy.admission import HOUR_MICROSECONDS
@@ -185,10 +184,11 @@ class MaintenanceIntervals:
 
 
 async def _miscounted(core: Core) -> list[str]:
-    """Users of whose running jobs the index does not know the number."""
+    """Pools of users and of task types of whose running jobs the index does not know the number."""
+    configured = core.catalog.all_pools()
     held = Counter(row.slot.pool for row in await core.ledger.slots())
     held.subtract({use.pool: use.held for use in (await core.index.stats()).pools})
-    return sorted(pool for pool, n in held.items() if n and is_user_pool(pool))
+    return sorted(pool for pool, n in held.items() if n and pool not in configured)
 
 
 async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:

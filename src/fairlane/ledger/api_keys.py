@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 from fairlane.ledger.running import Read, Write
 from fairlane.model.key import Key, Role
 
+MAX_KEYS = 1 << 31
+
 
 class ApiKeyVerbs(NamedTuple):
-    """How one store does it: `get`, `all`, `names` and `any` read, the others write."""
+    """How one store does it: `get`, `page`, `names` and `any` read, the others write."""
 
     add: Callable[..., Any]
     revoke: Callable[..., Any]
     get: Callable[..., Any]
-    all: Callable[..., Any]
+    page: Callable[..., Any]
     names: Callable[..., Any]
     any: Callable[..., Any]
     secret: Callable[..., Any]
@@ -42,7 +44,11 @@ class ApiKeys:
 
     async def all(self) -> list[Key]:
         """Every key that was ever made, oldest first."""
-        found: list[Key] = await self._read(self._verbs.all)
+        return await self.page(None, MAX_KEYS)
+
+    async def page(self, after: str | None, limit: int) -> list[Key]:
+        """The first of them, or of those that were made after this one."""
+        found: list[Key] = await self._read(self._verbs.page, after, limit)
         return found
 
     async def names(self, most: int) -> frozenset[str]:

@@ -238,6 +238,13 @@ class Ledger(Protocol):
         counts them take one, also above the limit. None if the settings are not those of number
         `over`; Superseded if this change was made before, and others since."""
 
+    async def add_pools(
+        self, pools: Sequence[PoolLimit], configured: Sequence[str], over: int
+    ) -> None:
+        """Beside the configured pools these are limited until the settings change, counted as in
+        `set_pools`. Nothing happens if the settings are not those of number `over`. Of many added
+        pools those that nothing holds a slot in are forgotten: they can be added again."""
+
     async def settings(self) -> StoredSettings: ...
 
     async def put_worker(self, worker: Worker, now: int) -> None: ...

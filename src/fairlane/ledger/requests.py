@@ -70,6 +70,18 @@ class LimitsChange(NamedTuple):
     change: SettingChange | None
 
 
+MAX_ADDED_POOLS = 1_000
+"""Above this number those that are idle are forgotten."""
+
+
+class AddedPools(NamedTuple):
+    """Beside those of the settings of number `over`, and no others."""
+
+    pools: Sequence[PoolLimit]
+    configured: Sequence[str]
+    over: int
+
+
 class RebuildRequest(NamedTuple):
     life: str
     over: int

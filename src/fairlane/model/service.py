@@ -78,6 +78,12 @@ def is_user_pool(name: str) -> bool:
     return name.startswith("user:")
 
 
+def service_of_pool(name: str) -> str | None:
+    """The service that this pool limits in all its regions; None for a pool of something else."""
+    kind, _, service = name.removeprefix("rate:").partition(":")
+    return service if kind == "svc" and "@" not in service else None
+
+
 class Shares(NamedTuple):
     """The shares of grants that skips, front retries and aged jobs may take before other waiting
     jobs, in thousandths. 1000 means no cap."""

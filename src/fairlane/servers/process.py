@@ -49,7 +49,7 @@ class ServerProcess(ABC):
     def __init__(self, *, place: Path | None = None) -> None:
         """`place` is the parent of its folder, if not the default for temporary folders."""
         self.port = _free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="fairlane-server-", dir=place))
+        self.folder = temporary_folder("server", place)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -155,6 +155,27 @@ class ServerProcess(ABC):
     @abstractmethod
     def _answers(self) -> bool:
         """Whether the server answers."""
+
+
+def temporary_folder(kind: str, place: Path | None = None) -> Path:
+    """A new folder of this process. Those of its kind whose processes are dead are removed: a
+    process that is killed cannot do it."""
+    place, prefix = place or Path(tempfile.gettempdir()), f"fairlane-{kind}-"
+    for left in place.glob(f"{prefix}*"):
+        owner, dash, _ = left.name.removeprefix(prefix).partition("-")
+        if dash and owner.isdigit() and not _is_alive(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=place))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        pass
+    return True
 
 
 def send(number: signal.Signals, pids: Iterable[int]) -> None:

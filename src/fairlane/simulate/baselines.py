@@ -27,7 +27,7 @@ class Baseline(ABC):
         self.name, self.catalog, self.places = name, catalog, serving
         self.waiting = 0
         self._pools = Pools()
-        self._pools.configure(catalog.all_pools())
+        self._pools.configure(catalog.all_pools(), catalog.services)
         self._idle: dict[str, SimulatedSlot] = {}
         self._woken: list[SimulatedSlot] = []
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from fairlane.engine import Engine
 from fairlane.engine.queries import Overview
 from fairlane.errors import TookTooLong
-from fairlane.model.service import is_user_pool
 from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
 from fairlane.telemetry.registry import Labels
@@ -47,7 +46,8 @@ class Gauges:
             since = [each.oldest for each in own if each.oldest is not None]
             depth[(tier,)] = sum(each.waiting + each.delayed for each in own)
             oldest[(tier,)] = max(0, core.now() - min(since)) / SECOND if since else 0
-        pools = [each for each in overview.stats.pools if not is_user_pool(each.pool)]
+        configured = core.catalog.all_pools()
+        pools = [each for each in overview.stats.pools if each.pool in configured]
         return {
             "fairlane_queue_depth": depth,
             "fairlane_oldest_age_seconds": oldest,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Path, Query
 from starlette.responses import Response
 
 from fairlane.api.auth.api_keys import new_key
 from fairlane.api.context import Here
 from fairlane.api.http.problem_details import ProblemDetails
+from fairlane.api.pagination import cursor, read_cursor
+from fairlane.api.routes.jobs import MAX_PAGE, Cursor, Limit
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import responses, serializers
 from fairlane.api.schemas.requests import KeyRequest
@@ -21,10 +23,21 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_\-]{1,64}$", examples=["fl0123
 
 
 @routes.add("GET", "/admin/keys", "admin", gives=responses.KeysResponse)
-async def list_keys(call: Here) -> Response:
-    """Every key that was ever made, without its secret."""
-    keys = await call.engine.core.ledger.keys.all()
-    return serializers.answer({"keys": [serializers.key(each) for each in keys]})
+async def list_keys(
+    call: Here,
+    cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
+    limit: Limit = MAX_PAGE,
+) -> Response:
+    """Every key that was ever made, without its secret, oldest first."""
+    after = read_cursor(call.app_context.signer, "keys", cursor_)
+    found = await call.engine.core.ledger.keys.page(after, limit + 1)
+    last = found[limit - 1].id if len(found) > limit else None
+    return serializers.answer(
+        {
+            "keys": [serializers.key(each) for each in found[:limit]],
+            "next": cursor(call.app_context.signer, "keys", last),
+        }
+    )
 
 
 @routes.add("POST", "/admin/keys", "admin", gives=responses.NewKeyResponse, status=201)

@@ -35,7 +35,8 @@ OTHER_WORDS = {
 WORDS = {**{str(state): state for state in State}, **OTHER_WORDS}
 
 JobId = Annotated[str, Path(examples=[responses.ID], description="A job's id.")]
-Limit = Annotated[int, Query(ge=1, le=200)]
+MAX_PAGE = 200
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 Cursor = Annotated[str | None, Query(max_length=1000, description="`next` of the last page.")]
 Again = Annotated[
     str | None,

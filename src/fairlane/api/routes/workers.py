@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import Path, Request
+from fastapi import Path, Query, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
@@ -13,6 +13,8 @@ from fairlane.api.context import Here, RequestContext
 from fairlane.api.http.body import parse, read
 from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.http.validation_errors import invalid
+from fairlane.api.pagination import cursor, read_cursor
+from fairlane.api.routes.jobs import MAX_PAGE, Cursor, Limit
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import responses, serializers, workers
 from fairlane.api.schemas.states import task_word
@@ -183,9 +185,19 @@ def _raise_for(verdict: Verdict) -> None:
 
 # --- looking at them -----------------------------------------------------------------------------
 @routes.add("GET", "/api/v1/workers", "read", gives=workers.Workers)
-async def list_workers(call: Here) -> Response:
-    """Every worker that was heard of in the last day, with what it runs."""
+async def list_workers(
+    call: Here,
+    cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
+    limit: Limit = MAX_PAGE,
+) -> Response:
+    """Every worker that was heard of in the last day, with what it runs, by id."""
     core = call.engine.core
+    after = read_cursor(call.app_context.signer, "workers", cursor_) or ""
+    found = sorted(
+        (each for each in await core.ledger.workers() if each[0].id > after),
+        key=lambda each: each[0].id,
+    )
+    last = found[limit - 1][0].id if len(found) > limit else None
     tasks: dict[str, list[str]] = {}
     load: dict[str, int] = {}
     for job in await core.ledger.held():
@@ -198,8 +210,9 @@ async def list_workers(call: Here) -> Response:
         {
             "workers": [
                 _worker(worker, at, now, load.get(worker.id, 0), tasks.get(worker.id, []))
-                for worker, at in await core.ledger.workers()
-            ]
+                for worker, at in found[:limit]
+            ],
+            "next": cursor(call.app_context.signer, "workers", last),
         }
     )
 

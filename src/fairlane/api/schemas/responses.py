@@ -316,6 +316,7 @@ class NewKeyResponse(KeyResponse):
 
 class KeysResponse(BaseModel):
     keys: list[KeyResponse]
+    next: str | None = Field(description="The cursor of the next page; null on the last.")
 
 
 class SecretsResponse(BaseModel):

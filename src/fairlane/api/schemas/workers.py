@@ -337,3 +337,4 @@ class WorkerView(BaseModel):
 
 class Workers(BaseModel):
     workers: list[WorkerView]
+    next: str | None = Field(description="The cursor of the next page; null on the last.")

@@ -51,7 +51,7 @@ class MemoryIndex:
         self.waiting, self.held = dict[str, Entry](), dict[str, HeldEntry]()
         self.service_queues: dict[str, ServiceQueue] = {}
         self.pools = Pools()
-        self.pools.configure(self.catalog.all_pools())
+        self.pools.configure(self.catalog.all_pools(), self.catalog.services)
         self.hold: Reservation | None = None
         self.held_revs, self.verified_at = dict[str, int](), dict[str, int]()
         self.delays = DelayedJobs()
@@ -232,7 +232,7 @@ class MemoryIndex:
         if settings < self._settings:
             return
         self.catalog, self._settings = catalog, settings
-        self.pools.configure(catalog.all_pools())
+        self.pools.configure(catalog.all_pools(), catalog.services)
         for name, service_queue in list(self.service_queues.items()):
             service = catalog.service(name)
             if service_queue.orders_like(service):
@@ -248,6 +248,8 @@ class MemoryIndex:
         found = []
         for pool in self.catalog.pools(service, region):
             slots = self.pools.get(pool.name)
+            if service not in self.catalog.services:
+                slots = self.pools.made(pool)
             if slots is not None:
                 slots.expire(now)
                 found.append(slots)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 
 from fairlane.model.lease import Slot
-from fairlane.model.service import Pool, is_rate_pool, is_user_pool, user_of_pool, user_pool
+from fairlane.model.service import (
+    Pool,
+    is_rate_pool,
+    is_user_pool,
+    service_of_pool,
+    user_of_pool,
+    user_pool,
+)
 
 
 class SlotPool:
@@ -67,10 +74,12 @@ class SlotPool:
 
 
 class Pools:
-    """All pools by name, and what each token holds. Per-user pools come and go with their users."""
+    """All pools by name, and what each token holds. Pools of users and of task types come and go
+    with their jobs."""
 
     def __init__(self) -> None:
         self._pools: dict[str, SlotPool] = {}
+        self._services: Collection[str] = ()
         self._by_token: dict[str, list[Slot]] = {}
 
     def __iter__(self) -> Iterator[SlotPool]:
@@ -79,8 +88,10 @@ class Pools:
     def get(self, name: str) -> SlotPool | None:
         return self._pools.get(name)
 
-    def configure(self, wanted: dict[str, Pool]) -> None:
-        for name in [each.name for each in self if not is_user_pool(each.name)]:
+    def configure(self, wanted: dict[str, Pool], services: Collection[str]) -> None:
+        """These are limited, of these services. Other services are task types."""
+        self._services = services
+        for name in [each.name for each in self if not self._comes_and_goes(each.name)]:
             if name not in wanted:
                 del self._pools[name]
         for pool in wanted.values():
@@ -92,13 +103,21 @@ class Pools:
 
     def of_user(self, user: str, cap: int) -> SlotPool:
         """The pool behind `max_running_per_user`."""
-        name = user_pool(user)
-        pool = self._pools.get(name)
+        return self.made(Pool(user_pool(user), cap))
+
+    def made(self, wanted: Pool) -> SlotPool:
+        """One that comes and goes, with this limit."""
+        pool = self._pools.get(wanted.name)
         if pool is None:
-            pool = self._pools[name] = SlotPool(Pool(name, cap))
-        elif pool.limit != cap:
-            pool.resize(cap)
+            pool = self._pools[wanted.name] = SlotPool(wanted)
+        pool.window = wanted.window
+        if pool.limit != wanted.limit:
+            pool.resize(wanted.limit)
         return pool
+
+    def _comes_and_goes(self, name: str) -> bool:
+        service = service_of_pool(name)
+        return is_user_pool(name) or (service is not None and service not in self._services)
 
     def take(self, pools: list[SlotPool], token: str, now: int) -> tuple[Slot, ...]:
         slots = tuple([pool.take(token, now) for pool in pools])
@@ -110,7 +129,7 @@ class Pools:
         """Believe the ledger: this slot is taken by this token."""
         pool = self._pools.get(slot.pool)
         if pool is None:
-            if not is_user_pool(slot.pool):
+            if not self._comes_and_goes(slot.pool):
                 return
             pool = self._pools[slot.pool] = SlotPool(Pool(slot.pool, slot.n))
         pool.hold(slot, token)
@@ -148,7 +167,9 @@ class Pools:
         many numbers had to be corrected."""
         pool = self._pools.get(name)
         if pool is None:
-            return 0
+            if not rows or not self._comes_and_goes(name):
+                return 0
+            pool = self.made(Pool(name, 0))
         pool.expire(now)
         truth = {slot.n: (slot, token) for slot, token in rows}
         wrong = [
@@ -174,5 +195,5 @@ class Pools:
         pool = self._pools.get(slot.pool)
         if pool is None or not pool.give(slot.n, token):
             return
-        if not pool.held and is_user_pool(slot.pool):
+        if not pool.held and self._comes_and_goes(slot.pool):
             del self._pools[slot.pool]

@@ -22,7 +22,14 @@ from fairlane.ledger.postgres.job_lists import IS_LEASED
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.read_connection import Connection, snapshot
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, PostgresTransaction
-from fairlane.ledger.requests import Grant, LimitsChange, QuotaChange, TierChange
+from fairlane.ledger.requests import (
+    MAX_ADDED_POOLS,
+    AddedPools,
+    Grant,
+    LimitsChange,
+    QuotaChange,
+    TierChange,
+)
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker, WorkerState
 
@@ -169,6 +176,33 @@ async def _set_pools(tx: PostgresTransaction, item: LimitsChange) -> Stamp | Sup
     now = Stamp(was.life, was.settings + (news or item.change is not None))
     await epochs.set_meta(tx, epoch=str(now), catalog=item.catalog, file=item.file)
     return now
+
+
+FORGET_IDLE = """
+DELETE FROM pools WHERE name <> ALL($1::text[])
+AND (SELECT count(*) FROM pools) > $2
+AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = pools.name)
+"""
+
+
+async def add_pools(tx: PostgresTransaction, items: Sequence[AddedPools]) -> list[None]:
+    """Claims wait meanwhile, as in `set_pools`."""
+    await tx.execute(LOCK, SETTINGS_LOCK)
+    running = [each for item in items for each in (await _uncounted(tx, item.pools)).values()]
+    await hold_jobs(tx, [job for those in running for job in those])
+    for item in items:
+        await _add_pools(tx, item)
+    return [None] * len(items)
+
+
+async def _add_pools(tx: PostgresTransaction, item: AddedPools) -> None:
+    if (await epochs.stamp(tx)).settings != item.over:
+        return
+    most = len(item.configured) + MAX_ADDED_POOLS
+    await tx.execute(FORGET_IDLE, item.configured, most)
+    uncounted = await _uncounted(tx, item.pools)
+    for pool in item.pools:
+        await _set_pool(tx, pool, uncounted[pool.name])
 
 
 async def _is_set(tx: PostgresTransaction, change: SettingChange) -> bool:

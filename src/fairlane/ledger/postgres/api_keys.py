@@ -59,8 +59,13 @@ async def _get(connection: Connection, key: str) -> Key | None:
     return None if row is None else key_of(tuple(row))
 
 
-async def _all(connection: Connection) -> list[Key]:
-    found = await connection.fetch(f"SELECT {COLUMNS} FROM keys ORDER BY created_at, id")
+async def _page(connection: Connection, after: str | None, limit: int) -> list[Key]:
+    found = await connection.fetch(
+        f"SELECT {COLUMNS} FROM keys WHERE $1::text IS NULL OR (created_at, id) > "
+        "(SELECT created_at, id FROM keys WHERE id = $1) ORDER BY created_at, id LIMIT $2",
+        after,
+        limit,
+    )
     return [key_of(tuple(row)) for row in found]
 
 
@@ -99,4 +104,4 @@ async def _redeem(tx: PostgresTransaction, items: Sequence[KeyRedemption]) -> li
     return [done[i] for i in range(len(items))]
 
 
-VERBS = ApiKeyVerbs(_add, _revoke, _get, _all, _names, _any, _secret, _redeem)
+VERBS = ApiKeyVerbs(_add, _revoke, _get, _page, _names, _any, _secret, _redeem)

@@ -71,6 +71,7 @@ from fairlane.ledger.postgres.submit import submit
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.postgres.writer import PostgresWriter
 from fairlane.ledger.requests import (
+    AddedPools,
     CancelRequest,
     Extension,
     Grant,
@@ -318,6 +319,11 @@ class PostgresLedger(PostgresReadVerbs):
     ) -> Stamp | Superseded | None:
         wanted = LimitsChange(pools, catalog, file, over, change)
         return await self._one(admin.set_pools, wanted)
+
+    async def add_pools(
+        self, pools: Sequence[PoolLimit], configured: Sequence[str], over: int
+    ) -> None:
+        await self._one(admin.add_pools, AddedPools(pools, configured, over))
 
     async def settings(self) -> StoredSettings:
         return await self._read(admin.settings)

@@ -77,17 +77,21 @@ class WatchedConnections:
 
     async def connect(self, *args: Any, **options: Any) -> WatchedConnection:
         """As a pool calls it for every new connection. Raises ConnectionError while the server is
-        silent."""
+        silent. A caller that is gone leaves no connection behind."""
         connecting = asyncio.create_task(asyncpg.connect(*args, **options))
         silent = asyncio.create_task(self.silent.wait())
+        connection: WatchedConnection | None = None
         try:
             await asyncio.wait([connecting, silent], return_when=asyncio.FIRST_COMPLETED)
-            if not connecting.done():
-                raise ConnectionError(SILENT)
-            connection: WatchedConnection = connecting.result()
+            if connecting.done():
+                connection = connecting.result()
         finally:
             silent.cancel()
-            connecting.cancel()
+            if connection is None:
+                connecting.cancel()
+                connecting.add_done_callback(_terminate)
+        if connection is None:
+            raise ConnectionError(SILENT)
         self._open.add(connection)
         return connection
 
@@ -120,3 +124,9 @@ class WatchedConnections:
             if not each.is_closed() and is_lost(each):
                 self.left.add(each.get_server_pid())
                 each.terminate()
+
+
+def _terminate(connecting: asyncio.Task[WatchedConnection]) -> None:
+    """A connection that was made although its caller is gone."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().terminate()

@@ -11,6 +11,8 @@ from fairlane.ledger import rows, worker_specs
 from fairlane.ledger.credit_accounts import MINT, account_of, reused
 from fairlane.ledger.messages import AuditedChange, PoolLimit, SettingChange, Stamp, StoredSettings
 from fairlane.ledger.requests import (
+    MAX_ADDED_POOLS,
+    AddedPools,
     Grant,
     LimitsChange,
     Purge,
@@ -130,6 +132,22 @@ def _set_pools(tx: SqliteTransaction, item: LimitsChange) -> Stamp | None:
     now = Stamp(was.life, was.settings + news)
     set_meta(tx, epoch=str(now), catalog=item.catalog, file=item.file)
     return now
+
+
+def add_pools(tx: SqliteTransaction, items: Sequence[AddedPools]) -> list[None]:
+    for item in items:
+        if stamp(tx).settings == item.over:
+            _forget_idle(tx, item)
+            for pool in item.pools:
+                _set_pool(tx, pool)
+    return [None] * len(items)
+
+
+def _forget_idle(tx: SqliteTransaction, item: AddedPools) -> None:
+    known = {name for (name,) in tx.execute("SELECT name FROM pools")} - {*item.configured}
+    if len(known) > MAX_ADDED_POOLS:
+        known -= {name for (name,) in tx.execute("SELECT DISTINCT pool FROM slots")}
+        tx.executemany("DELETE FROM pools WHERE name = ?", [(name,) for name in sorted(known)])
 
 
 def meta(connection: SqliteTransaction | sqlite3.Connection, name: str) -> str:

@@ -113,8 +113,12 @@ def _get(connection: sqlite3.Connection, key: str) -> Key | None:
     return None if row is None else key_of(row)
 
 
-def _all(connection: sqlite3.Connection) -> list[Key]:
-    found = connection.execute(f"SELECT {COLUMNS} FROM keys ORDER BY created_at, id")
+def _page(connection: sqlite3.Connection, after: str | None, limit: int) -> list[Key]:
+    found = connection.execute(
+        f"SELECT {COLUMNS} FROM keys WHERE ?1 IS NULL OR (created_at, id) > "
+        "(SELECT created_at, id FROM keys WHERE id = ?1) ORDER BY created_at, id LIMIT ?2",
+        (after, limit),
+    )
     return [key_of(row) for row in found]
 
 
@@ -142,4 +146,4 @@ def _redeem(tx: sqlite3.Connection, items: Sequence[KeyRedemption]) -> list[bool
     return done
 
 
-VERBS = ApiKeyVerbs(_add, _revoke, _get, _all, _names, _any, _secret, _redeem)
+VERBS = ApiKeyVerbs(_add, _revoke, _get, _page, _names, _any, _secret, _redeem)

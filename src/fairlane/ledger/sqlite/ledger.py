@@ -39,6 +39,7 @@ from fairlane.ledger.messages import (
     WrittenOrNot,
 )
 from fairlane.ledger.requests import (
+    AddedPools,
     CancelRequest,
     Grant,
     LimitsChange,
@@ -318,6 +319,11 @@ class SqliteLedger(SqliteReadVerbs):
     ) -> Stamp | None:
         wanted = LimitsChange(pools, catalog, file, over, change)
         return await self._one(admin.set_pools, wanted)
+
+    async def add_pools(
+        self, pools: Sequence[PoolLimit], configured: Sequence[str], over: int
+    ) -> None:
+        await self._one(admin.add_pools, AddedPools(pools, configured, over))
 
     async def settings(self) -> StoredSettings:
         return await self._read(admin.settings)

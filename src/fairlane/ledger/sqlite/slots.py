@@ -81,7 +81,7 @@ def _until(pool: str, now: int) -> int | None:
 
 def _is_free(tx: SqliteTransaction, pool: str, n: int, cap: int, now: int) -> bool:
     row = tx.execute("SELECT size FROM pools WHERE name = ?", (pool,)).fetchone()
-    size = row[0] if row is not None else cap
+    size = row[0] if row is not None else cap if is_user_pool(pool) else 0
     if not 0 < n <= size:
         return False
     if _has_room(tx, pool, n, size):

@@ -13,6 +13,7 @@ local function is_proposed(token)
 end
 
 local pool, corrected = pools.get(name), 0
+if not pool and #rows > 0 and comes_and_goes(name) then pool = pools.make(name, 0, 0) end
 if pool then
   pools.expire(pool, now)
   local truth, believed = {}, pairs_of(call('HGETALL', life .. 'slots:' .. name))

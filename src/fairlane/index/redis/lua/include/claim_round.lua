@@ -11,6 +11,7 @@ local round = {loads = {}, asked = 0}
 local HOLD_AFTER, HOLD_FOR = 4, 30000000
 local MOST_LOADS = 1000 -- that are remembered
 local NO_SLOTS = {}
+local RATE_WINDOW = 60000000 -- as in model/service.py
 
 local function admits(service, region, now)
   if service.paused then return false end
@@ -22,6 +23,11 @@ local function spare_of(view)
   local least = round.asked
   for _, pool in ipairs(view.pools) do least = math.min(least, pool.limit - pool.held) end
   return least
+end
+
+local function task_pool(service, name)
+  if is_rate_pool(name) then return pools.made(name, service.rate, RATE_WINDOW) end
+  return pools.made(name, service.limit, 0)
 end
 
 -- A service with these of its queues.
@@ -49,7 +55,7 @@ local function look_around(worker, now)
         local view = round.view(service, served)
         view.had = view.credits
         for _, pool_name in ipairs(pool_names(service, worker.region)) do
-          local pool = pools.get(pool_name)
+          local pool = service.is_task and task_pool(service, pool_name) or pools.get(pool_name)
           if pool then
             pools.expire(pool, now)
             view.pools[#view.pools + 1] = pool

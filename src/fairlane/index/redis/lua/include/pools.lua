@@ -7,6 +7,13 @@ local NUMBERS_AHEAD = 32
 local function is_user_pool(name) return sub(name, 1, 5) == 'user:' end
 local function is_rate_pool(name) return sub(name, 1, 5) == 'rate:' end
 
+-- Pools of users, and of task types, which are services that nobody configured, come and go with their jobs.
+local function comes_and_goes(name)
+  if is_user_pool(name) then return true end
+  local service = match(name, '^svc:([^@]+)$') or match(name, '^rate:svc:([^@]+)$')
+  return service and call('HEXISTS', prefix .. 'services', service) == 0
+end
+
 function pools.get(name)
   local pool = pools.known[name]
   if pool == nil then
@@ -38,12 +45,12 @@ function pools.delete(name)
   pools.known[name] = false
 end
 
--- The limits as configured; per-user pools come and go with their users.
+-- The limits as configured.
 function pools.configure(wanted)
   local names = {}
   for _, each in ipairs(wanted) do names[each[1]] = true end
   for _, name in ipairs(call('HKEYS', life .. 'limits')) do
-    if not is_user_pool(name) and not names[name] then pools.delete(name) end
+    if not names[name] and not comes_and_goes(name) then pools.delete(name) end
   end
   for _, each in ipairs(wanted) do
     local known = pools.get(each[1])
@@ -52,12 +59,17 @@ function pools.configure(wanted)
   end
 end
 
--- The pool behind `max_running_per_user`.
-function pools.of_user(user, cap)
-  local pool = pools.get('user:' .. user)
-  if not pool or pool.limit ~= cap then pool = pools.make('user:' .. user, cap, 0) end
+-- One that comes and goes, with this limit.
+function pools.made(name, limit, window)
+  local pool = pools.get(name)
+  if not pool or pool.limit ~= limit or pool.window ~= window then
+    pool = pools.make(name, limit, window)
+  end
   return pool
 end
+
+-- The pool behind `max_running_per_user`.
+function pools.of_user(user, cap) return pools.made('user:' .. user, cap, 0) end
 
 -- This slot frees itself then.
 function pools.note_end(pool, n, ends, token)
@@ -145,7 +157,7 @@ function pools.give_back(name, given)
   local pool = pools.get(name)
   if not pool then return end
   give(pool, given)
-  if pool.held == 0 and is_user_pool(name) then pools.delete(name) end
+  if pool.held == 0 and comes_and_goes(name) then pools.delete(name) end
 end
 
 -- Free what holds only for a time.

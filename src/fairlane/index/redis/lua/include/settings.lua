@@ -16,6 +16,7 @@ local function service_named(name)
   local known = settings.services[name]
   if not known then
     local text = call('HGET', prefix .. 'services', name)
+    local configured = text
     if not text then
       tiers()
       text = settings.defaults
@@ -24,7 +25,7 @@ local function service_named(name)
       fair = true, affinity = 'residency', batch = 3, limit = 0, rate = 0, shares = {500, 200, 250},
       regions = {}, paused = false, provider_limit = 0, provider_rate = 0,
     }
-    known.name = name
+    known.name, known.is_task = name, not configured
     known.keeps_models = known.affinity ~= 'none'
     settings.services[name] = known
   end

@@ -21,7 +21,7 @@ function slots.believe(slot, token)
   local name, n, ends = slot[1], slot[2], slot[3]
   local pool = pools.get(name)
   if not pool then
-    if not is_user_pool(name) then return end
+    if not comes_and_goes(name) then return end
     pool = pools.make(name, n, 0)
   end
   pool.held = pool.held + call('HSET', life .. 'slots:' .. name, n, token)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import priority
-from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.priority_service import DemoPriorityService
 from fairlane.errors import InvalidInput, SetupError, UnknownName
 from fairlane.ledger.messages import Replayed
 from fairlane.model.job import NewJob
@@ -24,9 +24,9 @@ only_http = pytest.mark.embedded
 @asynccontextmanager
 async def asking(
     path: Path, timeout: float = 10
-) -> AsyncIterator[tuple[World, Subscriptions, PriorityService]]:
+) -> AsyncIterator[tuple[World, DemoPriorityService, PriorityService]]:
     async with (
-        Subscriptions({"ada": "high", "linus": "low"}).serving() as source,
+        DemoPriorityService({"ada": "high", "linus": "low"}).serving() as source,
         World(catalog(), path / "db") as world,
         PriorityService(world.engine, source.url, timeout=timeout) as service,
     ):

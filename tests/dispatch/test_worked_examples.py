@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.priority_service import DemoPriorityService
 from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.dispatch import Dispatcher
 from fairlane.errors import WrongState
@@ -54,7 +54,7 @@ async def test_a_paying_user_goes_through_the_whole_pipeline_and_waits_for_one_s
     services = four_services()
     services[2].work = held
     async with scene(tmp_path, *services, settings=gateway()) as at, AsyncExitStack() as stack:
-        source = await stack.enter_async_context(Subscriptions({"john": "high"}).serving())
+        source = await stack.enter_async_context(DemoPriorityService({"john": "high"}).serving())
         await stack.enter_async_context(PriorityService(at.world.engine, source.url))
         other = await at.world.submit("image_gen", user="other", tier="high")
         await services[2].until(lambda it: it.running == 1)

@@ -7,6 +7,7 @@ import asyncio
 from fairlane.clock import ManualClock, SystemClock
 from fairlane.model.state import State
 from tests.cluster.fleet import Fleet, Process, all_over, comes_true, everything_ran_once
+from tests.core import core_of
 
 
 class Load:
@@ -45,7 +46,7 @@ class Load:
             await worker.kill()
         finished = self.finished
         assert len(finished) == len(set(finished)), "no result was accepted twice"
-        assert len(await world.engine.core.ledger.slots()) == 0
+        assert len(await core_of(world.engine).ledger.slots()) == 0
 
 
 async def under_load(fleet: Fleet, limit: int) -> Load:

@@ -15,6 +15,7 @@ from fairlane.errors import InvalidInput, SetupError, UnknownName
 from fairlane.ledger.messages import Replayed
 from fairlane.model.job import NewJob
 from fairlane.priority import PriorityService
+from tests.core import core_of
 from tests.world import World, catalog
 
 only_http = pytest.mark.embedded
@@ -184,7 +185,7 @@ async def test_a_user_it_no_longer_knows_keeps_their_tier_also_after_a_restart(
 
 async def test_the_fallback_is_not_remembered_as_what_it_said(tmp_path: Path) -> None:
     async with asking(tmp_path) as (world, source, _):
-        known = world.engine.core.ledger.known_tiers
+        known = core_of(world.engine).ledger.known_tiers
         assert await tier_of(world, "zoe") == "medium"
         assert await known.get("default", ["zoe"]) == {}
         await world.engine.set_tier("zoe", "low")

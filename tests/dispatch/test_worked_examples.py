@@ -25,6 +25,7 @@ from fairlane.presets import gateway
 from fairlane.priority import PriorityService
 from tests import stores
 from tests.conformance.acts import history
+from tests.core import core_of
 from tests.dispatch.scene import Held, Scene, called, comes_true, four_services, scene
 from tests.world import World, catalog
 
@@ -239,5 +240,5 @@ async def quiet(at: Scene) -> None:
         for _ in range(10):
             await asyncio.sleep(0)
         await comes_true(lambda: at.dispatcher.running == 0)
-        if (await at.world.engine.core.index.stats()).idle:
+        if (await core_of(at.world.engine).index.stats()).idle:
             return

@@ -131,7 +131,7 @@ class Dispatcher:
         another's, and each region has, because that is where its calls go."""
         service_lanes = []
         for name, endpoint in endpoints.items():
-            service = self._engine.core.catalog.service(name)
+            service = self._engine.catalog.service(name)
             if service.executor is not Executor.HTTP:
                 raise SetupError(f'service "{name}" has a url, but its executor is not http')
             checked(name, endpoint, service.regions)
@@ -165,7 +165,7 @@ class Dispatcher:
                 log.warning("%s cannot claim, trying again: %r", service_lane.worker.id, error)
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
                 continue
-            if service_lane.worker.id in self._engine.core.draining:  # whoever said so
+            if self._engine.workers.is_draining(service_lane.worker.id):  # whoever said so
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
             for lease in leases:
                 task = asyncio.create_task(self._run(service_lane, lease))
@@ -175,7 +175,7 @@ class Dispatcher:
 
     # --- one call ----------------------------------------------------------------------------
     async def _run(self, service_lane: ServiceLane, lease: Lease) -> None:
-        clock = self._engine.core.clock
+        clock = self._engine.clock
         if clock.now() >= lease.lease_until:  # stopped for so long that it may be another's
             await self._settle(GivenBack(lease))
             return
@@ -202,7 +202,7 @@ class Dispatcher:
     async def _cancel(self, call: ServiceCall) -> None:
         """Until the service says that the call has ended, or it must have: then its slot is free.
         Its lease is gone or settled by now, so nothing else is written."""
-        clock, pause = self._engine.core.clock, CANCEL_AGAIN
+        clock, pause = self._engine.clock, CANCEL_AGAIN
         while clock.now() < call.lease.deadline:
             if await call.is_over(self._session):
                 await self._settle(GivenBack(call.lease))
@@ -252,7 +252,7 @@ class Dispatcher:
         for service_lane in self._service_lanes:
             if service in (service_lane.worker.services or ()):
                 with suppress(NotReady):
-                    await self._engine.rouse(service_lane.worker)
+                    await self._engine.workers.rouse(service_lane.worker)
 
     # --- ending ------------------------------------------------------------------------------
     async def _finish(self, calls: set[asyncio.Task[None]], grace: int) -> None:
@@ -260,7 +260,7 @@ class Dispatcher:
             done = asyncio.Event()
             waiting = asyncio.gather(*calls, return_exceptions=True)
             waiting.add_done_callback(lambda _: done.set())
-            await self._engine.core.clock.wait(done, grace)
+            await self._engine.clock.wait(done, grace)
         for task in calls:
             task.cancel()
         await _ended(calls, GIVE_BACK_SECONDS)

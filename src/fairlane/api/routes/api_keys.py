@@ -23,7 +23,7 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_\-]{1,64}$", examples=["fl0123
 @routes.add("GET", "/admin/keys", "admin", gives=responses.KeysResponse)
 async def list_keys(call: Here) -> Response:
     """Every key that was ever made, without its secret."""
-    keys = await call.engine.core.ledger.keys.all()
+    keys = await call.engine.api_keys.all()
     return serializers.answer({"keys": [serializers.key(each) for each in keys]})
 
 
@@ -42,11 +42,11 @@ async def create_key(call: Here, wish: KeyRequest) -> Response:
             name=wish.name,
             act_as=acts,
             set_priority=wish.set_priority,
-            created_at=call.engine.core.now(),
+            created_at=call.engine.clock.now(),
             expires_at=wish.expires_at,
         )
     )
-    await call.engine.core.ledger.keys.add(key, call.actor)
+    await call.engine.api_keys.add(key, call.actor)
     call.app_context.key_cache.forget(key.id)
     return serializers.answer({**serializers.key(key), "key": credential}, 201)
 
@@ -54,8 +54,8 @@ async def create_key(call: Here, wish: KeyRequest) -> Response:
 @routes.add("DELETE", "/admin/keys/{key_id}", "admin", gives=responses.KeyResponse, problems=(404,))
 async def revoke_key(call: Here, key_id: KeyId) -> Response:
     """It opens nothing any more; here at once, in other processes within five seconds."""
-    book = call.engine.core.ledger.keys
-    if not await book.revoke(key_id, call.engine.core.now(), call.actor):
+    book = call.engine.api_keys
+    if not await book.revoke(key_id, call.engine.clock.now(), call.actor):
         raise ProblemDetails(404, "not_found", "no such key")
     call.app_context.key_cache.forget(key_id)
     key = await book.get(key_id)

@@ -185,20 +185,20 @@ def _raise_for(verdict: Verdict) -> None:
 @routes.add("GET", "/api/v1/workers", "read", gives=workers.Workers)
 async def list_workers(call: Here) -> Response:
     """Every worker that was heard of in the last day, with what it runs."""
-    core = call.engine.core
+    engine = call.engine
     tasks: dict[str, list[str]] = {}
     load: dict[str, int] = {}
-    for job in await core.ledger.held():
+    for job in await engine.workers.running_jobs():
         name = worker_of(job.worker or "")
         load[name] = load.get(name, 0) + 1
         if call.identity.owns(job):
             tasks.setdefault(name, []).append(job.id)
-    now = core.now()
+    now = engine.clock.now()
     return serializers.answer(
         {
             "workers": [
                 _worker(worker, at, now, load.get(worker.id, 0), tasks.get(worker.id, []))
-                for worker, at in await core.ledger.workers()
+                for worker, at in await engine.workers.all()
             ]
         }
     )
@@ -235,7 +235,7 @@ def status_of(worker: Worker, at: int, now: int) -> WorkerState:
 async def drain_worker(call: Here, worker_id: WorkerId) -> Response:
     """It gets no more work, finishes what it has, and hears of it with its next answer."""
     worker = await call.app_context.worker_service.drain(worker_id)
-    held = await call.engine.core.ledger.held(worker_id)
+    held = await call.engine.workers.running_jobs(worker_id)
     own = [job.id for job in held if job.tenant == call.tenant]
-    now = call.engine.core.now()
+    now = call.engine.clock.now()
     return serializers.answer(_worker(worker, now, now, len(held), own))

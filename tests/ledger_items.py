@@ -16,6 +16,7 @@ from fairlane.model.lease import Lease, Slot
 from fairlane.model.state import Code, Move
 from fairlane.model.step import Lane, Step
 from fairlane.policy.admission import Quota
+from tests.core import core_of
 from tests.world import World
 
 
@@ -28,7 +29,7 @@ def submission(
     idempotency: tuple[str, str, str] | None = None,
 ) -> Submission:
     """A job of one step, with an id of its own."""
-    core = world.engine.core
+    core = core_of(world.engine)
     now = core.now()
     tier = core.catalog.tiers[core.catalog.tiers.default]
     service = core.catalog.service(name)
@@ -63,7 +64,7 @@ def submission(
 
 def with_cells(parent: Submission, world: World, cells: int) -> Submission:
     """The same job as a fan-out of so many executions."""
-    core = world.engine.core
+    core = core_of(world.engine)
     return parent._replace(
         cells=tuple(
             parent._replace(
@@ -78,7 +79,7 @@ def confirmation(
     world: World, job: Job, slots: Iterable[Slot] = (), *, region: str | None = None
 ) -> Confirmation:
     """A claim of this job, as the settings demand it, with these slots."""
-    core = world.engine.core
+    core = core_of(world.engine)
     return Confirmation(
         token=token(),
         job=job.id,

@@ -64,7 +64,7 @@ class PriorityService:
     ) -> None:
         if urlsplit(url).scheme not in ("http", "https"):
             raise SetupError("the Priority Service's url must begin with http:// or https://")
-        tiers = engine.core.catalog.tiers
+        tiers = engine.catalog.tiers
         self._engine, self._url = engine, url.rstrip("/")
         self._fallback = fallback or tiers.default
         tiers.rank(self._fallback)
@@ -84,11 +84,11 @@ class PriorityService:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
-        self._engine.core.tier_source = self
+        self._engine.use_tier_source(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._engine.core.tier_source = None
+        self._engine.use_tier_source(None)
         for task in list(self._asking.values()):
             task.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
@@ -103,7 +103,7 @@ class PriorityService:
     async def _tier_of(self, tenant: str, user: str) -> str:
         """Callers who want the same at once share one request; one of them who goes away does not
         take it along."""
-        who, now = (tenant, user), self._engine.core.now()
+        who, now = (tenant, user), self._engine.clock.now()
         known = self._answers.get(who)
         if known is not None and now - known.at < self._fresh:
             return known.tier
@@ -130,14 +130,14 @@ class PriorityService:
     def _keep(self, tenant: str, user: str, tier: str, *, said: bool) -> PriorityAnswer | None:
         """In memory; what was there before."""
         known = self._answers.pop((tenant, user), None)
-        self._answers[tenant, user] = PriorityAnswer(tier, self._engine.core.now(), said)
+        self._answers[tenant, user] = PriorityAnswer(tier, self._engine.clock.now(), said)
         if len(self._answers) > MAX_CACHED_USERS:
             del self._answers[next(iter(self._answers))]
         return known
 
     async def _ask(self, user: str) -> str:
         """The tier it names."""
-        now = self._engine.core.now()
+        now = self._engine.clock.now()
         if now < self._ask_again_at:
             raise PriorityServiceUnreachable("it has not answered lately")
         if user in (".", ".."):
@@ -153,7 +153,7 @@ class PriorityService:
             self._answered(now)
             raise UnknownUser
         tier = _tier_in(body) if status == 200 else None
-        if tier is None or tier not in self._engine.core.catalog.tiers.names:
+        if tier is None or tier not in self._engine.catalog.tiers.names:
             self._failed(now)
             if status == 200:
                 self._names_no_tier(now)
@@ -199,26 +199,26 @@ class PriorityService:
         """It is there, and what it says about one user is no use: said once a minute."""
         if now >= self._complain_at:
             self._complain_at = now + COMPLAIN_EVERY
-            known = ", ".join(self._engine.core.catalog.tiers.names)
+            known = ", ".join(self._engine.catalog.tiers.names)
             log.warning(
                 "the Priority Service names a tier that is not configured",
                 extra={"fields": {"known": known}},
             )
 
     async def _last_known(self, tenant: str, user: str) -> str:
-        ledger, names = self._engine.core.ledger, self._engine.core.catalog.tiers.names
+        engine, names = self._engine, self._engine.catalog.tiers.names
         answer = self._answers.get((tenant, user))
         said = answer.tier if answer is not None and answer.said else None
         if said is None:
-            said = (await ledger.known_tiers.get(tenant, [user])).get(user)
+            said = (await engine.known_tiers.get(tenant, [user])).get(user)
         if said not in names:
-            said = await ledger.tier_of(tenant, user)
+            said = await engine.tier_of(user, tenant)
         return said if said in names else self._fallback
 
     async def _remember(self, tenant: str, user: str, tier: str) -> None:
-        core = self._engine.core
+        engine = self._engine
         try:
-            await core.ledger.known_tiers.put(tenant, {user: tier}, core.now())
+            await engine.known_tiers.put(tenant, {user: tier}, engine.clock.now())
         except Exception as error:  # noqa: BLE001 - it is true all the same
             log.warning("a tier was not remembered: %r", error)
             self._answers.pop((tenant, user), None)

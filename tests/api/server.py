@@ -21,6 +21,7 @@ from fairlane.api.server import listening
 from fairlane.config.settings import ServerSettings, Settings
 from fairlane.engine import Engine
 from fairlane.model.key import Key, Role
+from tests.core import core_of
 
 TENANT = "acme"
 
@@ -65,10 +66,10 @@ class Gateway:
 
     async def key(self, role: Role = Role.CLIENT, tenant: str = TENANT, **more: Any) -> str:
         """A new key; what its holder sends."""
-        now = self.engine.core.now()
+        now = core_of(self.engine).now()
         made = Key("", tenant, role, "", created_at=now)
         key, credential = new_key(replace(made, **more))
-        await self.engine.core.ledger.keys.add(key, "test")
+        await core_of(self.engine).ledger.keys.add(key, "test")
         self.app.app_context.key_cache.forget(key.id)
         return credential
 
@@ -85,7 +86,7 @@ async def gateway(
 ) -> AsyncIterator[Gateway]:
     """Serves the engine, which has been started, until the block ends."""
     settings = Settings(
-        engine.core.file, replace(server or ServerSettings(), port=free_port()), **more
+        core_of(engine).file, replace(server or ServerSettings(), port=free_port()), **more
     )
     app = await create_app(engine, settings)
     serving = Beside(listening(app, settings.server))

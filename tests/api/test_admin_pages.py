@@ -10,6 +10,7 @@ from httpx2 import AsyncClient
 from fairlane.model.key import Key, Role
 from fairlane.model.worker import Worker
 from tests.api.server import Gateway
+from tests.core import core_of
 from tests.world import World
 
 pytestmark = pytest.mark.every_store
@@ -31,7 +32,7 @@ async def test_keys_are_listed_in_pages_oldest_first(world: World, served: Gatew
     names = ["b", "a", "e", "d", "c"]
     for at, name in enumerate(names):
         made = Key(name, "default", Role.CLIENT, "hash", created_at=1 + at // 2)
-        await world.engine.core.ledger.keys.add(made, "local")
+        await core_of(world.engine).ledger.keys.add(made, "local")
     async with served.client(await served.key(Role.ADMIN)) as client:
         found = await pages(client, "/admin/keys", "keys", 2)
         whole = (await client.get("/admin/keys")).json()

@@ -18,6 +18,7 @@ from fairlane.api.overload.limiter import (
 )
 from fairlane.config.settings import ServerSettings
 from tests.api.server import Gateway, gateway
+from tests.core import core_of
 from tests.world import World
 
 pytestmark = pytest.mark.every_store
@@ -43,7 +44,7 @@ async def crowded(world: World, submits: int, inside: int) -> AsyncIterator[Gate
         gateway(world.engine, ServerSettings(submits=submits)) as served,
         served.client() as client,
     ):
-        world.engine.core.tier_source = source
+        core_of(world.engine).tier_source = source
         held = []
         for number in range(inside):
             job = {"service": "work", "user_id": f"user-{number}"}

@@ -21,6 +21,7 @@ from fairlane.model.attempt import Fault
 from fairlane.model.key import Role
 from fairlane.model.worker import Worker
 from tests.api.server import Gateway, gateway
+from tests.core import core_of
 from tests.world import World
 
 
@@ -139,7 +140,7 @@ async def test_no_listener_misses_or_repeats_an_event(world: World, served: Gate
     async with asyncio.timeout(30):
         await asyncio.gather(*listeners)
     for (_, job), seen in complete.items():
-        stored = [event.seq for event in await engine.core.ledger.events(job, 0)]
+        stored = [event.seq for event in await core_of(engine).ledger.events(job, 0)]
         assert seen == stored == list(range(1, len(stored) + 1))
 
 
@@ -167,8 +168,8 @@ async def test_another_process_is_heard_too(
     job = await world.submit()
     async with connect(f"ws://127.0.0.1:{served.port}/ws/{job}") as socket:
         assert json.loads(await socket.recv())["seq"] == 1
-        if world.engine.core.ledger.shared:
-            monkeypatch.setattr(world.engine.core.subscriptions, "tell", lambda _: None)
+        if core_of(world.engine).ledger.shared:
+            monkeypatch.setattr(core_of(world.engine).subscriptions, "tell", lambda _: None)
         await world.engine.cancel(job)
         monkeypatch.undo()
         await world.engine.sweep()

@@ -24,6 +24,7 @@ from fairlane.model.key import Key, Role
 from fairlane.model.service import Region, Service
 from fairlane.model.worker import Worker
 from tests.api.server import Gateway
+from tests.core import core_of
 from tests.world import TIERS, World
 
 pytestmark = pytest.mark.every_store
@@ -75,7 +76,7 @@ async def test_keys_are_listed_although_one_was_made_to_end_after_the_last_time(
 ) -> None:
     later = 253_402_300_800_000_000
     old = Key("old", "acme", Role.CLIENT, "", created_at=0, expires_at=later)
-    await world.engine.core.ledger.keys.add(old, "before")
+    await core_of(world.engine).ledger.keys.add(old, "before")
     async with served.client(await served.key(Role.ADMIN)) as client:
         (shown,) = [
             each for each in (await client.get("/admin/keys")).json()["keys"] if each["id"] == "old"

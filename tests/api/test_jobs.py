@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.api.schemas.timestamps import iso
 from fairlane.clock import seconds
-from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.priority_service import DemoPriorityService
 from fairlane.model.attempt import Fault
 from fairlane.model.key import Role
 from fairlane.model.worker import Worker
@@ -46,7 +46,7 @@ async def test_the_answer_names_the_tier_that_was_asked_for_elsewhere(
     world: World, served: Gateway
 ) -> None:
     async with (
-        Subscriptions({"ada": "high", "linus": "low"}).serving() as source,
+        DemoPriorityService({"ada": "high", "linus": "low"}).serving() as source,
         PriorityService(world.engine, source.url),
         served.client() as client,
     ):

@@ -12,6 +12,7 @@ from fairlane.errors import NotReady
 from fairlane.ledger.api_keys import ApiKeys
 from fairlane.model.key import Key
 from tests.api.server import Gateway
+from tests.core import core_of
 from tests.world import World
 
 pytestmark = pytest.mark.every_store
@@ -38,7 +39,7 @@ async def test_a_flood_of_keys_that_nobody_has_leaves_the_ledger_alone(
 ) -> None:
     """S4: whoever has a key gets in meanwhile, and one made meanwhile opens within seconds."""
     monkeypatch.setattr("fairlane.api.auth.key_cache.KEY_CACHE_SECONDS", 3600)
-    asked = Asked(world.engine.core.ledger.keys)
+    asked = Asked(core_of(world.engine).ledger.keys)
     ring = KeyCache(asked, world.clock, open_here=False)  # type: ignore[arg-type]
     before = await served.key()
     flood = [ring.identify(f"fl{n:016x}.{SECRET}") for n in range(2000)]
@@ -66,7 +67,7 @@ async def test_a_flood_waits_once_for_a_ledger_that_is_away(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlane.api.auth.unknown_keys.MAX_SINGLE_LOOKUPS", 0)
-    asked = Away(world.engine.core.ledger.keys)
+    asked = Away(core_of(world.engine).ledger.keys)
     ring = KeyCache(asked, world.clock, open_here=False)  # type: ignore[arg-type]
     flood = [ring.identify(f"fl{n:016x}.{SECRET}") for n in range(100)]
     said = await asyncio.gather(*flood, return_exceptions=True)
@@ -78,7 +79,7 @@ async def test_keys_that_are_known_do_not_count_as_a_flood(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S4: or a key made elsewhere would be a stranger's wherever many are in use."""
-    ring = KeyCache(world.engine.core.ledger.keys, world.clock, open_here=False)
+    ring = KeyCache(core_of(world.engine).ledger.keys, world.clock, open_here=False)
     keys = [await served.key() for _ in range(3)]
     monkeypatch.setattr("fairlane.api.auth.unknown_keys.MAX_SINGLE_LOOKUPS", len(keys))
     for key in keys:

@@ -27,6 +27,7 @@ from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.worker import Worker
 from tests.api.server import Gateway, gateway
+from tests.core import core_of
 from tests.world import TIERS, World, catalog
 
 MANY = [str(n) for n in range(100)]
@@ -212,7 +213,7 @@ async def test_others_are_served_while_a_long_line_is_counted(world: World) -> N
             await asyncio.sleep(0)
 
     others = asyncio.create_task(take_turns())
-    stats = await world.engine.core.index.stats()
+    stats = await core_of(world.engine).index.stats()
     counted.set()
     await others
     assert sum(depth.waiting for depth in stats.depths) == len(users)

@@ -11,6 +11,7 @@ from fairlane.engine.settle import Done
 from fairlane.telemetry.definitions import METRICS
 from fairlane.telemetry.registry import MAX_SERIES, Metric, Registry
 from tests.api.server import Gateway
+from tests.core import core_of
 from tests.world import World
 
 pytestmark = pytest.mark.every_store
@@ -53,7 +54,7 @@ async def test_every_declared_metric_is_told_and_no_other(world: World, served: 
     text, samples = await scraped(served)
     names = {re.sub(r"_(bucket|sum|count)$", "", name.partition("{")[0]) for name in samples}
     declared = {metric.name for metric in METRICS}
-    if (await world.engine.core.ledger.vitals.signs()).dead is None:
+    if (await core_of(world.engine).ledger.vitals.signs()).dead is None:
         declared = {name for name in declared if not name.startswith("fairlane_pg_")}
     assert names == declared
     assert samples['fairlane_jobs_submitted_total{tier="low"}'] == 2
@@ -103,7 +104,7 @@ async def test_what_the_index_is_not_told_of_is_late(world: World, served: Gatew
 async def test_a_forged_place_is_drift_and_a_moving_job_is_not(
     world: World, served: Gateway
 ) -> None:
-    core = world.engine.core
+    core = core_of(world.engine)
     jobs = [await world.submit() for _ in range(3)]
     await world.claim_one()
     await reconcile(core)

@@ -22,6 +22,7 @@ from fairlane.model.key import Role
 from tests.api.conftest import SETTINGS
 from tests.api.raw import exchange
 from tests.api.server import Gateway, gateway
+from tests.core import core_of
 from tests.stores import Embedded
 from tests.world import World
 
@@ -67,8 +68,8 @@ async def test_a_key_that_another_process_revoked_dies_within_seconds(
     key = await served.key()
     async with served.client(key) as client:
         assert (await client.get("/api/v1/jobs")).status_code == 200
-        now = world.engine.core.now()
-        await world.engine.core.ledger.keys.revoke(key.partition(".")[0], now, "elsewhere")
+        now = core_of(world.engine).now()
+        await core_of(world.engine).ledger.keys.revoke(key.partition(".")[0], now, "elsewhere")
         assert (await client.get("/api/v1/jobs")).status_code == 401
 
 
@@ -387,7 +388,7 @@ def test_nobody_writes_a_line_of_the_log_by_what_they_send() -> None:
 
 
 async def test_a_ledger_that_is_away_is_503_at_once(world: World, served: Gateway) -> None:
-    await world.engine.core.ledger.close()
+    await core_of(world.engine).ledger.close()
     async with served.client() as client:
         for answer in (
             await client.get("/api/v1/jobs"),

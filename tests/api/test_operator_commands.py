@@ -18,6 +18,7 @@ from fairlane.cli.tables import clean
 from fairlane.config.load import without_settings
 from fairlane.model.key import Role
 from tests.api.server import Gateway, free_port
+from tests.core import core_of
 from tests.world import World
 
 NOBODY = "018f4c1e-7d2a-7c3b-9f10-5a6b7c8d9e0f"
@@ -178,11 +179,11 @@ async def test_limits_are_changed_and_services_paused(typed: Typed, served: Gate
     assert "scarce" in await told(typed, "services")
     await told(typed, "services", "set", "scarce", "--limit", "7")
     await told(typed, "services", "pause", "scarce")
-    service = served.engine.core.catalog.service("scarce")
+    service = core_of(served.engine).catalog.service("scarce")
     assert (service.limit, service.paused) == (7, True)
     assert "paused" in await told(typed, "services", "list")
     await told(typed, "services", "unpause", "scarce")
-    assert not served.engine.core.catalog.service("scarce").paused
+    assert not core_of(served.engine).catalog.service("scarce").paused
     assert (await typed("services", "set", "scarce")).code == 2
     assert (await typed("services", "set", "nothing", "--limit", "1")).code == 1
 

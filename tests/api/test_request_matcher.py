@@ -22,6 +22,7 @@ from fairlane.config.settings import ServerSettings
 from fairlane.model.key import Role
 from tests.api.raw import Answer, answer
 from tests.api.server import Gateway, gateway
+from tests.core import core_of
 from tests.world import World
 
 JOB = b'{"service": "work", "priority": "%s"}'
@@ -240,8 +241,8 @@ async def test_a_key_that_is_revoked_is_not_known_by_its_bytes(full: Gateway) ->
         for _ in range(2):
             assert (await caller.ask(whole)).status == 503
         name = key.partition(".")[0]
-        now = full.engine.core.now()
-        await full.engine.core.ledger.keys.revoke(name, now, "test")
+        now = core_of(full.engine).now()
+        await core_of(full.engine).ledger.keys.revoke(name, now, "test")
         full.app.app_context.key_cache.forget(name)
         assert (await caller.ask(whole)).status == 401
 

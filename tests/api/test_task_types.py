@@ -16,6 +16,7 @@ from fairlane.model.key import Role
 from fairlane.model.service import Executor, Overrun, Service
 from fairlane.model.worker import Worker
 from tests.api.server import Gateway, gateway
+from tests.core import core_of
 from tests.world import TIERS, World
 
 pytestmark = pytest.mark.every_store
@@ -26,7 +27,7 @@ SETTINGS = Catalog(TIERS, [Service("configured")], task_defaults=Service("task")
 @pytest.fixture
 async def world(tmp_path: Path, _stores: None) -> AsyncIterator[World]:
     async with World(SETTINGS, tmp_path / "ledger.db") as opened:
-        opened.engine.core.task_types.most = MOST
+        core_of(opened.engine).task_types.most = MOST
         yield opened
 
 
@@ -132,7 +133,7 @@ async def test_a_restart_knows_whose_task_types_wait(world: World) -> None:
     await world.submit("resize")
     await world.restart()
     await world.engine.rebuild()
-    assert world.engine.core.task_types.of("default") == {"resize"}
+    assert core_of(world.engine).task_types.of("default") == {"resize"}
 
 
 @pytest.mark.usefixtures("_stores")

@@ -15,6 +15,7 @@ from fairlane.model.key import Role
 from fairlane.model.state import State
 from tests.api.raw import exchange
 from tests.api.server import Gateway
+from tests.core import core_of
 from tests.dispatch.scene import comes_true
 from tests.world import World
 
@@ -66,7 +67,7 @@ async def submit(client: httpx2.AsyncClient, **more: Any) -> str:
 
 async def until_idle(served: Gateway, workers: int) -> None:
     """So many wait in a claim."""
-    while (await served.engine.core.index.stats()).idle != workers:  # noqa: ASYNC110 - no event
+    while (await core_of(served.engine).index.stats()).idle != workers:  # noqa: ASYNC110 - no event
         await asyncio.sleep(0)
 
 
@@ -254,7 +255,7 @@ async def test_a_cancel_ends_an_open_poll_of_a_worker_without_room(served: Gatew
         task_id = await submit(worker.client)
         task = await worker.take()
         waiting = asyncio.create_task(worker.poll(0, wait=20, leases=[named(task)]))
-        await comes_true(lambda: bool(served.engine.core.subscriptions.jobs()))
+        await comes_true(lambda: bool(core_of(served.engine).subscriptions.jobs()))
         await worker.client.delete(f"/api/v1/tasks/{task_id}")
         heard = await waiting
         assert (heard["tasks"], heard["cancel"], heard["lost"]) == ([], [task_id], [])

@@ -30,6 +30,7 @@ from fairlane.model.job import Job, NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
 from tests.cluster.points import What
+from tests.core import core_of
 from tests.crash.life import as_json, from_json
 from tests.world import World
 
@@ -292,7 +293,7 @@ async def everything_ran_once(world: World) -> list[Job]:
 
 async def all_over(world: World) -> bool:
     """Counted in one statement: a job that goes back in line meanwhile is in one of the counts."""
-    return not sum(await world.engine.core.ledger.load())
+    return not sum(await core_of(world.engine).ledger.load())
 
 
 def assert_one_lease_at_a_time(attempts: Sequence[Attempt]) -> None:

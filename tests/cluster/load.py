@@ -7,6 +7,7 @@ import asyncio
 from fairlane.clock import ManualClock, SystemClock
 from fairlane.model.state import State
 from tests.cluster.fleet import Fleet, Process, all_over, comes_true, everything_ran_once
+from tests.core import core_of
 from tests.world import World
 
 
@@ -45,7 +46,7 @@ class Load:
             await worker.kill()
         finished = self.finished
         assert len(finished) == len(set(finished)), "no result was accepted twice"
-        assert len(await world.engine.core.ledger.slots()) == 0
+        assert len(await core_of(world.engine).ledger.slots()) == 0
 
     async def _drains(self, world: World) -> None:
         """Returns when nothing waits or runs. How long that takes depends on the machine; that

@@ -38,6 +38,7 @@ from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.worker import Worker
 from tests.cluster.points import Points, Watched, What
+from tests.core import core_of
 from tests.crash.life import as_json, from_json
 
 AFTER_TROUBLE = 0.05
@@ -95,7 +96,7 @@ class Process:
         self._engine = await cluster(
             settings, database, redis, clock=self._clock, sweeping=sweeping, prefix=prefix
         )
-        core = self._engine.core
+        core = core_of(self._engine)
         vars(core.index)["_run"] = watched_opening(core.index, points)
         core.ledger = cast(PostgresLedger, Watched(core.ledger, "ledger", points))
         core.index = cast(RedisIndex, Watched(core.index, "index", points))
@@ -219,13 +220,13 @@ class Process:
             await self._engine.sweep()
 
     async def publish(self) -> int:
-        return await publish_left_behind(self._engine.core)
+        return await publish_left_behind(core_of(self._engine))
 
     async def rebuild(self) -> None:
         await self._engine.rebuild()
 
     async def life(self) -> str:
-        return self._engine.core.epoch
+        return core_of(self._engine).epoch
 
 
 def watched_opening(index: Any, points: Points) -> Any:

@@ -13,6 +13,7 @@ from fairlane.model.job import NewJob
 from fairlane.servers import Postgres, Redis
 from tests.api.server import gateway
 from tests.cluster.fleet import comes_true
+from tests.core import core_of
 from tests.worker.process import WorkerProcess, working
 from tests.worker.scene import Way
 
@@ -49,6 +50,6 @@ async def are_idle(engine: Engine, n: int) -> None:
     """Returns when so many polls wait."""
 
     async def waiting() -> bool:
-        return (await engine.core.index.stats()).idle >= n
+        return (await core_of(engine).index.stats()).idle >= n
 
     await comes_true(waiting)

@@ -23,6 +23,7 @@ from fairlane.servers import Postgres
 from tests.cluster.conftest import NewFleet
 from tests.cluster.fleet import LONG_ENOUGH, Process, comes_true
 from tests.cluster.load import under_load
+from tests.core import core_of
 from tests.proxy import Proxy
 from tests.world import catalog
 
@@ -117,7 +118,7 @@ async def test_an_unheard_submit_claim_or_result_happens_once(deaf: Deaf) -> Non
     assert (lease.job, lease.attempt, lease.fence) == (job, 1, 1)
     assert (await deaf.unheard(engine.renew([lease], lease.lease_until + 1))).lost == []
     await deaf.unheard(engine.give_back(lease), lease.token)
-    assert await publish_left_behind(engine.core), "the index has not heard of it either"
+    assert await publish_left_behind(core_of(engine)), "the index has not heard of it either"
     lease = await deaf.claimed(job)
     assert (lease.attempt, lease.fence) == (1, 2)
     await deaf.unheard(engine.complete(lease, "done"), lease.token)
@@ -146,7 +147,7 @@ async def test_an_unheard_move_or_change_is_made_once(deaf: Deaf) -> None:
     await deaf.unheard(engine.fail(lease, Fault.TRANSIENT), lease.token)
     assert (await engine.get(job)).state is State.DEAD
     await deaf.unheard(engine.replay(job))
-    await publish_left_behind(engine.core)
+    await publish_left_behind(core_of(engine))
     assert (await engine.get(job)).state is State.QUEUED
     lease = await deaf.claimed(job)
     await deaf.unheard(engine.cancel(job))
@@ -160,5 +161,5 @@ async def test_an_unheard_move_or_change_is_made_once(deaf: Deaf) -> None:
     await deaf.unheard(engine.set_quota("ann", pending=3))
     assert len(await engine.audit()) == changes + 3
     await deaf.unheard(engine.rebuild())
-    events = [event.seq for event in await engine.core.ledger.events(job, 0)]
+    events = [event.seq for event in await core_of(engine).ledger.events(job, 0)]
     assert events == list(range(1, len(events) + 1))

@@ -21,6 +21,7 @@ from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import NewJob
 from fairlane.model.state import State
 from fairlane.servers import Databases, Redis, RedisKeyspace
+from tests.core import core_of
 from tests.dispatch.process import LIMITS, DispatcherProcess, dispatching, settings
 from tests.dispatch.scene import Held, called
 from tests.proxy import Proxy
@@ -143,7 +144,7 @@ async def eventually(condition: Condition) -> None:
 
 def nothing_left(engine: Engine) -> Condition:
     async def condition() -> bool:
-        return not sum(await engine.core.ledger.load())
+        return not sum(await core_of(engine).ledger.load())
 
     return condition
 
@@ -180,8 +181,8 @@ async def holders(
     engine: Engine, processes: Sequence[DispatcherProcess]
 ) -> list[DispatcherProcess]:
     """Those that call a strict service."""
-    slots = await engine.core.ledger.slots()
-    jobs = await engine.core.ledger.jobs([slot.job for slot in slots])
+    slots = await core_of(engine).ledger.slots()
+    jobs = await core_of(engine).ledger.jobs([slot.job for slot in slots])
     workers = [
         job.worker or ""
         for job in jobs.values()

@@ -20,6 +20,7 @@ from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
 from tests.cluster.conftest import THOROUGH, NewFleet
 from tests.cluster.fleet import LONG_ENOUGH, Fleet, all_jobs, everything_ran_once
+from tests.core import core_of
 from tests.crash.life import from_json
 from tests.world import World, catalog
 
@@ -191,7 +192,7 @@ async def test_a_forged_index_grants_nothing_twice_and_nobody_above_their_tier(
 
 async def limits_hold(world: World, granted: dict[str, Lease]) -> None:
     """No slot is taken twice or above its limit, and who runs is who was granted."""
-    rows = [row.slot for row in await world.engine.core.ledger.slots()]
+    rows = [row.slot for row in await core_of(world.engine).ledger.slots()]
     assert len({(slot.pool, slot.n) for slot in rows}) == len(rows)
     limits = {name: pool.limit for name, pool in SETTINGS.all_pools().items()}
     for pool, held in Counter(slot.pool for slot in rows).items():
@@ -203,7 +204,7 @@ async def limits_hold(world: World, granted: dict[str, Lease]) -> None:
 
 async def running_leases(world: World) -> list[Lease]:
     """Of those who still run; they will finish whatever becomes of the index."""
-    ledger = world.engine.core.ledger
+    ledger = core_of(world.engine).ledger
     running = [job for job in await all_jobs(world) if job.state is State.RUNNING]
     found = [await ledger.lease(job.id, job.token or "") for job in running]
     return [lease for lease in found if isinstance(lease, Lease)]

@@ -19,6 +19,7 @@ from fairlane.model.worker import Worker
 from tests.cluster.conftest import THOROUGH, NewFleet
 from tests.cluster.fleet import Fleet, everything_ran_once
 from tests.cluster.test_index_damaged import SERVICES, SETTINGS, WORKERS, kind_of
+from tests.core import core_of
 from tests.world import World
 
 Spoil = Callable[[Redis, bytes], Awaitable[object]]
@@ -142,7 +143,7 @@ async def a_queue_at_work(world: World) -> AsyncIterator[None]:
                 await world.engine.fail(lease, Fault.UNAVAILABLE)
     idle = Worker("idle", services=frozenset({"nothing"}))
     waiting = asyncio.create_task(world.engine.claim(idle, 1, wait=3600))
-    while not (await world.engine.core.index.stats()).idle:
+    while not (await core_of(world.engine).index.stats()).idle:
         pass
     try:
         yield
@@ -153,7 +154,7 @@ async def a_queue_at_work(world: World) -> AsyncIterator[None]:
 
 async def works(world: World) -> None:
     """Everything runs, within 100 s of the engine's clock. Who only looks may be told to wait."""
-    ledger = world.engine.core.ledger
+    ledger = core_of(world.engine).ledger
     for _ in range(100):
         job = await world.submit("plain")
         with suppress(NotReady):

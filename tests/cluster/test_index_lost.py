@@ -22,6 +22,7 @@ from fairlane.servers.process import ask
 from tests.cluster.conftest import NewFleet
 from tests.cluster.fleet import Fleet, everything_ran_once, flush
 from tests.cluster.load import under_load
+from tests.core import core_of
 from tests.crash.life import from_json
 from tests.proxy import Proxy
 from tests.world import World, catalog
@@ -52,12 +53,12 @@ async def test_a_hundred_claims_in_flight_survive_a_wiped_index(new_fleet: NewFl
     confirmed = leases_of(await asyncio.gather(*claims[0]))
     assert len(confirmed) == 50 == await world.engine.count(State.RUNNING)
     await world.engine.sweep()
-    life = (await world.engine.core.ledger.turn())[0].life
+    life = (await core_of(world.engine).ledger.turn())[0].life
     await processes[1].let_go(IN_THE_GAP)
     again = leases_of(await asyncio.gather(*claims[1]))
     assert await world.engine.count(State.RUNNING) == 50 + len(again) <= 100
     assert len({lease.job for lease in [*confirmed, *again]}) == 50 + len(again)
-    assert (await world.engine.core.ledger.turn())[0].life == life, "nobody has rebuilt again"
+    assert (await core_of(world.engine).ledger.turn())[0].life == life, "nobody has rebuilt again"
     for process, leases in zip(processes, (confirmed, again), strict=True):
         found = await process.complete(leases)
         assert [each[0] for each in found] == [State.COMPLETED] * len(leases)
@@ -191,8 +192,8 @@ async def test_a_replica_that_lags_behind_takes_over(
         await redis_.fall_behind()
         await load.goes_on()
         world: World = await fleet.world()
-        life = world.engine.core.epoch
+        life = core_of(world.engine).epoch
         await redis_.take_over()
         await load.goes_on()
         await load.ends_well()
-        assert (await world.engine.core.ledger.turn())[0].life != life
+        assert (await core_of(world.engine).ledger.turn())[0].life != life

@@ -26,6 +26,7 @@ from tests.cluster.fleet import (
     comes_true,
     everything_ran_once,
 )
+from tests.core import core_of
 from tests.crash.life import as_json
 from tests.world import catalog
 
@@ -72,7 +73,7 @@ async def publish(fleet: Fleet, process: Process, answers: Answers) -> None:
     """What somebody has left behind who died after the commit: a job that only the outbox names."""
     (world,) = fleet.worlds
     job = await world.submit()
-    await world.engine.core.index.take([(job, 1)])
+    await core_of(world.engine).index.take([(job, 1)])
     database = await asyncpg.connect(fleet.database)
     await database.execute("INSERT INTO fairlane.outbox (jobs) VALUES ($1)", [job])
     await database.close()
@@ -160,12 +161,12 @@ async def rebuilder_dies(fleet: Fleet, point: str) -> None:
     later = await world.submit_all([NewJob("work")])
 
     async def works() -> bool:
-        found = await asyncio.gather(keep_up(world.engine.core), other.ask("sweep"))
+        found = await asyncio.gather(keep_up(core_of(world.engine)), other.ask("sweep"))
         return bool(found[0])
 
     await comes_true(works)
     await other.ask("sweep")
-    stats = await world.engine.core.index.stats()
+    stats = await core_of(world.engine).index.stats()
     assert (stats.held, [use.held for use in stats.pools if use.held]) == (5, [5])
     for lease in running:
         await world.engine.complete(lease)
@@ -173,8 +174,8 @@ async def rebuilder_dies(fleet: Fleet, point: str) -> None:
     order += [lease.job for lease in await other.claim(100)]
     assert sorted(order) == sorted([*jobs, *later])[5:]
     assert await world.claim(1) == []
-    lives = {world.engine.core.epoch, await other.ask("life")}
-    assert lives == {(await world.engine.core.ledger.turn())[0].life}
+    lives = {core_of(world.engine).epoch, await other.ask("life")}
+    assert lives == {(await core_of(world.engine).ledger.turn())[0].life}
     await world.healthy()
 
 
@@ -204,7 +205,7 @@ async def rebuilder_dies_halfway(fleet: Fleet, point: str) -> None:
     jobs += await world.submit_all([NewJob("first")])
 
     async def works() -> bool:
-        found = await asyncio.gather(keep_up(world.engine.core), other.ask("sweep"))
+        found = await asyncio.gather(keep_up(core_of(world.engine)), other.ask("sweep"))
         return bool(found[0])
 
     await comes_true(works)

@@ -9,6 +9,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.service import Service
 from tests.cluster.conftest import NewFleet
 from tests.cluster.fleet import Process, everything_ran_once
+from tests.core import core_of
 from tests.world import World, catalog
 
 TOLD = "before index.configure"
@@ -35,7 +36,7 @@ async def claims(world: World, third: Process, running: list[Lease], limit: int)
     for _ in range(2):
         running += await third.claim(10)
         running += await world.claim(10)
-        assert len(running) == len(await world.engine.core.ledger.slots()) <= limit
+        assert len(running) == len(await core_of(world.engine).ledger.slots()) <= limit
 
 
 async def test_a_limit_goes_up_and_down_while_its_messages_cross(new_fleet: NewFleet) -> None:
@@ -57,7 +58,7 @@ async def test_a_limit_goes_up_and_down_while_its_messages_cross(new_fleet: NewF
         assert len(running) == above, "nothing is granted while more than the limit run"
         await told(two, down)
         await told(one, up)
-        (pool,) = (await world.engine.core.index.stats()).pools
+        (pool,) = (await core_of(world.engine).index.stats()).pools
         assert pool.limit == 4
         await claims(world, third, running, limit=above)
         assert len(running) == above

@@ -22,6 +22,7 @@ from fairlane.model.tier import Tier, Tiers
 from fairlane.policy.admission import Quota
 from tests.cluster.beside import beside, until_waiting
 from tests.cluster.fleet import LONG_ENOUGH
+from tests.core import core_of
 from tests.ledger_items import (
     completion,
     confirmation,
@@ -43,7 +44,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def ledger(world: World) -> Ledger:
-    return world.engine.core.ledger
+    return core_of(world.engine).ledger
 
 
 @asynccontextmanager
@@ -264,7 +265,7 @@ async def test_a_claim_that_goes_on_one_by_one_waits_for_no_number(tmp_path: Pat
             proposals.append(proposal._replace(slots=slots, pools=pools, cap=9))
         async with other.transaction():
             await other.execute("INSERT INTO slots VALUES ('prov:p', 2, 'other', 'other')")
-            confirmed = world.engine.core.ledger.confirm(proposals)
+            confirmed = core_of(world.engine).ledger.confirm(proposals)
             written = await asyncio.wait_for(confirmed, LONG_ENOUGH)
             await other.execute("INSERT INTO slots VALUES ('svc:work', 1, 'other', 'other')")
             kinds = [type(outcome) for outcome in written.outcomes]
@@ -281,7 +282,7 @@ async def test_cells_of_a_fan_out_that_is_being_reopened_are_kept(tmp_path: Path
         await world.engine.complete(done)
         await world.engine.fail(dead)
         assert (await world.job(parent)).state is State.FAILED
-        now, ledger = world.clock.now(), world.engine.core.ledger
+        now, ledger = world.clock.now(), core_of(world.engine).ledger
         async with other.transaction():
             await other.execute("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", parent)
             await asyncio.wait_for(ledger.retire(now, 0, 0, 100), LONG_ENOUGH)

@@ -24,6 +24,7 @@ from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.admission import Quota
 from tests.cluster.beside import beside, two_worlds
 from tests.cluster.conftest import THOROUGH
+from tests.core import core_of
 from tests.ledger_items import (
     completion,
     confirmation,
@@ -74,7 +75,7 @@ class Crowd:
         world = self._worlds[0]
         items = [submission(world, name, user=user) for name in ("work", "few") for user in USERS]
         items += [with_cells(submission(world, user=user), world, 3) for user in USERS]
-        await world.engine.core.ledger.submit(items)
+        await core_of(world.engine).ledger.submit(items)
         self._jobs = [each.id for item in items for each in (item, *item.cells)]
         self._leases = []
 
@@ -102,7 +103,7 @@ class Crowd:
         return self._chance.sample(self._jobs, self._chance.randint(1, most))
 
     async def _found(self, world: World) -> list[Job]:
-        found = await world.engine.core.ledger.jobs(self._some())
+        found = await core_of(world.engine).ledger.jobs(self._some())
         jobs = [job for job in found.values() if not job.fan_out]
         self._chance.shuffle(jobs)
         return jobs
@@ -111,7 +112,7 @@ class Crowd:
     async def _confirm(self, world: World) -> None:
         jobs = [job for job in await self._found(world) if job.state is State.QUEUED]
         items = [confirmation(world, job, self._slots_for(job)) for job in jobs]
-        found = await world.engine.core.ledger.confirm(items)
+        found = await core_of(world.engine).ledger.confirm(items)
         self._leases += [each for each in found.outcomes if isinstance(each, Lease)]
 
     def _slots_for(self, job: Job) -> list[Slot]:
@@ -131,18 +132,20 @@ class Crowd:
             *[lambda lease: retry(lease, now, now)._replace(give_up_at=now)] * 6,
         ]
         items = [self._chance.choice(endings)(lease) for lease in self._held()]
-        await world.engine.core.ledger.settle(items)
+        await core_of(world.engine).ledger.settle(items)
 
     async def _renew(self, world: World) -> None:
         now = world.clock.now()
         held = [[(lease.job, lease.token) for lease in self._held()] for _ in range(3)]
-        renewing = [world.engine.core.ledger.renew(each, now + seconds(15), now) for each in held]
+        renewing = [
+            core_of(world.engine).ledger.renew(each, now + seconds(15), now) for each in held
+        ]
         await asyncio.gather(*renewing)
 
     async def _progress(self, world: World) -> None:
         told = Progress(0.5, "", world.clock.now())
         reports = [
-            world.engine.core.ledger.progress(lease.job, lease.token, told)
+            core_of(world.engine).ledger.progress(lease.job, lease.token, told)
             for lease in self._held()
         ]
         await asyncio.gather(*reports)
@@ -153,11 +156,11 @@ class Crowd:
         await asyncio.gather(*calls)
 
     async def _cancel(self, world: World) -> None:
-        cancel = world.engine.core.ledger.cancel
+        cancel = core_of(world.engine).ledger.cancel
         await self._at_once([cancel(request(world, job), frozenset()) for job in self._some(3)])
 
     async def _reopen(self, world: World) -> None:
-        reopen, quota = world.engine.core.ledger.reopen, Quota(pending=50, waiting=100)
+        reopen, quota = core_of(world.engine).ledger.reopen, Quota(pending=50, waiting=100)
         calls = [
             reopen(request(world, job), move, quota if move is Move.RESUME else None)
             for job in self._some()
@@ -166,12 +169,12 @@ class Crowd:
         await self._at_once(list(calls))
 
     async def _skip(self, world: World) -> None:
-        skip = world.engine.core.ledger.skip
+        skip = core_of(world.engine).ledger.skip
         await self._at_once([skip(request(world, job), 1) for job in self._some()])
 
     async def _credit(self, world: World) -> None:
         """New accounts as well as old ones, into and out of them."""
-        credit, now = world.engine.core.ledger.credit, world.clock.now()
+        credit, now = core_of(world.engine).ledger.credit, world.clock.now()
         self._number += 1
         users = [*USERS, f"new {self._number // 4}", f"newer {self._number // 4}"]
         self._chance.shuffle(users)
@@ -184,7 +187,7 @@ class Crowd:
         for user in self._chance.sample(USERS, 2):
             item = submission(world, user=user, quota=quota, idempotency=self._key())
             items.append(with_cells(item, world, 2) if self._chance.random() < 0.5 else item)
-        await world.engine.core.ledger.submit(items)
+        await core_of(world.engine).ledger.submit(items)
 
     def _key(self) -> tuple[str, str, str]:
         return ("scope", f"key {self._chance.randrange(40)}", "hash")
@@ -192,24 +195,24 @@ class Crowd:
     # --- upkeep ------------------------------------------------------------------------------
     async def _revoke(self, world: World) -> None:
         jobs = await self._found(world)
-        await world.engine.core.ledger.revoke([(job.id, job.rev, token()) for job in jobs])
+        await core_of(world.engine).ledger.revoke([(job.id, job.rev, token()) for job in jobs])
 
     async def _promote(self, world: World) -> None:
-        order = world.engine.core.catalog.tiers.names
+        order = core_of(world.engine).catalog.tiers.names
         levels = [(job, self._chance.choice(order)) for job in self._some()]
-        await world.engine.core.ledger.promote(levels, order, world.clock.now())
+        await core_of(world.engine).ledger.promote(levels, order, world.clock.now())
 
     async def _give_up(self, world: World) -> None:
-        await world.engine.core.ledger.give_up(world.clock.now(), 3)
+        await core_of(world.engine).ledger.give_up(world.clock.now(), 3)
 
     async def _forgive(self, world: World) -> None:
-        await world.engine.core.ledger.forgive([(job, 1) for job in self._some()])
+        await core_of(world.engine).ledger.forgive([(job, 1) for job in self._some()])
 
     async def _slots(self, world: World) -> None:
-        await world.engine.core.ledger.free_slots(world.clock.now() + seconds(3600), 5)
+        await core_of(world.engine).ledger.free_slots(world.clock.now() + seconds(3600), 5)
 
     async def _workers(self, world: World) -> None:
-        ledger, now, names = world.engine.core.ledger, world.clock.now(), ["w1", "w2", "w3"]
+        ledger, now, names = core_of(world.engine).ledger, world.clock.now(), ["w1", "w2", "w3"]
         self._chance.shuffle(names)
         await self._at_once([ledger.put_worker(Worker(name), now) for name in names])
         self._chance.shuffle(names)
@@ -220,29 +223,29 @@ class Crowd:
         now = world.clock.now()
         names = [f"ticket {self._number // 3 + n}" for n in range(3)]
         self._chance.shuffle(names)
-        redeem = world.engine.core.ledger.keys.redeem
+        redeem = core_of(world.engine).ledger.keys.redeem
         await self._at_once(
             [redeem(name, now + self._chance.randint(-1, 1), now) for name in names]
         )
 
     async def _limits(self, world: World) -> None:
         """Two pools that count what runs, one of them by another name each time."""
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         settings = await ledger.settings()
         few = PoolLimit("svc:few", LIMIT, ("few",), None)
         other = PoolLimit(f"svc:work {self._chance.randint(1, 3)}", 100, ("work",), None)
         pools = self._chance.sample([few, other], 2)
         await ledger.set_pools(pools, settings.catalog, settings.file, settings.stamp.settings)
         for each in self._worlds:
-            each.engine.core.settings = (await ledger.settings()).stamp.settings
+            core_of(each.engine).settings = (await ledger.settings()).stamp.settings
 
     async def _purge(self, world: World) -> None:
-        purge, now = world.engine.core.ledger.purge, world.clock.now()
+        purge, now = core_of(world.engine).ledger.purge, world.clock.now()
         await self._at_once([purge("default", self._some(), now, "") for _ in range(2)])
 
     async def _retire(self, world: World) -> None:
         now = world.clock.now()
-        await world.engine.core.ledger.retire(now, now, 0, 3)
+        await core_of(world.engine).ledger.retire(now, now, 0, 3)
 
 
 @pytest.mark.parametrize("seed", range(10 if THOROUGH else 1))
@@ -255,7 +258,7 @@ async def test_no_two_verbs_wait_for_each_other(tmp_path: Path, seed: int) -> No
     async with beside(world) as connection:
         before = await circles(connection)
         async with two_worlds(settings, tmp_path / "ledger.db") as worlds:
-            worlds[0].engine.core.epoch = worlds[1].engine.core.epoch
+            core_of(worlds[0].engine).epoch = core_of(worlds[1].engine).epoch
             crowd = Crowd(worlds, seed)
             for _ in range(ROUNDS):
                 await crowd.begin()

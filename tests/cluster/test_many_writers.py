@@ -21,6 +21,7 @@ from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
 from fairlane.policy.admission import Quota
 from tests.cluster.beside import beside, two_worlds, until_waiting
+from tests.core import core_of
 from tests.ledger_items import confirmation, submission, with_cells
 from tests.world import World, catalog
 
@@ -38,12 +39,12 @@ async def claims(*worlds: World, n: int = 100) -> list[Lease]:
 async def know_the_same(one: World, two: World) -> None:
     """Both indexes are built from the ledger; the epoch of the second is the first one's too."""
     await two.engine.rebuild()
-    one.engine.core.epoch = two.engine.core.epoch
-    await one.engine.core.index.begin(one.engine.core.epoch)
-    async for page in one.engine.core.ledger.live(1000):
-        queued = [one.engine.core.entry(job) for job in page if job.state is State.QUEUED]
-        await one.engine.core.index.load(one.engine.core.epoch, queued, [])
-    await one.engine.core.index.open(one.engine.core.epoch, one.clock.now())
+    core_of(one.engine).epoch = core_of(two.engine).epoch
+    await core_of(one.engine).index.begin(core_of(one.engine).epoch)
+    async for page in core_of(one.engine).ledger.live(1000):
+        queued = [core_of(one.engine).entry(job) for job in page if job.state is State.QUEUED]
+        await core_of(one.engine).index.load(core_of(one.engine).epoch, queued, [])
+    await core_of(one.engine).index.open(core_of(one.engine).epoch, one.clock.now())
 
 
 async def test_one_key_in_two_processes_is_one_job(tmp_path: Path) -> None:
@@ -79,7 +80,9 @@ async def test_a_submit_that_runs_beside_itself_is_accepted_by_both(tmp_path: Pa
     async with two_worlds(catalog(), tmp_path / "ledger.db") as worlds, beside(worlds[0]) as other:
         item = submission(worlds[0], user="ada", quota=Quota(pending=1))
         await other.execute("SELECT pg_advisory_lock(hashtextextended($1, 7))", item.who)
-        submits = [asyncio.create_task(each.engine.core.ledger.submit([item])) for each in worlds]
+        submits = [
+            asyncio.create_task(core_of(each.engine).ledger.submit([item])) for each in worlds
+        ]
         await until_waiting(other, 2)
         await other.execute("SELECT pg_advisory_unlock_all()")
         for written in await asyncio.gather(*submits):
@@ -100,7 +103,7 @@ async def test_a_fan_out_that_is_submitted_beside_itself_is_accepted_by_both(
         async with other.transaction():
             await other.execute("LOCK TABLE jobs IN SHARE MODE")
             submits = [
-                asyncio.create_task(each.engine.core.ledger.submit([item])) for each in worlds
+                asyncio.create_task(core_of(each.engine).ledger.submit([item])) for each in worlds
             ]
             await until_waiting(watcher, 2)
         for written in await asyncio.gather(*submits):
@@ -151,7 +154,9 @@ async def test_the_database_itself_keeps_the_limits(tmp_path: Path) -> None:
     async with World(settings, tmp_path / "ledger.db") as world, beside(world) as other:
         await world.submit_all([NewJob("work")] * 3)
         leases = {lease.token: lease for lease in await world.claim(3)}
-        slots = sorted((row.slot.n, row.token) for row in await world.engine.core.ledger.slots())
+        slots = sorted(
+            (row.slot.n, row.token) for row in await core_of(world.engine).ledger.slots()
+        )
         await world.engine.change("services", "work", "limit", 2)
         await world.engine.complete(leases[slots[0][1]])
         for n in (1, 4):  # two are held, one of them above the limit
@@ -175,7 +180,7 @@ async def test_a_job_that_two_indexes_propose_is_granted_once(tmp_path: Path) ->
 async def test_a_rebuild_waits_for_the_claims_under_way(tmp_path: Path) -> None:
     """I5, I26: what was confirmed under the old life is running before the new one is loaded."""
     async with World(catalog(), tmp_path / "ledger.db") as world, beside(world) as looking:
-        ledger, job = world.engine.core.ledger, await world.submit()
+        ledger, job = core_of(world.engine).ledger, await world.submit()
         _, turn = await ledger.turn()
         async with beside(world) as other, other.transaction():
             await other.execute("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", job)
@@ -193,7 +198,7 @@ async def test_of_two_that_want_to_rebuild_one_begins(tmp_path: Path) -> None:
     """I26: both have seen that nobody was at it; the second looks again. The first one, asked again
     after a lost answer, hears the same."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         _, turn = await ledger.turn()
         assert await ledger.begin_rebuild("one", turn.number)
         assert not await ledger.begin_rebuild("two", turn.number)
@@ -209,12 +214,12 @@ async def test_two_indexes_never_exceed_a_limit(tmp_path: Path) -> None:
         await know_the_same(one, two)
         for _ in range(5):
             leases = await claims(one, two, n=4)
-            assert len(await one.engine.core.ledger.slots()) <= 4
+            assert len(await core_of(one.engine).ledger.slots()) <= 4
             running = await one.engine.count(State.RUNNING)
             assert running == len(leases) <= 4
             for lease in leases:
                 await one.engine.complete(lease)
-                await two.engine.core.index.drop([lease.token], two.clock.now())
+                await core_of(two.engine).index.drop([lease.token], two.clock.now())
             await know_the_same(one, two)
         await one.healthy()
 
@@ -231,7 +236,7 @@ async def test_claims_wait_for_the_pools_of_a_batch_in_one_order(tmp_path: Path)
         ]
         lock = "SELECT pg_advisory_lock(hashtextextended($1, 9))"
         await other.execute(lock, "svc:apple")
-        claim = asyncio.create_task(world.engine.core.ledger.confirm([berry, apple]))
+        claim = asyncio.create_task(core_of(world.engine).ledger.confirm([berry, apple]))
         await until_waiting(other, 1)
         assert await other.fetchval(lock.replace("pg_", "pg_try_"), "svc:berry")
         await other.execute("SELECT pg_advisory_unlock_all()")
@@ -271,7 +276,7 @@ async def test_a_limit_set_while_a_job_ends_leaves_no_slot_behind(tmp_path: Path
             await until_waiting(other, 2)
             await other.execute("SELECT pg_advisory_unlock_all()")
             await asyncio.gather(change, ending)
-        assert not await world.engine.core.ledger.slots()
+        assert not await core_of(world.engine).ledger.slots()
         await world.healthy()
 
 
@@ -284,7 +289,7 @@ async def test_a_slot_that_no_job_holds_is_found_by_the_sweep(tmp_path: Path) ->
         for n, job in ((2, lease.job), (3, "gone")):
             await other.execute("INSERT INTO slots VALUES ('svc:work', $1, $2, $2)", n, job)
         await world.engine.sweep()
-        (slot,) = await world.engine.core.ledger.slots()
+        (slot,) = await core_of(world.engine).ledger.slots()
         assert slot.token == lease.token
         await world.healthy()
 
@@ -338,7 +343,7 @@ async def test_a_skip_is_charged_once_by_two_processes(tmp_path: Path) -> None:
 
 
 async def moved(world: World, move: str, request: Request) -> object:
-    ledger = world.engine.core.ledger
+    ledger = core_of(world.engine).ledger
     if move == "skip":
         return await ledger.skip(request, 5)
     if move == "cancel":

@@ -24,6 +24,7 @@ from tests.cluster.fleet import (
     comes_true,
     everything_ran_once,
 )
+from tests.core import core_of
 from tests.crash.life import from_json
 from tests.world import World, catalog
 
@@ -48,7 +49,7 @@ async def test_the_last_two_cells_of_a_fan_out_end_it_once(new_fleet: NewFleet) 
         outcomes = [outcome for answer in answers for outcome in answer]
         assert {state for state, _ in outcomes} == {State.COMPLETED}
         ended.update(parent for _, parent in outcomes if parent)
-        found = await world.engine.core.ledger.jobs(parents)
+        found = await core_of(world.engine).ledger.jobs(parents)
         assert {job.state for job in found.values()} == {State.COMPLETED}
     assert len(ended) == PARENTS
     assert set(ended.values()) == {1}
@@ -67,7 +68,7 @@ LEASE = 15
 async def a_lot_to_sweep(world: World) -> list[str]:
     """Leases without a worker, proposals that nobody confirms, jobs that will give up or be
     promoted. Who has lost their worker."""
-    core = world.engine.core
+    core = core_of(world.engine)
     await world.submit_all([NewJob("work") for _ in range(60)])
     lost = [lease.job for lease in await world.claim(30)]
     picks = await core.index.claim(Worker("forgetful"), Loaded(), 10, core.now(), core.epoch)
@@ -93,7 +94,7 @@ async def test_many_that_sweep_at_once_do_everything_once(new_fleet: NewFleet) -
     for job in await all_jobs(world):
         if job.name == "work" and job.id not in lost:
             revs[job.rev] += 1
-        events = await world.engine.core.ledger.events(job.id, 0)
+        events = await core_of(world.engine).ledger.events(job.id, 0)
         told.update((job.id, event.type) for event in events)
         tries = [each.outcome for each in await world.engine.attempts(job.id)]
         assert tries == (["lost"] if job.id in lost else [])
@@ -160,7 +161,7 @@ async def idle(world: World, n: int) -> None:
     """Returns when so many workers are filed as idle."""
 
     async def are_idle() -> bool:
-        return (await world.engine.core.index.stats()).idle == n
+        return (await core_of(world.engine).index.stats()).idle == n
 
     await comes_true(are_idle)
 

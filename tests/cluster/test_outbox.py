@@ -14,6 +14,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.service import Service
 from tests.cluster.conftest import THOROUGH, NewFleet
 from tests.cluster.fleet import all_jobs, everything_ran_once
+from tests.core import core_of
 from tests.world import World, catalog
 
 TIMES = 100 if THOROUGH else 10
@@ -45,7 +46,7 @@ async def test_rows_published_ten_times_in_any_order_change_nothing(new_fleet: N
     for at in range(0, len(again), 200):
         some = [(each,) for each in again[at : at + 200]]
         await database.executemany("INSERT INTO fairlane.outbox (jobs) VALUES ($1)", some)
-        await asyncio.gather(other.ask("publish"), publish_left_behind(world.engine.core))
+        await asyncio.gather(other.ask("publish"), publish_left_behind(core_of(world.engine)))
     assert await database.fetchval("SELECT count(*) FROM fairlane.outbox") == 0
     await database.close()
     assert await everything_known(world) == before
@@ -83,7 +84,7 @@ async def a_life(world: World, dice: random.Random) -> list[Lease]:
 
 async def everything_known(world: World) -> list[Any]:
     """Every row of a job, every slot, where everybody stands, and what the index counts."""
-    core = world.engine.core
+    core = core_of(world.engine)
     jobs = await all_jobs(world)
     stands = [await core.index.standing(job.id, core.now()) for job in jobs]
     return [jobs, stands, sorted(await core.ledger.slots()), await core.index.stats()]

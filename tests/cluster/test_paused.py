@@ -13,6 +13,7 @@ from fairlane.model.service import Service
 from fairlane.model.state import State
 from tests.cluster.conftest import NewFleet
 from tests.cluster.fleet import comes_true, everything_ran_once, flush
+from tests.core import core_of
 from tests.crash.life import as_json, from_json
 from tests.world import World, catalog
 
@@ -87,7 +88,7 @@ async def test_a_result_that_comes_after_two_leases_is_refused(new_fleet: NewFle
         zip([lease.job for lease in late], await asyncio.wait_for(settling, 30), strict=True)
     )
     assert outcomes == {done.job: [State.COMPLETED], running.job: [State.RUNNING]}
-    assert len(await world.engine.core.ledger.slots()) == 1, "the newer lease keeps its slot"
+    assert len(await core_of(world.engine).ledger.slots()) == 1, "the newer lease keeps its slot"
     await world.engine.complete(running, "mine")
     for job in jobs:
         assert [each.outcome for each in await world.engine.attempts(job)] == ["lost", "completed"]
@@ -131,7 +132,7 @@ async def test_a_rebuilder_that_stood_still_does_not_spoil_the_next_life(
     await process.plan("stop", "before index.load")
     sweep = process.tell("sweep")
     await process.reached("before index.load")
-    core = world.engine.core
+    core = core_of(world.engine)
     await comes_true(lambda: keep_up(core))
     leases = await world.claim(2)
     for lease in leases:
@@ -149,5 +150,5 @@ async def test_a_rebuilder_that_stood_still_does_not_spoil_the_next_life(
 
 async def slots_in_the_index(world: World) -> int:
     await world.engine.sweep()
-    stats = await world.engine.core.index.stats()
+    stats = await core_of(world.engine).index.stats()
     return sum(use.held for use in stats.pools) + stats.held

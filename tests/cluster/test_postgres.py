@@ -26,6 +26,7 @@ from fairlane.model.service import Service
 from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Postgres
 from tests.cluster.fleet import LONG_ENOUGH
+from tests.core import core_of
 from tests.ledger_items import completion
 from tests.proxy import Proxy
 from tests.world import catalog
@@ -144,10 +145,10 @@ async def test_a_change_whose_answer_is_lost_leaves_later_ones_as_they_are(
         await two.change("services", "work", setting, 7)
         proxy.go_on()
         await change
-        there, here = (engine.core.catalog.service("work") for engine in (two, one))
+        there, here = (core_of(engine).catalog.service("work") for engine in (two, one))
         assert getattr(there, setting) == 7
         assert here == there
-        assert one.core.settings == two.core.settings
+        assert core_of(one).settings == core_of(two).settings
         assert len(await one.audit()) == 2
 
 
@@ -172,7 +173,7 @@ async def test_what_was_accepted_survives_the_servers_death(durable_server: Post
             each.cancel()
         await asyncio.gather(*submits, return_exceptions=True)
         assert (await engine.submit(NewJob("work"))).job
-        found = await engine.core.ledger.jobs(accepted)
+        found = await core_of(engine).ledger.jobs(accepted)
         assert set(accepted) == set(found)
 
 
@@ -328,7 +329,7 @@ async def test_a_server_whose_disk_is_full_is_known_to_be(postgres_server: Datab
         with pytest.raises(asyncpg.DiskFullError):
             await engine.submit(NewJob("work"))
         with pytest.raises(asyncpg.DiskFullError):
-            await engine.core.ledger.vitals.demand_writable()
+            await core_of(engine).ledger.vitals.demand_writable()
         await connection.close()
 
 

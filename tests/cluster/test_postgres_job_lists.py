@@ -14,6 +14,7 @@ from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
 from fairlane.servers import Databases
+from tests.core import core_of
 from tests.world import catalog
 
 
@@ -31,7 +32,7 @@ async def two_minutes_pass_for_the_server(url: str) -> None:
 
 
 async def live(engine: Engine) -> set[str]:
-    return {job.id async for page in engine.core.ledger.live(100) for job in page}
+    return {job.id async for page in core_of(engine).ledger.live(100) for job in page}
 
 
 async def test_what_has_ended_is_struck_off_the_roll_of_the_living(
@@ -52,7 +53,7 @@ async def test_what_has_ended_is_struck_off_the_roll_of_the_living(
         for _ in range(3):
             assert await live(engine) == left
             await two_minutes_pass_for_the_server(url)
-            await engine.core.ledger.retire(0, 0, 0, 100)
+            await core_of(engine).ledger.retire(0, 0, 0, 100)
             assert await named(url, "live") == left
             assert not any(await engine.check())
         assert {lease.job for lease in running} <= await named(url, "leased")
@@ -66,10 +67,10 @@ async def test_a_job_that_is_resumed_is_among_the_living_again(postgres_server: 
     async with engine:
         job = (await engine.submit(NewJob("work"))).job
         clock.advance(61_000_000)
-        await engine.core.ledger.give_up(clock.now(), 10)
+        await core_of(engine).ledger.give_up(clock.now(), 10)
         assert (await engine.get(job)).state is State.FAILED
         await two_minutes_pass_for_the_server(url)
-        await engine.core.ledger.retire(0, 0, 0, 100)
+        await core_of(engine).ledger.retire(0, 0, 0, 100)
         assert await named(url, "live") == set()
         await engine.resume(job)
         assert await live(engine) == {job}
@@ -90,7 +91,7 @@ async def test_a_lease_that_is_renewed_is_looked_at_again_when_it_ends(
         clock.advance(worker.lease // 2)
         await engine.heartbeat(worker, [long])
         clock.advance(worker.lease // 2 + 1)
-        ledger, ever = engine.core.ledger, worker.lease
+        ledger, ever = core_of(engine).ledger, worker.lease
         assert [each.job for each in await ledger.expired(clock.now(), ever, 10)] == [short.job]
         clock.advance(worker.lease)
         found = {each.job for each in await ledger.expired(clock.now(), ever, 10)}

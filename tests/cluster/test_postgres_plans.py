@@ -30,6 +30,7 @@ from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
 from fairlane.servers import Databases
+from tests.core import core_of
 from tests.world import catalog
 
 LARGE = {"jobs", "attempts", "events", "steps", "inputs", "slots", "idempotency"}
@@ -88,7 +89,7 @@ async def fail(engine: Engine) -> None:
 
 async def use(engine: Engine, clock: ManualClock) -> None:
     """Every hot verb, in its quick way and in its long one, and the moves from outside."""
-    ledger = engine.core.ledger
+    ledger = core_of(engine).ledger
     many = [NewJob("work", i, user=f"u{i}", tier="free") for i in range(100)]
     await engine.submit_many(many)
     await engine.submit(NewJob("work", user="kay", tier="free", idempotency_key="k"))
@@ -106,7 +107,7 @@ async def use(engine: Engine, clock: ManualClock) -> None:
     await asyncio.gather(*(engine.heartbeat(worker, [lease]) for lease in leases[50:52]))
     await move(engine, leases[1].job)
     clock.advance(3_600_000_000)
-    engine.core.reached_since = 0
+    core_of(engine).reached_since = 0
     await engine.sweep()
     await ledger.outbox(100)
     await ledger.jobs([lease.job for lease in leases])
@@ -138,7 +139,7 @@ async def test_hot_statements_find_their_rows_by_an_index(url: str) -> None:
     sent, clock = Sent(), ManualClock()
     engine = await shared(settings(), url, clock=clock, sweeping=False, unsafe=True)
     async with engine:
-        ledger = engine.core.ledger
+        ledger = core_of(engine).ledger
         assert isinstance(ledger, PostgresLedger)
         await listen_to(ledger, sent)
         await use(engine, clock)

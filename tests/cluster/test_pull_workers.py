@@ -19,6 +19,7 @@ from fairlane.units import SECOND
 from fairlane.worker_protocol.service import FRESH_MICROSECONDS
 from tests.cluster.fleet import comes_true
 from tests.cluster.pulled import are_idle, scene
+from tests.core import core_of
 from tests.worker.scene import WAYS, Way
 from tests.world import catalog
 
@@ -46,7 +47,7 @@ async def test_a_worker_stopped_beyond_its_lease_is_refused_and_cuts_its_work(
         await stopped.until(lambda: job in stopped.heard("cut"))
         ended = await at.engine.wait(job)
         assert ended.state is State.COMPLETED
-        _, context = await at.engine.core.ledger.payload(job)
+        _, context = await core_of(at.engine).ledger.payload(job)
         assert context["step_0_sleep"]["data"] == {"pid": second.pid}
         attempts = await at.engine.attempts(job)
         assert [each.outcome for each in attempts] == [Outcome.LOST, Outcome.COMPLETED]
@@ -61,10 +62,10 @@ async def test_a_task_that_blocks_its_event_loop_for_several_leases_runs_once(
         worker = await at.worker(way, HEARTBEAT=heartbeat)
         job = await at.submit("block", file=str(end))
         await worker.until(lambda: job in worker.heard("began"))
-        since = at.engine.core.now()
+        since = core_of(at.engine).now()
 
         async def leases_have_passed() -> bool:
-            return at.engine.core.now() - since > 3 * 3 * heartbeat * SECOND
+            return core_of(at.engine).now() - since > 3 * 3 * heartbeat * SECOND
 
         await comes_true(leases_have_passed)
         end.touch()
@@ -114,7 +115,7 @@ async def test_sixty_jobs_survive_three_killed_workers(
             await victim.until(lambda victim=victim: len(victim.in_its_hands()) == 4)  # type: ignore[misc]
             victim.signal(signal.SIGKILL)
             await victim.ended()
-            interrupted.update(dict.fromkeys(victim.in_its_hands(), at.engine.core.now()))
+            interrupted.update(dict.fromkeys(victim.in_its_hands(), core_of(at.engine).now()))
             workers.append(await at.worker(way, HEARTBEAT=heartbeat))
         for job in jobs:
             assert (await at.engine.wait(job)).state is State.COMPLETED
@@ -146,7 +147,7 @@ async def test_work_under_a_short_lease_goes_on_as_soon(
         await are_idle(at.engine, 2)
         again = asyncio.create_task(started_again(at.engine, job))
         victim.signal(signal.SIGKILL)
-        died = at.engine.core.now()
+        died = core_of(at.engine).now()
         took = (await again - died) / SECOND
         print(f"{way}: running again after {took:.1f} s, with a lease of 3 s")
         assert took <= 3 + 3
@@ -161,10 +162,10 @@ async def test_what_a_stopped_worker_swallows_goes_on_elsewhere_and_costs_no_att
         await are_idle(at.engine, 2)
         stopped, second = workers
         stopped.signal(signal.SIGSTOP)
-        since = at.engine.core.now()
+        since = core_of(at.engine).now()
 
         async def has_waited() -> bool:
-            return at.engine.core.now() - since > FRESH_MICROSECONDS
+            return core_of(at.engine).now() - since > FRESH_MICROSECONDS
 
         await comes_true(has_waited)
         jobs = [await at.submit("sleep", seconds=0) for _ in range(2)]
@@ -183,7 +184,7 @@ async def test_what_a_stopped_worker_swallows_goes_on_elsewhere_and_costs_no_att
 async def started_again(engine: Engine, job: str) -> int:
     """When it began to run under another lease than the one that was lost; by the ledger, which is
     looked at once a second."""
-    with engine.core.subscriptions.watching(job) as wakeup:
+    with core_of(engine).subscriptions.watching(job) as wakeup:
         while True:
             found = await engine.get(job)
             if not found.live or (found.fence > 1 and found.state is State.RUNNING):

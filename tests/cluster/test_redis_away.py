@@ -12,6 +12,7 @@ from fairlane.model.state import State
 from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Redis, Sentinel
 from fairlane.servers.process import ask
+from tests.core import core_of
 from tests.world import catalog
 
 
@@ -100,12 +101,12 @@ async def test_a_replica_that_lags_behind_takes_over_through_sentinels(
             ask(primary.port, b"CLIENT KILL TYPE replica\r\n")  # it hears nothing of what follows
             started = await engine.claim(worker, 2)
             jobs += [(await engine.submit(NewJob("work", n))).job for n in range(5, 8)]
-            life = engine.core.epoch
+            life = core_of(engine).epoch
             primary.kill()
             replica.resume()
             rest: list[Lease] = []
             async with asyncio.timeout(60):
-                while len(rest) < 6 or engine.core.epoch == life:
+                while len(rest) < 6 or core_of(engine).epoch == life:
                     await engine.sweep()
                     rest += await engine.claim(worker, 10, wait=0.05)
             assert [lease.job for lease in (*started, *rest)] == jobs

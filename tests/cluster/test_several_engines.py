@@ -21,6 +21,7 @@ from fairlane.policy.eta import MIN_RATIOS
 from fairlane.servers import Databases, RedisKeyspace
 from fairlane.units import SECOND
 from tests import stores
+from tests.core import core_of
 from tests.world import World, catalog
 
 LIMITED = catalog(Service("work", limit=2))
@@ -51,7 +52,7 @@ async def worlds(path: Path, *settings: Catalog) -> AsyncIterator[list[World]]:
 async def test_a_start_joins_a_living_index(tmp_path: Path) -> None:
     """I26: it does not throw away what others work with."""
     async with worlds(tmp_path / "ledger.db", LIMITED, LIMITED) as (one, two):
-        assert one.engine.core.epoch == two.engine.core.epoch
+        assert core_of(one.engine).epoch == core_of(two.engine).epoch
         job = await one.submit()
         assert [lease.job for lease in await two.claim()] == [job]
 
@@ -71,13 +72,13 @@ async def test_many_that_find_the_index_gone_rebuild_it_once(
     """I36: one begins a life, all others join it."""
     async with worlds(tmp_path / "ledger.db", *[LIMITED] * 4) as every:
         job = await every[0].submit()
-        before, _ = await every[0].engine.core.ledger.turn()
-        await every[0].engine.core.index.begin("a life that the ledger does not know")
+        before, _ = await core_of(every[0].engine).ledger.turn()
+        await core_of(every[0].engine).index.begin("a life that the ledger does not know")
         await asyncio.gather(*(world.engine.sweep() for world in every))
         for world in every:
             await world.engine.sweep()
-        lives = {world.engine.core.epoch for world in every}
-        stamp, turn = await every[0].engine.core.ledger.turn()
+        lives = {core_of(world.engine).epoch for world in every}
+        stamp, turn = await core_of(every[0].engine).ledger.turn()
         assert lives == {stamp.life} != {before.life}
         assert not turn.busy
         assert [lease.job for lease in await every[3].claim()] == [job]
@@ -94,7 +95,7 @@ async def test_a_limit_that_one_sets_holds_for_all_at_once(tmp_path: Path) -> No
             running += await two.claim(10, Worker("b"))
             running += await one.claim(10, Worker("a"))
         assert len(running) == 3
-        assert two.engine.core.catalog.services["work"].limit == 3
+        assert core_of(two.engine).catalog.services["work"].limit == 3
         await one.healthy()
 
 
@@ -102,7 +103,7 @@ async def test_a_pause_holds_for_a_process_that_the_index_has_not_told(tmp_path:
     async with worlds(tmp_path / "ledger.db", LIMITED, LIMITED) as (one, two):
         await one.submit()
         await one.engine.change("services", "work", "paused", value=True)
-        core = two.engine.core
+        core = core_of(two.engine)
         await core.index.configure(LIMITED, 1 << 40)  # an index that knows better
         for _ in range(3):
             assert await two.claim() == []
@@ -120,7 +121,7 @@ async def test_two_changes_at_once_are_both_kept(tmp_path: Path) -> None:
             )
         for world in (one, two):
             await world.engine.sweep()
-            known = world.engine.core.catalog.services
+            known = core_of(world.engine).catalog.services
             assert {known[name].limit for name in ("work", "other")} == {7}
 
 
@@ -129,10 +130,10 @@ async def test_messages_about_limits_that_cross_leave_the_newest(tmp_path: Path)
     settings = catalog(Service("work", limit=2))
     async with worlds(tmp_path / "ledger.db", settings, settings) as (one, two):
         await one.engine.change("services", "work", "limit", 8)
-        late, number = one.engine.core.catalog, one.engine.core.settings
+        late, number = core_of(one.engine).catalog, core_of(one.engine).settings
         await two.engine.change("services", "work", "limit", 4)
-        await one.engine.core.index.configure(late, number)
-        (pool,) = (await two.engine.core.index.stats()).pools
+        await core_of(one.engine).index.configure(late, number)
+        (pool,) = (await core_of(two.engine).index.stats()).pools
         assert pool.limit == 4
         await one.submit_all([NewJob("work")] * 10)
         assert len(await one.claim(10) + await one.claim(10) + await two.claim(10)) == 4
@@ -148,7 +149,7 @@ async def test_the_last_start_with_another_file_decides_for_all(
         await one.engine.change("services", "other", "limit", 3)
         async with worlds(tmp_path / "ledger.db", new):
             await one.engine.sweep()
-            known = one.engine.core.catalog.services
+            known = core_of(one.engine).catalog.services
             assert (known["work"].limit, known["other"].limit) == (5, 3)
     assert "other settings" in caplog.text
 
@@ -175,7 +176,7 @@ async def test_a_listener_hears_of_what_another_process_does(tmp_path: Path) -> 
         await one.engine.complete(lease)
         await two.engine.sweep()
         heard += await asyncio.wait_for(rest, 30)
-        assert heard == [event.seq for event in await one.engine.core.ledger.events(job, 0)]
+        assert heard == [event.seq for event in await core_of(one.engine).ledger.events(job, 0)]
 
 
 async def _seqs(events: AsyncIterator[Event]) -> list[int]:
@@ -240,11 +241,14 @@ async def test_a_promotion_that_several_processes_found_is_announced_once(tmp_pa
         for world in every:
             world.clock.advance(700 * SECOND)
         now, names = every[0].clock.now(), plain.tiers.names
-        found = [await world.engine.core.index.promotable(now, 10) for world in every]
+        found = [await core_of(world.engine).index.promotable(now, 10) for world in every]
         assert [[each for each, _ in several] for several in found] == [[job]] * 4
         written = await asyncio.gather(
-            *(world.engine.core.ledger.promote([(job, "medium")], names, now) for world in every)
+            *(
+                core_of(world.engine).ledger.promote([(job, "medium")], names, now)
+                for world in every
+            )
         )
         assert sorted(level is None for (level,) in written) == [False, True, True, True]
-        events = await every[0].engine.core.ledger.events(job, 0)
+        events = await core_of(every[0].engine).ledger.events(job, 0)
         assert sum(event.type is EventType.JOB_PROMOTED for event in events) == 1

@@ -21,6 +21,7 @@ from fairlane.model.state import State
 from fairlane.model.worker import Worker
 from fairlane.servers import Postgres, Redis
 from tests.cluster.fleet import LONG_ENOUGH, comes_true
+from tests.core import core_of
 from tests.proxy import Proxy
 from tests.world import catalog
 
@@ -220,7 +221,7 @@ async def test_a_wake_up_that_was_swallowed_is_made_up_for(stores: Stores) -> No
     sleeper = asyncio.create_task(engine.claim(Worker("sleeper"), 1, wait=LONG_ENOUGH))
 
     async def asleep() -> bool:
-        return engine.core.asleep > 0
+        return core_of(engine).asleep > 0
 
     await comes_true(asleep)
     stores.redis.silence(new=False)

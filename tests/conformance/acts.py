@@ -11,6 +11,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
 from fairlane.units import SECOND
+from tests.core import core_of
 from tests.world import World
 
 MINUTE = 60 * SECOND
@@ -39,7 +40,7 @@ async def claim_until_found(world: World, most: int = 200) -> Lease:
 
 async def history(world: World, job: str, after: int = 0) -> list[Event]:
     """The events so far."""
-    return await world.engine.core.ledger.events(job, after)
+    return await core_of(world.engine).ledger.events(job, after)
 
 
 async def types(world: World, job: str) -> list[EventType]:
@@ -52,7 +53,7 @@ async def endings(world: World, job: str) -> int:
 
 
 async def states(world: World, jobs: list[str]) -> Counter[State]:
-    found = await world.engine.core.ledger.jobs(jobs)
+    found = await core_of(world.engine).ledger.jobs(jobs)
     return Counter(found[job].state for job in jobs)
 
 
@@ -64,6 +65,6 @@ async def cells_of(world: World, parent: str) -> list[Job]:
 
 async def slots_match(world: World) -> None:
     """What the index believes taken is what the ledger has, number for number of slots."""
-    rows = Counter(row.slot.pool for row in await world.engine.core.ledger.slots())
-    stats = await world.engine.core.index.stats()
+    rows = Counter(row.slot.pool for row in await core_of(world.engine).ledger.slots())
+    stats = await core_of(world.engine).index.stats()
     assert {pool.pool: pool.held for pool in stats.pools if pool.held} == dict(rows)

@@ -23,6 +23,7 @@ from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.job import NewJob
 from fairlane.model.service import Region, Service
 from fairlane.model.worker import Worker
+from tests.core import core_of
 from tests.world import TIERS, World, catalog
 
 
@@ -118,10 +119,10 @@ async def test_live_changes_last_until_the_file_says_otherwise(tmp_path: Path) -
         for limit in (2, 3):
             await world.engine.change("services", "a.b", "limit", limit)
         await world.restart()
-        assert world.engine.core.catalog.service("a.b").limit == 3
+        assert core_of(world.engine).catalog.service("a.b").limit == 3
         world.settings = catalog(Service("a.b", limit=7))
         await world.restart()
-        assert world.engine.core.catalog.service("a.b").limit == 7
+        assert core_of(world.engine).catalog.service("a.b").limit == 7
 
 
 async def test_a_setting_that_cannot_be_changed_is_refused_with_what_can(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ async def test_a_fan_out_over_too_many_regions_does_not_spoil_its_batch(tmp_path
         )
         refused = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInput)]
         assert refused == [0, 5, 6]
-        assert len(await world.engine.core.index.lanes("work")) == 64
+        assert len(await core_of(world.engine).index.lanes("work")) == 64
 
 
 def _needing(capability: str) -> NewJob:

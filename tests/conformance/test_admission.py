@@ -24,6 +24,7 @@ from fairlane.model.service import Fairness, Provider, Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
+from tests.core import core_of
 from tests.world import World, catalog
 
 DAY = 86_400
@@ -65,7 +66,7 @@ async def test_two_requests_that_race_for_one_key_are_told_apart(tmp_path: Path)
         random.Random(12).shuffle(jobs)
         answers = await asyncio.gather(*map(world.engine.submit, jobs), return_exceptions=True)
         (job,) = (await world.engine.list_jobs()).jobs
-        won, _ = await world.engine.core.ledger.payload(job.id)
+        won, _ = await core_of(world.engine).ledger.payload(job.id)
         for request, answer in zip(jobs, answers, strict=True):
             if request.input == won:
                 assert isinstance(answer, SubmissionAccepted | Replayed)
@@ -636,7 +637,7 @@ def fan_out(cells: int) -> NewJob:
 async def waiting(world: World) -> int:
     """How many jobs are in line, cells included."""
     count = 0
-    async for page in world.engine.core.ledger.live(1000):
+    async for page in core_of(world.engine).ledger.live(1000):
         count += sum(job.state is State.QUEUED for job in page)
     return count
 
@@ -644,7 +645,7 @@ async def waiting(world: World) -> int:
 async def pending(world: World, user: str | None) -> int:
     """How many jobs of this user are queued or running, cells included."""
     count = 0
-    async for page in world.engine.core.ledger.live(1000):
+    async for page in core_of(world.engine).ledger.live(1000):
         count += sum(job.user == user for job in page)
     return count
 

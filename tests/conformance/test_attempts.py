@@ -18,6 +18,7 @@ from fairlane.model.state import Code, State
 from fairlane.model.worker import Worker
 from fairlane.units import SECOND
 from tests.conformance.acts import claim_until_found
+from tests.core import core_of
 from tests.world import World, catalog
 
 
@@ -492,7 +493,7 @@ async def test_a_probe_that_was_proposed_and_never_confirmed_leaves_the_look_to_
 ) -> None:
     """I18: a closed service opens again although a claim broke off between index and ledger."""
     async with World(catalog(work(max_attempts=3)), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         await close_the_service(world)
         await world.pass_time(1)
         worker = Worker("gone")

@@ -30,6 +30,7 @@ from fairlane.model.service import Fairness, Service, Shares
 from fairlane.model.state import State
 from fairlane.model.worker import Loaded, Worker
 from tests.conformance.acts import history
+from tests.core import core_of
 from tests.ledger_items import confirmation
 from tests.world import World, catalog
 
@@ -135,7 +136,7 @@ async def test_a_skip_and_a_start_race_and_only_a_moved_job_is_charged(tmp_path:
 async def test_a_job_that_was_paid_for_is_the_next_to_start(tmp_path: Path) -> None:
     """I14: what is charged is moved, before jobs of better tiers and before a claim under way."""
     async with Paid(tmp_path) as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         first = await world.submit(tier="high")
         paid = await world.submit(tier="low", user=ADA, duration=60)
         picks = await core.index.claim(Worker("slow"), Loaded(), 2, core.now(), core.epoch)
@@ -427,12 +428,12 @@ async def skip_all(world: World, jobs: list[str]) -> list[Skipped | FairlaneErro
 
 async def told(world: World, job: str, kind: EventType) -> int:
     """How often the job's owner was told this."""
-    return sum(event.type is kind for event in await world.engine.core.ledger.events(job, 0))
+    return sum(event.type is kind for event in await core_of(world.engine).ledger.events(job, 0))
 
 
 async def any_output(world: World, job: str) -> bool:
     """Whether any step of it has been completed."""
-    _, context = await world.engine.core.ledger.payload(job)
+    _, context = await core_of(world.engine).ledger.payload(job)
     return bool(context)
 
 

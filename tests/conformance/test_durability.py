@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -37,6 +37,7 @@ from fairlane.model.service import Fairness, Service
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.admission import Quota
+from tests.core import core_of
 from tests.ledger_items import (
     advance,
     completion,
@@ -110,8 +111,8 @@ async def test_a_job_whose_process_died_before_publishing_is_published_by_a_swee
     """I1: committed, never told to the index, the process lives on. Alone or in a batch."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
         items = [submission(world) for _ in range(4)]
-        await world.engine.core.ledger.submit(items[:1])
-        await world.engine.core.ledger.submit(items[1:])
+        await core_of(world.engine).ledger.submit(items[:1])
+        await core_of(world.engine).ledger.submit(items[1:])
         assert await world.claim() == []
         await world.pass_time(PUBLISHED_WITHIN, sweeps=PUBLISHED_WITHIN)
         found = [lease.job for lease in await world.claim(9)]
@@ -124,7 +125,7 @@ async def test_a_job_whose_process_died_before_publishing_is_published_by_the_re
     """I1: committed, never told to the index, the process starts again."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
         item = submission(world)
-        await world.engine.core.ledger.submit([item])
+        await core_of(world.engine).ledger.submit([item])
         await world.restart()
         assert (await world.claim_one()).job == item.id
         assert await world.claim() == []
@@ -135,7 +136,7 @@ async def test_publishing_one_job_does_not_make_the_queue_forget_its_neighbour(
 ) -> None:
     """I1: two submits share a commit; one is published, the other's process dies."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         lost: set[str] = set()
         kept: set[str] = set()
 
@@ -188,7 +189,7 @@ async def test_a_job_that_the_index_has_forgotten_is_found_again(tmp_path: Path)
     """I1: members deleted from the index come back by themselves."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
         jobs = await world.submit_all([NewJob("work")] * 50)
-        await world.engine.core.index.take([(job, 1 << 62) for job in jobs[::10]])
+        await core_of(world.engine).index.take([(job, 1 << 62) for job in jobs[::10]])
         for _ in range(RECONCILED_WITHIN):
             await world.pass_time(1)
         assert {lease.job for lease in await world.claim(100)} == set(jobs)
@@ -198,7 +199,7 @@ async def test_a_job_proposed_but_never_confirmed_returns_to_the_line(tmp_path: 
     """I1: the process died between the index's proposal and the ledger's confirmation."""
     async with World(catalog(work(limit=1)), tmp_path / "ledger.db") as world:
         job = await world.submit()
-        core = world.engine.core
+        core = core_of(world.engine)
         picks = await core.index.claim(FIRST, Loaded(), 1, core.now(), core.epoch)
         (proposal,) = picks.proposals
         late = confirmation(world, await world.job(job), proposal.slots)
@@ -214,7 +215,7 @@ async def test_a_claim_whose_worker_never_heard_of_it_runs_again(tmp_path: Path)
     async with World(catalog(work(limit=1)), tmp_path / "ledger.db") as world:
         job = await world.submit()
         (granted,) = (
-            await world.engine.core.ledger.confirm(
+            await core_of(world.engine).ledger.confirm(
                 [confirmation(world, await world.job(job), [Slot("svc:work", 1)])]
             )
         ).outcomes
@@ -234,7 +235,7 @@ async def test_a_retry_that_was_committed_but_not_published_runs(tmp_path: Path)
         await world.submit()
         lease = await world.claim_one()
         now = world.clock.now()
-        await world.engine.core.ledger.settle([retry(lease, now, ready_at=now)])
+        await core_of(world.engine).ledger.settle([retry(lease, now, ready_at=now)])
         for _ in range(PUBLISHED_WITHIN + 2):
             await world.pass_time(1)
         again = await world.claim_one()
@@ -290,17 +291,17 @@ async def test_a_worker_can_ask_which_of_its_leases_still_hold(tmp_path: Path) -
     async with World(catalog(), tmp_path / "ledger.db") as world:
         await world.submit_all([NewJob("work")] * 5)
         settled, cancelled, lost, again, held = leases = await world.claim(5)
-        assert await world.engine.holding(leases) == {lease.token for lease in leases}
-        assert await world.engine.holding([]) == frozenset()
+        assert await holding(world, leases) == {lease.token for lease in leases}
+        assert await holding(world, []) == frozenset()
         await world.engine.complete(settled)
         await world.engine.cancel(cancelled.job)
         await world.engine.fail(lost)
         await world.engine.give_back(again)
         second = await world.claim_one()
         assert second.job == again.job
-        assert await world.engine.holding([*leases, second]) == {held.token, second.token}
+        assert await holding(world, [*leases, second]) == {held.token, second.token}
         forged = held._replace(token=second.token)
-        assert await world.engine.holding([forged]) == frozenset()
+        assert await holding(world, [forged]) == frozenset()
 
 
 async def test_a_renewal_after_the_end_of_the_lease_does_not_revive_it(tmp_path: Path) -> None:
@@ -325,7 +326,7 @@ async def test_a_token_opens_only_the_lease_it_was_made_for(tmp_path: Path) -> N
         for forged in (other._replace(token=mine.token), other._replace(token="0" * 32)):
             await refused_whatever_it_says(world, forged, "running")
         assert await world.job(other.job) == before
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         assert await ledger.lease(other.job, mine.token) == Stale(State.RUNNING)
         assert isinstance(await ledger.lease(other.job, other.token), Lease)
         await world.engine.complete(other, "other")
@@ -387,7 +388,7 @@ async def test_two_proposals_of_one_job_become_one_lease(tmp_path: Path) -> None
     """I5: twenty claims of the same job at the same rev, together and in one batch: one wins."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
         job = await world.job(await world.submit())
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         rivals = [confirmation(world, job) for _ in range(20)]
         batch, alone = rivals[:10], rivals[10:]
         written = await asyncio.gather(
@@ -449,7 +450,7 @@ async def test_a_proposal_of_an_earlier_life_of_the_index_is_refused(tmp_path: P
         job = await world.submit()
         late = confirmation(world, await world.job(job))
         await world.engine.rebuild()
-        assert isinstance(only(await world.engine.core.ledger.confirm([late])), Unconfirmed)
+        assert isinstance(only(await core_of(world.engine).ledger.confirm([late])), Unconfirmed)
         assert (await world.claim_one()).job == job
 
 
@@ -460,7 +461,7 @@ async def test_a_proposal_that_lies_about_its_job_is_refused(
     """I5: another service, a better tier, another user: the ledger knows better."""
     async with World(catalog(work(), Service("play")), tmp_path / "ledger.db") as world:
         job = await world.job(await world.submit())
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         honest = confirmation(world, job)
         forged = honest._replace(**lie)  # type: ignore[arg-type]
         assert isinstance(only(await ledger.confirm([forged])), Unconfirmed)
@@ -524,12 +525,12 @@ async def test_a_submit_run_again_is_one_job_that_counts_once(
     async with World(catalog(), tmp_path / "ledger.db") as world:
         quota = Quota(pending=2, per_hour=2, waiting=2)
         item = submission(world, user="ada", quota=quota, idempotency=key)
-        first, second = await twice(world, lambda: world.engine.core.ledger.submit([item]))
+        first, second = await twice(world, lambda: core_of(world.engine).ledger.submit([item]))
         answers = only(first), only(second)
         assert all(isinstance(answer, SubmissionAccepted | Replayed) for answer in answers), answers
         assert [job.id for job in (await world.engine.list_jobs()).jobs] == [item.id]
         other = submission(world, user="ada", quota=quota)
-        assert only(await world.engine.core.ledger.submit([other])) == SubmissionAccepted(
+        assert only(await core_of(world.engine).ledger.submit([other])) == SubmissionAccepted(
             other.id, other.common.tier
         )
         await world.restart()
@@ -541,7 +542,7 @@ async def test_a_fan_out_run_again_has_its_cells_once(tmp_path: Path, twice: Twi
     """I6: job and cells are written together, once."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
         item = with_cells(submission(world), world, 3)
-        first, second = await twice(world, lambda: world.engine.core.ledger.submit([item]))
+        first, second = await twice(world, lambda: core_of(world.engine).ledger.submit([item]))
         assert only(first) == only(second) == SubmissionAccepted(item.id, item.common.tier)
         cells = (await world.engine.list_jobs(Filter(parent=item.id))).jobs
         assert sorted(cell.id for cell in cells) == sorted(cell.id for cell in item.cells)
@@ -556,13 +557,13 @@ async def test_a_claim_run_again_is_the_same_lease(tmp_path: Path, twice: Twice)
     async with World(catalog(work(limit=2)), tmp_path / "ledger.db") as world:
         job = await world.submit()
         item = confirmation(world, await world.job(job), [Slot("svc:work", 1)])
-        first, second = await twice(world, lambda: world.engine.core.ledger.confirm([item]))
+        first, second = await twice(world, lambda: core_of(world.engine).ledger.confirm([item]))
         lease = only(first)
         assert isinstance(lease, Lease)
         assert only(second) == lease
         found = await world.job(job)
         assert (found.attempt, found.fence, found.token) == (1, 1, item.token)
-        assert len(await world.engine.core.ledger.slots()) == 1
+        assert len(await core_of(world.engine).ledger.slots()) == 1
         await world.engine.complete(lease)
         await world.healthy()
 
@@ -572,7 +573,7 @@ async def test_a_claim_run_again_after_its_lease_was_lost_is_refused(tmp_path: P
     async with World(catalog(), tmp_path / "ledger.db") as world:
         job = await world.submit()
         item = confirmation(world, await world.job(job))
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         assert isinstance(only(await ledger.confirm([item])), Lease)
         await world.pass_time(16)
         await world.pass_time(3)
@@ -586,7 +587,7 @@ async def test_a_result_run_again_is_stored_once(tmp_path: Path, twice: Twice) -
     async with World(catalog(work(limit=1)), tmp_path / "ledger.db") as world:
         job = await world.submit()
         item = completion(await world.claim_one(), world.clock.now(), "result")
-        first, second = await twice(world, lambda: world.engine.core.ledger.settle([item]))
+        first, second = await twice(world, lambda: core_of(world.engine).ledger.settle([item]))
         assert answer_of(first) == answer_of(second) == (State.COMPLETED, 3)
         assert await output(world, job) == "result"
         assert len(await world.engine.attempts(job)) == 1
@@ -600,7 +601,7 @@ async def test_a_step_run_to_its_end_again_has_one_successor(tmp_path: Path, twi
     async with assembly_line(tmp_path) as world:
         job = await world.submit("line")
         item = advance(await world.claim_one(), world.clock.now(), "first step")
-        first, second = await twice(world, lambda: world.engine.core.ledger.settle([item]))
+        first, second = await twice(world, lambda: core_of(world.engine).ledger.settle([item]))
         assert answer_of(first) == answer_of(second) == (State.QUEUED, 3)
         await world.restart()
         assert (await world.job(job)).step == 1
@@ -616,7 +617,7 @@ async def test_a_failure_run_again_costs_one_attempt(tmp_path: Path, twice: Twic
         job = await world.submit()
         now = world.clock.now()
         item = retry(await world.claim_one(), now, ready_at=now)
-        first, second = await twice(world, lambda: world.engine.core.ledger.settle([item]))
+        first, second = await twice(world, lambda: core_of(world.engine).ledger.settle([item]))
         assert answer_of(first) == answer_of(second) == (State.QUEUED, 3)
         found = await world.job(job)
         assert (found.attempt, found.rev) == (1, 3)
@@ -630,7 +631,7 @@ async def test_a_skip_run_again_is_charged_once(tmp_path: Path, twice: Twice) ->
         await world.engine.add_credits("ada", 10, "gift")
         job = await world.submit(user="ada")
         item = request(world, job)
-        first, second = await twice(world, lambda: world.engine.core.ledger.skip(item, 3))
+        first, second = await twice(world, lambda: core_of(world.engine).ledger.skip(item, 3))
         assert all(isinstance(only(each), Skipped) for each in (first, second))
         assert await world.engine.balance("ada") == 7
         assert (await kinds(world, job)).count(EventType.JOB_SKIPPED) == 1
@@ -649,7 +650,7 @@ async def test_a_reopening_run_again_is_one_reopening(
         assert (await world.job(job)).state is State.FAILED
         item = request(world, job)
         first, second = await twice(
-            world, lambda: world.engine.core.ledger.reopen(item, move, Quota(waiting=1))
+            world, lambda: core_of(world.engine).ledger.reopen(item, move, Quota(waiting=1))
         )
         assert all(isinstance(only(each), Reopened) for each in (first, second))
         assert (await kinds(world, job)).count(EventType.JOB_REOPENED) == 1
@@ -665,7 +666,7 @@ async def test_a_cancel_run_again_is_one_cancel(tmp_path: Path, twice: Twice) ->
         await world.claim_one()
         item = request(world, job)
         first, second = await twice(
-            world, lambda: world.engine.core.ledger.cancel(item, frozenset())
+            world, lambda: core_of(world.engine).ledger.cancel(item, frozenset())
         )
         assert all(isinstance(only(each), list) for each in (first, second))
         found = await world.job(job)
@@ -681,14 +682,14 @@ async def test_a_change_of_a_user_run_again_is_kept_once(tmp_path: Path, twice: 
         now = world.clock.now()
 
         async def change() -> None:
-            ledger = world.engine.core.ledger
+            ledger = core_of(world.engine).ledger
             await ledger.set_tier("default", "ada", "high", now, "root")
             await ledger.set_quota("default", "ada", 3, None, now, "root")
             await ledger.set_tier("default", "ada", "low", now + 1, "root")
 
         await twice(world, change)
         assert [each.after for each in await world.engine.audit()] == ["low", "[3,null]", "high"]
-        assert await world.engine.core.ledger.tier_of("default", "ada") == "low"
+        assert await core_of(world.engine).ledger.tier_of("default", "ada") == "low"
 
 
 @in_every_way
@@ -727,15 +728,20 @@ async def claim_until_none(world: World, worker: Worker) -> list[Lease]:
     return leases
 
 
+async def holding(world: World, leases: Sequence[Lease]) -> frozenset[str]:
+    """The tokens of those that still hold."""
+    return await world.engine.leases.holding([(lease.job, lease.token) for lease in leases])
+
+
 async def output(world: World, job: str) -> object:
     """What the job's last step gave."""
-    _, context = await world.engine.core.ledger.payload(job)
+    _, context = await core_of(world.engine).ledger.payload(job)
     found = [value["data"] for name, value in context.items() if not name.endswith("__attempts")]
     return found[-1] if found else None
 
 
 async def kinds(world: World, job: str) -> list[EventType]:
-    return [event.type for event in await world.engine.core.ledger.events(job, 0)]
+    return [event.type for event in await core_of(world.engine).ledger.events(job, 0)]
 
 
 def answer_of(written: WrittenOrNot[Settled | Stale | Unwritten]) -> tuple[State, int]:
@@ -790,7 +796,7 @@ def any_report(lease: Lease, dice: random.Random) -> Report:
 
 
 async def forge_members(world: World, jobs: list[str], dice: random.Random) -> None:
-    core = world.engine.core
+    core = core_of(world.engine)
     for job in (await core.ledger.jobs(jobs)).values():
         truth = core.entry(job)
         forged = truth._replace(
@@ -804,7 +810,7 @@ async def forge_members(world: World, jobs: list[str], dice: random.Random) -> N
 
 
 async def forge_ready(world: World, job: str) -> None:
-    core = world.engine.core
+    core = core_of(world.engine)
     truth = core.entry(await world.job(job))
     await core.index.mend(truth, truth._replace(ready_at=0, score=0), core.now())
 

@@ -21,6 +21,7 @@ from fairlane.model.state import ENDED, Code, State
 from fairlane.model.worker import Worker
 from fairlane.units import SECOND
 from tests.conformance.acts import endings, run_all, states
+from tests.core import core_of
 from tests.world import World, catalog
 
 ONE_TRY = Service("work", fairness=Fairness.NONE, max_attempts=1)
@@ -85,13 +86,13 @@ async def test_the_token_of_a_completed_job_opens_nothing(
 ) -> None:
     """I3: whatever its worker still says, nobody holds the job, and nothing about it changes."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        engine, ledger = world.engine, world.engine.core.ledger
+        engine, ledger = world.engine, core_of(world.engine).ledger
         await world.submit(matrix=matrix)
         lease = await world.claim_one()
         await engine.complete(lease, result)
         before = await engine.view(lease.job), await engine.attempts(lease.job)
         assert before[0].job.token is None
-        assert await engine.holding([lease]) == frozenset()
+        assert await engine.leases.holding([(lease.job, lease.token)]) == frozenset()
         assert await ledger.held() == []
         assert await ledger.load() == (0, 0)
         assert isinstance(await ledger.lease(lease.job, lease.token), Stale)

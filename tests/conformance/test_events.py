@@ -26,6 +26,7 @@ from fairlane.model.service import Fairness, RetryPlace, Service
 from fairlane.model.state import Move, State
 from fairlane.units import SECOND
 from tests.conformance.acts import ENDINGS, cells_of, claim_until_found, history, run_all, types
+from tests.core import core_of
 from tests.world import World, catalog
 
 T = EventType
@@ -36,7 +37,7 @@ PLAIN = Service("work", fairness=Fairness.NONE, max_attempts=3)
 async def leave_behind(world: World, jobs: list[str]) -> list[str]:
     """Half of these jobs are cancelled in the ledger, and the process dies before the index hears
     of it: the ones that are over."""
-    core = world.engine.core
+    core = core_of(world.engine)
     gone = jobs[::2]
     for job in gone:
         request = Request(job, None, f"op-{job}", core.now())
@@ -47,7 +48,7 @@ async def leave_behind(world: World, jobs: list[str]) -> list[str]:
 async def test_what_a_crash_left_in_the_outbox_is_published_by_a_sweep(tmp_path: Path) -> None:
     """I24: committed without being published: a sweep tells the index, and the row is gone."""
     async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         job = await world.submit()
         await world.engine.fail(await world.claim_one())
         await world.pass_time(10)
@@ -67,7 +68,7 @@ async def test_what_a_crash_left_in_the_outbox_is_published_by_a_sweep(tmp_path:
 async def test_ghosts_that_a_crash_left_are_taken_out_of_line(tmp_path: Path) -> None:
     """I24: jobs that are over in the ledger leave the line with the next sweeps."""
     async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs = await world.submit_all([NewJob("work") for _ in range(10)])
         gone = await leave_behind(world, jobs)
         await world.pass_time(1, sweeps=5)
@@ -94,7 +95,7 @@ class CutOff:
 
 @contextmanager
 def cut_off(world: World) -> Iterator[None]:
-    core = world.engine.core
+    core = core_of(world.engine)
     core.index, there = cast("Index", CutOff(core.index)), core.index
     try:
         yield
@@ -108,7 +109,7 @@ async def test_an_index_that_fails_while_it_is_told_is_told_later(
 ) -> None:
     """I24: a row is cleared when the index has taken what it names, and not before."""
     async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
-        engine, core = world.engine, world.engine.core
+        engine, core = world.engine, core_of(world.engine)
         await engine.add_credits("ann", 100, "deposit")
         failed, _, waiting = [await world.submit(user="ann") for _ in range(3)]
         await engine.fail(await world.claim_one(), Fault.INVALID_INPUT)
@@ -131,7 +132,7 @@ async def test_an_index_that_fails_while_it_is_told_is_told_later(
 async def test_an_index_that_fails_while_a_sweep_clears_up_is_told_later(tmp_path: Path) -> None:
     """I24: what a crash left is cleared when the index has taken it, and not before."""
     async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs = await world.submit_all([NewJob("work") for _ in range(10)])
         gone = await leave_behind(world, jobs)
         with cut_off(world), pytest.raises(ConnectionError):
@@ -147,7 +148,7 @@ async def test_what_a_crash_left_is_there_after_a_restart(tmp_path: Path) -> Non
         jobs = await world.submit_all([NewJob("work") for _ in range(10)])
         gone = await leave_behind(world, jobs)
         await world.restart()
-        assert await world.engine.core.ledger.outbox(1000) == []
+        assert await core_of(world.engine).ledger.outbox(1000) == []
         assert await run_all(world) == [job for job in jobs if job not in gone]
 
 
@@ -160,7 +161,7 @@ async def test_publishing_again_in_any_order_changes_nothing(tmp_path: Path, see
         dice = random.Random(seed)
         noise = random.Random(seed)
         async with World(catalog(PLAIN), tmp_path / name) as world:
-            core = world.engine.core
+            core = core_of(world.engine)
             jobs: list[str] = []
             granted: list[str] = []
             for _ in range(25):
@@ -193,7 +194,7 @@ async def test_publishing_while_jobs_are_claimed_grants_none_twice(tmp_path: Pat
     """I24: publishers beside claimers: every job runs once."""
     dice = random.Random(9)
     async with World(catalog(PLAIN), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs = await world.submit_all([NewJob("work") for _ in range(60)])
         granted: list[str] = []
 
@@ -493,8 +494,8 @@ async def something(world: World, clock: Wobbling, dice: random.Random, every: l
         lambda: engine.resume(job),
         lambda: engine.replay(job),
         lambda: engine.skip(job),
-        lambda: engine.core.ledger.promote([(job, "high")], ("high", "medium", "low"), now),
-        lambda: engine.core.ledger.promote([(job, "medium")], ("high", "medium", "low"), now),
+        lambda: core_of(engine).ledger.promote([(job, "high")], ("high", "medium", "low"), now),
+        lambda: core_of(engine).ledger.promote([(job, "medium")], ("high", "medium", "low"), now),
         lambda: world.pass_time(dice.choice([0, 0, 0.3, 5])),
     ]
     with suppress(FairlaneError):
@@ -513,7 +514,7 @@ async def something(world: World, clock: Wobbling, dice: random.Random, every: l
 
 
 async def times_agree(world: World, job_id: str) -> None:
-    events = await world.engine.core.ledger.events(job_id, 0)
+    events = await core_of(world.engine).ledger.events(job_id, 0)
     times = [event.at for event in events]
     assert times == sorted(times), [(event.type, event.at) for event in events]
     job = await world.job(job_id)
@@ -530,12 +531,12 @@ async def test_a_job_does_not_start_before_what_was_told_of_it(tmp_path: Path, t
         job = await world.submit(user="ada", tier="low")
         await world.engine.add_credits("ada", 1_000, "grant")
         later = world.clock.now() + 750_000
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         if told == "promoted":
             await ledger.promote([(job, "high")], ("high", "medium", "low"), later)
         else:
             written = await ledger.skip(Request(job, None, "op", later), 1)
-            await publish(world.engine.core, [job])
+            await publish(core_of(world.engine), [job])
             ledger.published(written.receipts)
         lease = await world.claim_one()
         assert lease.started_at == later

@@ -24,6 +24,7 @@ from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
 from fairlane.units import SECOND
 from tests.conformance.acts import run_all, slots_match, states
+from tests.core import core_of
 from tests.ledger_items import confirmation
 from tests.world import World, catalog
 
@@ -37,7 +38,7 @@ def plain(**more: object) -> Service:
 
 async def forged(world: World, job: str, **changes: object) -> Entry:
     """The job's true entry with something changed."""
-    entry = world.engine.core.entry(await world.job(job))
+    entry = core_of(world.engine).entry(await world.job(job))
     return entry._replace(**changes)  # type: ignore[arg-type]
 
 
@@ -125,7 +126,7 @@ async def test_a_rebuilt_index_has_the_ledgers_slots(tmp_path: Path, seed: int) 
                 await world.engine.rebuild()
                 await slots_match(world)
             await world.healthy()
-        rows = await world.engine.core.ledger.slots()
+        rows = await core_of(world.engine).ledger.slots()
         assert len({(row.slot.pool, row.slot.n) for row in rows}) == len(rows)
 
 
@@ -184,7 +185,7 @@ async def test_the_ageing_clock_of_a_user_is_restored(tmp_path: Path) -> None:
 async def test_submits_are_accepted_while_the_index_is_rebuilt(tmp_path: Path) -> None:
     """I26: claims pause, submits do not, cancels count; afterwards everything is in line once."""
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         old = await world.submit_all([NewJob("work") for _ in range(50)])
         jobs = list(old)
 
@@ -206,7 +207,7 @@ async def test_what_ends_while_a_page_is_loaded_is_not_loaded(tmp_path: Path) ->
     """I26: an old page brings back neither a job that has left the line nor a slot that is free,
     and puts no job in line twice."""
     async with World(catalog(plain(limit=2)), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs = await world.submit_all([NewJob("work") for _ in range(4)])
         leases = await world.claim(2)
         waiting = [core.entry(await world.job(job)) for job in jobs[2:]]
@@ -230,7 +231,7 @@ async def test_what_ends_while_a_page_is_loaded_is_not_loaded(tmp_path: Path) ->
 async def test_a_loading_index_hands_out_nothing(tmp_path: Path) -> None:
     """I26: between begin and open a claim is refused and a submit is taken."""
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         job = await world.submit()
         assert await core.ledger.begin_rebuild("next", (await core.ledger.turn())[1].number)
         await core.index.begin("next")
@@ -246,7 +247,7 @@ async def test_a_loading_index_hands_out_nothing(tmp_path: Path) -> None:
 async def test_a_claim_under_an_old_epoch_is_not_confirmed(tmp_path: Path) -> None:
     """I26: whoever proposes from a life of the index that is over gets nothing; the job runs."""
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         job = await world.submit()
         late = confirmation(world, await world.job(job))
         assert await core.ledger.begin_rebuild("next", (await core.ledger.turn())[1].number)
@@ -280,7 +281,7 @@ async def test_work_goes_on_through_rebuilds(tmp_path: Path, seed: int) -> None:
             if len(granted) == len(jobs):
                 break
         assert sorted(granted) == sorted(jobs)
-        assert await world.engine.core.ledger.slots() == []
+        assert await core_of(world.engine).ledger.slots() == []
         await world.engine.rebuild()
         await slots_match(world)
 
@@ -288,7 +289,7 @@ async def test_work_goes_on_through_rebuilds(tmp_path: Path, seed: int) -> None:
 async def test_a_sick_service_is_probed_after_a_rebuild_that_came_between(tmp_path: Path) -> None:
     """I26: a probe that was proposed under the old life of the index does not keep it closed."""
     async with World(catalog(plain(max_attempts=3)), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         await world.submit_all([NewJob("work") for _ in range(5)])
         for lease in await world.claim(3):
             await world.engine.fail(lease, Fault.UNAVAILABLE)
@@ -320,7 +321,7 @@ async def test_deleted_entries_come_back(tmp_path: Path) -> None:
     """I27: members deleted at random: reconcile finds them, and their place."""
     dice = random.Random(1)
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs = [await world.submit() for _ in range(40)]
         deleted = dice.sample(jobs, 12)
         await core.index.take([(job, 1 << 62) for job in deleted])
@@ -333,7 +334,7 @@ async def test_deleted_entries_come_back_by_themselves(tmp_path: Path) -> None:
     """I27: nobody has to ask: one reconcile period of sweeps is enough."""
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
         jobs = [await world.submit() for _ in range(10)]
-        await world.engine.core.index.take([(job, 1 << 62) for job in jobs])
+        await core_of(world.engine).index.take([(job, 1 << 62) for job in jobs])
         assert await world.claim() == []
         await every_job_once(world, jobs)
 
@@ -341,7 +342,7 @@ async def test_deleted_entries_come_back_by_themselves(tmp_path: Path) -> None:
 async def test_an_entry_put_again_is_granted_once(tmp_path: Path) -> None:
     """I27: duplicates of waiting, running and finished jobs, at every rev: no double grant."""
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs = [await world.submit() for _ in range(6)]
         entries = {job: await forged(world, job) for job in jobs}
         running, done = await world.claim(2)
@@ -383,7 +384,7 @@ def two_services() -> Catalog:
 async def test_a_forged_entry_is_not_believed(tmp_path: Path, forgery: str, newer: int) -> None:
     """I27: whatever the index says about a job, it is granted once, as what the ledger says."""
     async with World(two_services(), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs = [await world.submit(tier="low", user="ann") for _ in range(4)]
         for job in jobs[1:3]:
             true = await forged(world, job)
@@ -409,7 +410,7 @@ async def test_a_forged_entry_is_not_believed(tmp_path: Path, forgery: str, newe
 async def test_reconcile_heals_a_forged_entry(tmp_path: Path, forgery: str, newer: int) -> None:
     """I27: drift is counted and gone after one pass: order and place are the ledger's again."""
     async with World(two_services(), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs = []
         for _ in range(4):
             jobs.append(await world.submit(tier="low", user="ann"))
@@ -428,7 +429,7 @@ async def test_a_job_is_not_granted_before_its_time_whatever_the_index_says(
 ) -> None:
     """I27: a forged ready time is refused by the ledger, and healed."""
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         job = await world.submit(run_at=world.clock.now() + 100 * SECOND)
         true = await forged(world, job)
         await core.index.mend(true, true._replace(ready_at=0, score=0), core.now())
@@ -442,7 +443,7 @@ async def test_a_job_is_not_granted_before_its_time_whatever_the_index_says(
 async def test_ghosts_are_never_granted_and_reconcile_removes_them(tmp_path: Path) -> None:
     """I27: entries of finished and of unknown jobs: present but not live is dropped."""
     async with World(catalog(plain()), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         done = await world.submit()
         ghost = await forged(world, done)
         await run_all(world)
@@ -460,7 +461,7 @@ async def test_ghosts_in_front_do_not_keep_others_from_running(tmp_path: Path, l
     """I27: a claim that meets nothing but ghosts drops them; soon the living are served, with the
     slot that the ghosts had been offered."""
     async with World(catalog(plain(limit=limit)), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         old = await world.submit_all([NewJob("work", tier="high") for _ in range(8)])
         entries = [await forged(world, job) for job in old]
         await run_all(world)
@@ -475,7 +476,7 @@ async def test_ghosts_in_front_do_not_keep_others_from_running(tmp_path: Path, l
 async def test_forged_slots_neither_exceed_a_limit_nor_lose_one(tmp_path: Path) -> None:
     """I27: slots the index believes free or taken against the ledger are put right."""
     async with World(catalog(plain(limit=2)), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs = await world.submit_all([NewJob("work") for _ in range(6)])
         running = await world.claim(2)
         await core.index.free([Freed(lease.token) for lease in running], core.now())
@@ -498,7 +499,7 @@ async def test_a_proposal_nobody_confirmed_is_back_in_line(tmp_path: Path) -> No
     """I27: a claim that broke off between index and ledger: after five seconds the job and its
     slot are free, and a late confirm of it is refused while one that knows better is not."""
     async with World(catalog(plain(limit=1)), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         job = await world.submit()
         picks = await core.index.claim(Worker("gone"), Loaded(), 1, core.now(), core.epoch)
         (proposal,) = picks.proposals
@@ -533,7 +534,7 @@ async def test_a_proposal_nobody_confirmed_is_back_in_line(tmp_path: Path) -> No
 async def test_a_job_whose_claim_broke_off_is_claimed_by_the_next(tmp_path: Path) -> None:
     """I27: the slot that the broken claim had taken in the index is free with it."""
     async with World(catalog(plain(limit=1)), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         job = await world.submit()
         await core.index.claim(Worker("gone"), Loaded(), 1, core.now(), core.epoch)
         await world.pass_time(6)
@@ -547,7 +548,7 @@ async def test_a_fuzzed_index_breaks_no_promise(tmp_path: Path, seed: int) -> No
     it is, within its limits, and the index heals."""
     dice = random.Random(seed)
     async with World(two_services(), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs: list[str] = []
         granted: list[str] = []
         old: list[Entry] = []

@@ -15,6 +15,7 @@ from fairlane.model.catalog import Limits
 from fairlane.model.key import Key, Role
 from fairlane.model.service import Service
 from fairlane.model.state import State
+from tests.core import core_of
 from tests.world import World, catalog
 
 ADA = Key("ada", "acme", Role.CLIENT, "00ff", "laptop", created_at=5, expires_at=9)
@@ -22,13 +23,13 @@ ADA = Key("ada", "acme", Role.CLIENT, "00ff", "laptop", created_at=5, expires_at
 
 async def test_a_key_is_kept_as_it_was_made_and_only_once(tmp_path: Path) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        keys = world.engine.core.ledger.keys
+        keys = core_of(world.engine).ledger.keys
         assert not await keys.any()
         assert await keys.add(ADA, "root")
         other = Key("ada", "other", Role.ADMIN, "11ee")
         assert not await keys.add(other, "root")
         await world.restart()
-        keys = world.engine.core.ledger.keys
+        keys = core_of(world.engine).ledger.keys
         assert await keys.get("ada") == ADA
         assert await keys.all() == [ADA]
         assert [sorted(await keys.names(most)) for most in (5, 0)] == [["ada"], []]
@@ -41,7 +42,7 @@ async def test_a_key_is_kept_as_it_was_made_and_only_once(tmp_path: Path) -> Non
 async def test_the_same_key_may_be_added_again_and_changes_nothing(tmp_path: Path) -> None:
     """I6: whoever did not hear the answer asks again, perhaps after somebody has revoked it."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        keys = world.engine.core.ledger.keys
+        keys = core_of(world.engine).ledger.keys
         assert await keys.add(ADA, "root")
         assert await keys.add(ADA, "root")
         await keys.revoke("ada", 7, "root")
@@ -54,7 +55,7 @@ async def test_the_same_key_may_be_added_again_and_changes_nothing(tmp_path: Pat
 
 async def test_a_revoked_key_stays_revoked_and_known(tmp_path: Path) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        keys = world.engine.core.ledger.keys
+        keys = core_of(world.engine).ledger.keys
         await keys.add(ADA, "root")
         assert await keys.revoke("ada", 7, "root")
         assert await keys.revoke("ada", 8, "root")
@@ -73,15 +74,17 @@ def test_a_key_holds_until_it_expires() -> None:
 
 async def test_the_secret_is_made_once_for_all(tmp_path: Path) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        asked = await asyncio.gather(*(world.engine.core.ledger.keys.secret() for _ in range(8)))
+        asked = await asyncio.gather(
+            *(core_of(world.engine).ledger.keys.secret() for _ in range(8))
+        )
         await world.restart()
-        assert {*asked, await world.engine.core.ledger.keys.secret()} == {asked[0]}
+        assert {*asked, await core_of(world.engine).ledger.keys.secret()} == {asked[0]}
         assert len(asked[0]) == 32
 
 
 async def test_a_ticket_is_good_once(tmp_path: Path) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        keys = world.engine.core.ledger.keys
+        keys = core_of(world.engine).ledger.keys
         used = await asyncio.gather(*(keys.redeem("t", 20, 10) for _ in range(8)))
         assert sorted(used) == [False] * 7 + [True]
         assert await keys.redeem("u", 20, 10)
@@ -127,10 +130,10 @@ async def test_keys_are_changed_beside_the_process_that_owns_the_file(tmp_path: 
     beside = BesideOwner(path)
     assert await beside.keys.add(ADA, "cli")
     async with World(catalog(), path) as world:
-        assert await world.engine.core.ledger.keys.get("ada") == ADA
+        assert await core_of(world.engine).ledger.keys.get("ada") == ADA
         again = BesideOwner(path)
         assert await again.keys.revoke("ada", 7, "cli")
-        found = await world.engine.core.ledger.keys.get("ada")
+        found = await core_of(world.engine).ledger.keys.get("ada")
         assert found is not None
         assert found.revoked_at == 7
         await again.close()

@@ -34,6 +34,7 @@ from fairlane.model.service import (
 )
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
+from tests.core import core_of
 from tests.ledger_items import confirmation
 from tests.world import World, catalog
 
@@ -128,7 +129,7 @@ async def test_sixty_four_claimers_never_go_beyond_any_of_three_limits(
             world.clock.advance(seconds(1))
         await claimers
         assert endpoint.most["prov:cloud"] == limit
-        assert await world.engine.core.ledger.slots() == []
+        assert await core_of(world.engine).ledger.slots() == []
         await world.healthy()
 
 
@@ -144,7 +145,7 @@ async def test_claims_that_arrive_together_share_exactly_the_limit(
             answers = await asyncio.gather(*(world.claim(10, worker) for worker in workers))
             leases = [lease for answer in answers for lease in answer]
             assert len(leases) == limit
-            assert len(await world.engine.core.ledger.slots("svc:work")) == limit
+            assert len(await core_of(world.engine).ledger.slots("svc:work")) == limit
             await world.engine.settle([Done(lease) for lease in leases])
 
 
@@ -194,7 +195,7 @@ async def test_a_forged_proposal_is_refused_as_a_whole_and_harms_no_other(
     granted."""
     async with World(three_pools(4), tmp_path / "ledger.db") as world:
         jobs = await world.submit_all([NewJob("paint")] * 3)
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         holder, forged, honest = [
             confirmation(world, await world.job(job), number, region="US")
             for job, number in zip(jobs, (slots_numbered(1), slots, slots_numbered(3)), strict=True)
@@ -214,7 +215,7 @@ async def test_a_storm_of_forged_numbers_fills_the_pool_and_no_more(tmp_path: Pa
     limit = 4
     async with World(one_service(limit), tmp_path / "ledger.db") as world:
         jobs = await world.submit_all([NewJob("work")] * CLAIMERS)
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         items = [
             confirmation(world, await world.job(job), [Slot("svc:work", dice.randrange(1, 9))])
             for job in jobs
@@ -231,7 +232,7 @@ async def test_a_forged_number_gets_a_user_nothing_above_the_cap(tmp_path: Path)
     """I7: a user's cap is no pool of the settings, and holds like one; in every size of batch."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
         jobs = await world.submit_all([NewJob("work", user="ada")] * 4)
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         first, second, above, taken = [
             under_a_cap(confirmation(world, await world.job(job)), n, cap=2)
             for job, n in zip(jobs, (1, 2, 3, 1), strict=True)
@@ -248,7 +249,7 @@ async def test_an_index_that_missed_a_lowered_cap_gets_no_slot(tmp_path: Path) -
     """I7: a number within a user's new cap is refused while as many are held above it."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
         jobs = await world.submit_all([NewJob("work", user="ada")] * 2)
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         before, after = [
             under_a_cap(confirmation(world, await world.job(job)), n, cap)
             for job, n, cap in zip(jobs, (2, 1), (2, 1), strict=True)
@@ -268,7 +269,7 @@ async def test_a_slot_does_not_end_before_its_lease_whatever_the_index_says(
         job, _ = await world.submit_all([NewJob("work")] * 2)
         soon = world.clock.now() + 1
         item = confirmation(world, await world.job(job), [Slot("svc:work", 1, soon)])
-        await world.engine.core.ledger.confirm([item])
+        await core_of(world.engine).ledger.confirm([item])
         await world.pass_time(2)
         await world.engine.rebuild()
         await world.claim(2)
@@ -395,7 +396,7 @@ async def test_a_late_release_of_a_strict_overrun_frees_its_slot_at_once_and_onl
         assert await held(world) == {}
         second = await world.claim_one(Worker("second", region="EU"))
         await say_everything_again(world, lost)
-        rows = await world.engine.core.ledger.slots()
+        rows = await core_of(world.engine).ledger.slots()
         assert [row.token for row in rows] == [second.token] * 3
         assert await world.claim(1, Worker("third", region="EU")) == []
 
@@ -425,7 +426,7 @@ async def test_an_index_told_twice_that_a_lease_has_ended_proposes_no_slot_twice
         first = await world.claim_one()
         await world.engine.complete(first)
         assert len(await world.claim(6)) == 2
-        index = world.engine.core.index
+        index = core_of(world.engine).index
         await index.free([Freed(first.token), Freed("f" * 32)] * 3, world.clock.now())
         await index.drop([first.token, "f" * 32], world.clock.now())
         (pool,) = (await index.stats()).pools
@@ -479,7 +480,7 @@ async def test_after_everything_that_can_happen_no_slot_is_held(
         await world.drain(*workers)
         await world.pass_time(3600, sweeps=60)  # every call that was not closed must be over
         await quiet(world)
-        assert await reconcile(world.engine.core) == 0
+        assert await reconcile(core_of(world.engine)) == 0
         await world.submit_all([NewJob("paint")] * 9)
         claimed = [await world.claim(9, Worker(name, region=name)) for name in regions]
         assert [len(each) for each in claimed] == [1, 3]
@@ -509,10 +510,10 @@ async def test_a_lease_that_outlives_its_rates_minute_keeps_its_slot(tmp_path: P
         for _ in range(7):
             await world.pass_time(10)
             await world.engine.heartbeat(Worker("w"), [lease])
-        pools = {pool.pool: pool.held for pool in (await world.engine.core.index.stats()).pools}
+        pools = {pool.pool: pool.held for pool in (await core_of(world.engine).index.stats()).pools}
         assert (await held(world), pools["svc:work"]) == ({"svc:work": 1}, 1)
         assert await world.claim() == []
-        assert await reconcile(world.engine.core) == 0
+        assert await reconcile(core_of(world.engine)) == 0
         await world.engine.complete(lease)
         assert len(await world.claim(2)) == 1
 
@@ -525,7 +526,7 @@ async def test_a_claim_refused_for_its_job_leaves_its_slots_free(
     where another claim finds its slots taken."""
     async with World(three_pools(4), tmp_path / "ledger.db") as world:
         jobs = await world.submit_all([NewJob("paint")] * 3)
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         holder, late, forged = [
             confirmation(world, await world.job(job), slots_numbered(n), region="US")
             for job, n in zip(jobs, (1, 1, 2), strict=True)
@@ -560,7 +561,7 @@ async def test_an_undisturbed_run_gives_the_reconciler_nothing_to_correct(tmp_pa
         for _ in range(20):
             for lease in await world.claim(4, dice.choice(workers)):
                 await world.engine.settle([any_report(lease, dice)])
-                corrected += await reconcile(world.engine.core)
+                corrected += await reconcile(core_of(world.engine))
             world.clock.advance(seconds(1))
         assert corrected == 0
 
@@ -573,7 +574,7 @@ async def test_a_raised_limit_holds_at_once(tmp_path: Path) -> None:
         assert len(await world.claim(10)) == 1
         waiting = asyncio.create_task(world.engine.claim(Worker("waiting"), 1, wait=60))
         await asyncio.sleep(0)
-        assert (await world.engine.core.index.stats()).idle == 1
+        assert (await core_of(world.engine).index.stats()).idle == 1
         await world.engine.change("services", "work", "limit", 4)
         world.clock.advance(seconds(1))
         assert len(await waiting) == 1
@@ -589,7 +590,7 @@ async def test_a_lowered_limit_drains_and_kills_nothing(tmp_path: Path) -> None:
         leases = await world.claim(10)
         await world.engine.change("services", "work", "limit", 2)
         assert (await world.engine.heartbeat(Worker("w"), leases)).lost == []
-        numbers = {row.token: row.slot.n for row in await world.engine.core.ledger.slots()}
+        numbers = {row.token: row.slot.n for row in await core_of(world.engine).ledger.slots()}
         leases.sort(key=lambda lease: numbers[lease.token])
         for lease in leases[:2]:  # the low numbers go first: two above the limit stay
             assert await world.claim(10) == []
@@ -611,7 +612,7 @@ async def test_an_index_that_missed_a_lowered_limit_gets_no_slot(tmp_path: Path)
         jobs = await world.submit_all([NewJob("work")] * 5)
         leases = await world.claim(4)
         await world.engine.change("services", "work", "limit", 2)
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         numbers = {row.token: row.slot.n for row in await ledger.slots()}
         low = [lease for lease in leases if numbers[lease.token] <= 2]
         for lease in low:
@@ -686,7 +687,7 @@ async def test_limits_that_change_under_load_are_never_passed(tmp_path: Path, se
                     await world.engine.complete(lease)
                     left -= 1
 
-        slots = world.engine.core.ledger.slots
+        slots = core_of(world.engine).ledger.slots
         claimers = asyncio.gather(*(claimer(Worker(f"w{n}")) for n in range(16)))
         while not claimers.done():
             wanted = dice.randrange(1, 7)
@@ -716,19 +717,19 @@ def under_a_cap(item: Confirmation, n: int, cap: int) -> Confirmation:
 
 async def held(world: World) -> dict[str, int]:
     """How many slots of each pool the ledger shows as taken."""
-    return dict(Counter(row.slot.pool for row in await world.engine.core.ledger.slots()))
+    return dict(Counter(row.slot.pool for row in await core_of(world.engine).ledger.slots()))
 
 
 async def running(world: World) -> Counter[str]:
     """How many jobs run at each service, counted without looking at slots."""
     found: Counter[str] = Counter()
-    async for page in world.engine.core.ledger.live(1000):
+    async for page in core_of(world.engine).ledger.live(1000):
         found.update(job.current.service for job in page if job.state is State.RUNNING)
     return found
 
 
 async def nothing_above(world: World, limits: dict[str, int]) -> None:
-    rows = await world.engine.core.ledger.slots()
+    rows = await core_of(world.engine).ledger.slots()
     numbers = [(row.slot.pool, row.slot.n) for row in rows]
     assert len(set(numbers)) == len(numbers)
     for pool, n in numbers:
@@ -740,7 +741,7 @@ async def nothing_above(world: World, limits: dict[str, int]) -> None:
 
 
 async def only_holder(world: World, lease: Lease) -> None:
-    rows = await world.engine.core.ledger.slots()
+    rows = await core_of(world.engine).ledger.slots()
     assert [row.token for row in rows] == [lease.token]
     assert await world.claim(5, Worker("hungry")) == []
     await world.engine.rebuild()
@@ -797,8 +798,8 @@ async def set_limits(world: World, limit: int) -> None:
 
 async def quiet(world: World) -> None:
     """Neither store holds anything."""
-    assert await world.engine.core.ledger.slots() == []
-    stats = await world.engine.core.index.stats()
+    assert await core_of(world.engine).ledger.slots() == []
+    stats = await core_of(world.engine).index.stats()
     assert {pool.pool: pool.held for pool in stats.pools if pool.held} == {}
     assert stats.held == 0
     await world.healthy()

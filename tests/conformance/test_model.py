@@ -58,6 +58,7 @@ from fairlane.policy.skip import price
 from fairlane.servers.process import temporary_folder
 from tests import stores
 from tests.conformance.model import LIVE, Model, ModelJob
+from tests.core import core_of
 from tests.ledger_items import confirmation
 from tests.world import World
 
@@ -669,11 +670,11 @@ class Queue(RuleBasedStateMachine):
         async def restarts() -> None:
             await self.world.restart()
             self.reached_since = self.now
-            if self.world.engine.core.ledger.alone:
+            if core_of(self.world.engine).ledger.alone:
                 self.model.prolonged(self.now, REAPS_AFTER)
                 self.reached_since = 0
             self.tampered = self.sick = False
-            assert await self.world.engine.core.ledger.outbox(10) == []
+            assert await core_of(self.world.engine).ledger.outbox(10) == []
             await self.index_agrees()
 
         self.run(restarts())
@@ -691,7 +692,7 @@ class Queue(RuleBasedStateMachine):
 
         async def forges() -> None:
             self.tampered = True
-            core = self.world.engine.core
+            core = core_of(self.world.engine)
             for pick in chosen:
                 true = core.entry(await self.world.job(self.pick_job(pick).id))
                 forged = true._replace(
@@ -712,7 +713,7 @@ class Queue(RuleBasedStateMachine):
         """A claim stops half-way for longer than proposals are held: it comes too late."""
 
         async def half_a_claim() -> None:
-            core = self.world.engine.core
+            core = core_of(self.world.engine)
             picks = await core.index.claim(WORKERS[0], Loaded(), n, self.now, core.epoch)
             await core.index.leave(WORKERS[0].id)
             await self.time_passes(6, 1)
@@ -736,8 +737,8 @@ class Queue(RuleBasedStateMachine):
         ids = [jobs[pick % len(jobs)] for pick in chosen] if jobs else []
 
         async def publishes() -> None:
-            await publish(self.world.engine.core, [*ids, "nobody"] if unknown else ids)
-            await publish(self.world.engine.core, ids[::-1])
+            await publish(core_of(self.world.engine), [*ids, "nobody"] if unknown else ids)
+            await publish(core_of(self.world.engine), ids[::-1])
 
         self.run(publishes())
 
@@ -754,8 +755,8 @@ class Queue(RuleBasedStateMachine):
     async def index_agrees(self) -> None:
         """Right after a rebuild: line and slots are those of the ledger."""
         assert await self.differing() == []
-        stats = await self.world.engine.core.index.stats()
-        slots = Counter(row.slot.pool for row in await self.world.engine.core.ledger.slots())
+        stats = await core_of(self.world.engine).index.stats()
+        slots = Counter(row.slot.pool for row in await core_of(self.world.engine).ledger.slots())
         assert {use.pool: use.held for use in stats.pools if use.held} == {
             pool: held
             for pool, held in slots.items()
@@ -765,7 +766,7 @@ class Queue(RuleBasedStateMachine):
         assert limits == {pool: limit for pool, limit in self.model.limits.items() if limit}
 
     async def differing(self) -> list[tuple[str, Entry | None]]:
-        core = self.world.engine.core
+        core = core_of(self.world.engine)
         jobs = (await core.ledger.jobs(list(self.model.jobs))).values()
         truth = [core.entry(job) for job in jobs if job.state is State.QUEUED and not job.cells]
         return await core.index.differing(truth)
@@ -776,7 +777,7 @@ class Queue(RuleBasedStateMachine):
         self.run(self.agree())
 
     async def agree(self) -> None:
-        core = self.world.engine.core
+        core = core_of(self.world.engine)
         jobs = await core.ledger.jobs(list(self.model.jobs))
         wrong = {
             job.id: (jobs[job.id].state if job.id in jobs else "lost", job.state)
@@ -812,7 +813,7 @@ class Queue(RuleBasedStateMachine):
 
     async def counts_agree(self) -> None:
         """I13: what quotas count is what the rows say."""
-        ledger = self.world.engine.core.ledger
+        ledger = core_of(self.world.engine).ledger
         queued = sum(
             job.state is State.QUEUED and not job.cells for job in self.model.jobs.values()
         )
@@ -825,7 +826,7 @@ class Queue(RuleBasedStateMachine):
 
     async def history_agrees(self, job: Job) -> None:
         """I20, I25: one result a step; events numbered from 1 without a gap."""
-        ledger = self.world.engine.core.ledger
+        ledger = core_of(self.world.engine).ledger
         known = self.model.jobs[job.id]
         events = await ledger.events(job.id, 0)
         assert [event.seq for event in events] == list(range(1, job.seq + 1))
@@ -844,7 +845,7 @@ class Queue(RuleBasedStateMachine):
 
     async def slots_agree(self) -> None:
         """I7, I9, I11: exactly the slots that live leases and unfinished calls hold."""
-        rows = await self.world.engine.core.ledger.slots()
+        rows = await core_of(self.world.engine).ledger.slots()
         held = sorted((row.slot.pool, row.token, row.slot.until) for row in rows)
         assert held == sorted(
             (pool, token, holding.until or 0)
@@ -883,8 +884,8 @@ class Queue(RuleBasedStateMachine):
                 break
         assert not self.unfinished()
         await self.agree()
-        assert await self.world.engine.core.ledger.slots() == []
-        stats = await self.world.engine.core.index.stats()
+        assert await core_of(self.world.engine).ledger.slots() == []
+        stats = await core_of(self.world.engine).index.stats()
         assert (stats.held, [use for use in stats.pools if use.held]) == (0, [])
 
     def unfinished(self) -> list[ModelJob]:

@@ -20,6 +20,7 @@ from fairlane.model.service import Fairness, Service, Shares
 from fairlane.model.worker import Worker
 from fairlane.units import SECOND
 from tests.conformance.acts import history, run_all
+from tests.core import core_of
 from tests.world import World, catalog
 
 NAMES = ("high", "medium", "low")
@@ -89,7 +90,9 @@ async def test_running_and_finished_jobs_are_not_promoted(tmp_path: Path) -> Non
             await world.pass_time(10, sweeps=5)
         names = world.settings.tiers.names
         late = [(job, "high") for job in (running, done)]
-        assert await world.engine.core.ledger.promote(late, names, world.clock.now()) == [None] * 2
+        assert (
+            await core_of(world.engine).ledger.promote(late, names, world.clock.now()) == [None] * 2
+        )
         assert await promotions(world, running) == await promotions(world, done) == []
         await world.engine.give_back(lease)
         await world.pass_time(9, sweeps=5)
@@ -117,7 +120,7 @@ async def test_a_job_is_never_promoted_to_a_worse_level(tmp_path: Path) -> None:
         await world.pass_time(1800, sweeps=5)
         assert await promotions(world, job) == [("low", "high")]
         late, names = [(job, "medium")], world.settings.tiers.names
-        assert await world.engine.core.ledger.promote(late, names, world.clock.now()) == [None]
+        assert await core_of(world.engine).ledger.promote(late, names, world.clock.now()) == [None]
         await world.engine.fail(await world.claim_one())
         other = await world.submit(tier="low", user="ann")
         lease = await world.claim_one()
@@ -148,7 +151,7 @@ async def test_many_promoters_and_claimers_run_every_job_once(tmp_path: Path, se
     arrival in line and its start, and each job starts once."""
     dice = random.Random(seed)
     async with world_of(PLAIN, tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         jobs: list[str] = []
         granted: list[str] = []
 
@@ -195,7 +198,7 @@ async def test_the_order_is_the_same_whether_promotions_are_announced_or_not(
                 jobs.append(await world.submit(tier=dice.choice(NAMES)))
                 world.clock.advance(dice.randrange(120) * SECOND)
                 if announce:
-                    await announce_promotions(world.engine.core)
+                    await announce_promotions(core_of(world.engine))
                 if dice.random() < 0.4:
                     lease = await world.claim_one()
                     granted.append(lease.job)

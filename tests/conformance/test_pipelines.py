@@ -30,6 +30,7 @@ from tests.conformance.acts import (
     states,
     types,
 )
+from tests.core import core_of
 from tests.ledger_items import submission, with_cells
 from tests.world import World, catalog
 
@@ -72,7 +73,7 @@ def three_steps(**more: object) -> Catalog:
 # --- I19 -----------------------------------------------------------------------------------
 async def holds_only_what_runs(world: World, running: list[Lease]) -> None:
     """Every slot belongs to a lease that runs now, and to none that waits."""
-    rows = await world.engine.core.ledger.slots()
+    rows = await core_of(world.engine).ledger.slots()
     assert {row.token for row in rows} <= {lease.token for lease in running}
     assert len({(row.slot.pool, row.slot.n) for row in rows}) == len(rows)
 
@@ -103,7 +104,7 @@ async def test_two_services_in_opposite_order_never_deadlock(tmp_path: Path, blo
                     await holds_only_what_runs(world, running)
             assert await states(world, jobs) == {State.COMPLETED: 8}
         await world.healthy()
-        assert await world.engine.core.ledger.slots() == []
+        assert await core_of(world.engine).ledger.slots() == []
 
 
 async def test_a_job_that_lacks_one_of_its_pools_holds_none_of_them(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ async def test_a_retry_in_its_back_off_holds_no_slot(tmp_path: Path) -> None:
     async with World(catalog(step("work", limit=1)), tmp_path / "ledger.db") as world:
         await world.submit()
         await world.engine.fail(await world.claim_one())
-        assert await world.engine.core.ledger.slots() == []
+        assert await core_of(world.engine).ledger.slots() == []
         other = await world.submit()
         assert (await world.claim_one()).job == other
 
@@ -412,9 +413,9 @@ async def test_cells_that_were_written_with_inputs_of_their_own_keep_them(tmp_pa
             parent = submission(world)
             cells = with_cells(parent, world, 2).cells
             own = tuple(cell._replace(input=text) for cell in cells)
-            written = await world.engine.core.ledger.submit([parent._replace(cells=own)])
-            await publish(world.engine.core, [cell.id for cell in own])
-            world.engine.core.ledger.published(written.receipts)
+            written = await core_of(world.engine).ledger.submit([parent._replace(cells=own)])
+            await publish(core_of(world.engine), [cell.id for cell in own])
+            core_of(world.engine).ledger.published(written.receipts)
             for lease in await world.claim(2):
                 assert lease.input == orjson.loads(text)
                 assert (await world.engine.view(lease.job)).input == lease.input

@@ -20,6 +20,7 @@ from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.units import SECOND
 from tests.conformance.acts import cells_of, run_all
+from tests.core import core_of
 from tests.world import World, catalog
 
 HOUR = 3600
@@ -53,7 +54,7 @@ async def listed(
 
 async def retire_all(world: World) -> int:
     total = 0
-    while gone := await retire(world.engine.core):
+    while gone := await retire(core_of(world.engine)):
         assert gone <= RETENTION_BATCH
         total += gone
     return total
@@ -106,7 +107,7 @@ async def test_rows_that_live_through_a_listing_are_returned_once(
             if go and dice.random() < 0.3:
                 await world.engine.cancel(go.pop())
                 world.clock.advance(HOUR * SECOND)
-                removed.append(await retire(world.engine.core))
+                removed.append(await retire(core_of(world.engine)))
 
         async def eight_write() -> None:
             await asyncio.gather(*(write() for _ in range(8)))
@@ -223,14 +224,14 @@ async def test_what_is_over_is_kept_as_long_as_promised(
         assert await retire_all(world) == 1
         with pytest.raises(NotFound):
             await world.job(job)
-        assert await world.engine.core.ledger.events(job, 0) == []
-        assert await world.engine.core.ledger.attempts(job) == []
+        assert await core_of(world.engine).ledger.events(job, 0) == []
+        assert await core_of(world.engine).ledger.attempts(job) == []
 
 
 async def test_a_job_the_outbox_names_is_kept(tmp_path: Path) -> None:
     """I30: an end that the index has not heard of is not forgotten before it has."""
     async with World(catalog(ONE_TRY), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         named, other = await world.submit(), await world.submit()
         await core.ledger.cancel(Request(named, None, "op", core.now()), frozenset())
         await world.engine.cancel(other)
@@ -303,7 +304,7 @@ async def test_a_key_whose_job_is_kept_is_answered_with_the_job(tmp_path: Path) 
 async def test_much_is_removed_in_bounded_parts(tmp_path: Path) -> None:
     """I30: at most 1,000 rows a transaction; the sweep comes back until all are gone."""
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        core = world.engine.core
+        core = core_of(world.engine)
         await world.submit_all([NewJob("work") for _ in range(1300)])
         live = await world.submit()
         leases = await world.claim(1300)
@@ -327,7 +328,7 @@ async def test_the_caller_sets_how_much_is_removed_at_once(tmp_path: Path) -> No
             await run_all(world)
             world.clock.advance(SECOND)
         now = world.clock.now()
-        assert await world.engine.core.ledger.retire(now, now, 0, 4) == 4
+        assert await core_of(world.engine).ledger.retire(now, now, 0, 4) == 4
         left = await listed(world, Filter(), 50)
         assert left == jobs[4:][::-1]
         for job in jobs[:4]:

@@ -29,6 +29,7 @@ from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
 from fairlane.units import SECOND
+from tests.core import core_of
 from tests.ledger_items import completion, confirmation, request, submission
 from tests.world import World, catalog
 
@@ -98,7 +99,7 @@ async def test_a_flood_of_submits_lets_heartbeats_results_and_cancels_go_first(
             asked.append(asyncio.create_task(work))
             asked[-1].add_done_callback(lambda _: order.append(name))
 
-        ledger, now = world.engine.core.ledger, world.clock.now()
+        ledger, now = core_of(world.engine).ledger, world.clock.now()
         ask("submit", ledger.submit([submission(world)]))
         await asyncio.to_thread(Slow.reached.wait)
         Slow.rows.clear()
@@ -186,7 +187,7 @@ async def test_nothing_is_left_in_the_outbox_by_calls_that_publish_nothing(tmp_p
         for _ in range(20):
             await asyncio.gather(world.submit(), engine.heartbeat(Worker("w")), world.claim())
         await engine.heartbeat(Worker("w"))
-        assert await engine.core.ledger.outbox(100) == []
+        assert await core_of(engine).ledger.outbox(100) == []
 
 
 async def test_a_cancelled_long_poll_swallows_no_wake_up(tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ async def test_what_is_confirmed_for_a_caller_that_has_gone_is_given_back(
 ) -> None:
     """I18: at once, not when the lease ends, and no attempt is used up."""
     async with World(catalog(Service("work", limit=1)), tmp_path / "ledger.db") as world:
-        core, ledger = world.engine.core, world.engine.core.ledger
+        core, ledger = core_of(world.engine), core_of(world.engine).ledger
         job = await world.submit()
         for _ in range(3):
             core.ledger = cast("Ledger", Deserted(ledger, moment))
@@ -270,7 +271,7 @@ async def test_what_is_confirmed_by_a_ledger_that_is_away_then_is_given_back(
     monkeypatch.setattr(unconfirmed, "PAUSE", 0)
     settings = catalog(Service("work", limit=1, max_attempts=1))
     async with World(settings, tmp_path / "ledger.db") as world:
-        core, ledger = world.engine.core, world.engine.core.ledger
+        core, ledger = core_of(world.engine), core_of(world.engine).ledger
         job = await world.submit()
         core.ledger = cast("Ledger", Deaf(ledger))
         with pytest.raises(ConnectionError):
@@ -288,7 +289,7 @@ async def test_what_is_confirmed_is_handed_out_though_the_index_is_not_told_of_t
 ) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world:
         first, second = [await world.submit() for _ in range(2)]
-        await world.engine.core.ledger.cancel(request(world, first), frozenset())
+        await core_of(world.engine).ledger.cancel(request(world, first), frozenset())
 
         async def away(*_: object) -> None:
             raise ConnectionError("away")
@@ -319,7 +320,7 @@ async def test_a_lease_that_is_renewed_while_it_is_being_taken_back_stays(tmp_pa
     """I3, I4: who was told that it holds may rely on it; its slot stays taken, too."""
     settings = catalog(Service("work", limit=1, overrun=Overrun.STRICT))
     async with World(settings, tmp_path / "ledger.db") as world:
-        core, ledger = world.engine.core, world.engine.core.ledger
+        core, ledger = core_of(world.engine), core_of(world.engine).ledger
         await world.submit()
         lease = await world.claim_one()
         await world.submit()
@@ -341,14 +342,14 @@ async def test_a_job_is_forgiven_once_for_what_was_seen_once(tmp_path: Path) -> 
             await world.engine.fail(await world.claim_one(), Fault.TRANSIENT)
             await world.pass_time(60)
         for _ in range(2):
-            await world.engine.core.ledger.forgive([(job, 2)])
+            await core_of(world.engine).ledger.forgive([(job, 2)])
         assert (await world.job(job)).attempt == 1
 
 
 async def test_an_index_that_hangs_keeps_nobody_from_hearing_the_ledger(tmp_path: Path) -> None:
     """I32: who hears the ledger may go on to judge leases."""
     async with await embedded(catalog(), tmp_path / "ledger.db", clock=SystemClock()) as engine:
-        core, ledger = engine.core, engine.core.ledger
+        core, ledger = core_of(engine), core_of(engine).ledger
         hanging, heard = asyncio.Event(), asyncio.Event()
 
         class Hanging:
@@ -397,7 +398,7 @@ async def test_a_rebuild_that_was_cut_off_is_tried_again(tmp_path: Path) -> None
             job = await world.submit()
             rebuild = asyncio.create_task(world.engine.rebuild())
             for _ in range(steps):
-                await world.engine.core.ledger.turn()
+                await core_of(world.engine).ledger.turn()
             rebuild.cancel()
             await asyncio.gather(rebuild, return_exceptions=True)
             found = await world.claim()
@@ -459,7 +460,7 @@ async def test_writes_after_the_end_are_refused_and_do_not_hang(tmp_path: Path) 
 async def test_a_claim_run_again_late_uses_no_second_place_of_a_rate(tmp_path: Path) -> None:
     """I6: the minute of the first one is over, the answer is still the same lease."""
     async with World(catalog(Service("work", rate=2)), tmp_path / "ledger.db") as world:
-        ledger = world.engine.core.ledger
+        ledger = core_of(world.engine).ledger
         job = await world.submit()
         claim = confirmation(world, await world.job(job), [Slot("rate:svc:work", 1)])
         (first,) = (await ledger.confirm([claim])).outcomes
@@ -476,7 +477,7 @@ async def test_an_idle_worker_does_not_spin_after_a_rates_minute(tmp_path: Path)
         await world.submit()
         await world.engine.complete(await world.claim_one())
         world.clock.advance(61 * SECOND)
-        core = world.engine.core
+        core = core_of(world.engine)
         picks = await core.index.claim(Worker("w"), Loaded(), 1, core.now(), core.epoch)
         assert picks.proposals == []
         assert picks.look_again_at > core.now()

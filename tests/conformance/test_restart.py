@@ -14,6 +14,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.service import Fairness, Overrun, Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
+from tests.core import core_of
 from tests.world import World, catalog
 
 pytestmark = pytest.mark.embedded
@@ -73,7 +74,7 @@ async def test_a_process_that_dies_more_often_than_once_a_lease_takes_its_calls_
             world.clock.advance(seconds(5))
             await world.restart()
             await world.engine.sweep()
-            (slot,) = await world.engine.core.ledger.slots()
+            (slot,) = await core_of(world.engine).ledger.slots()
             assert slot.slot.until == lease.deadline
             await world.engine.rebuild()
             assert await world.claim(1, INSIDE) == []
@@ -136,5 +137,5 @@ async def test_no_number_of_restarts_keeps_a_task_running_beyond_its_deadline_an
         with pytest.raises(StaleLease):
             await world.engine.complete(lease)
         await world.engine.sweep()
-        assert await world.engine.core.ledger.slots() == []
+        assert await core_of(world.engine).ledger.slots() == []
         await world.healthy()

@@ -17,6 +17,7 @@ from fairlane.ledger.messages import Settled
 from fairlane.model.lease import Lease
 from fairlane.model.step import Step
 from fairlane.model.worker import Loaded, Worker
+from tests.core import core_of
 from tests.crash.failpoints import Failpoints, WatchedIndex, watched_connection
 from tests.crash.scenarios import REQUESTS, WAYS, Call, settings
 
@@ -54,7 +55,7 @@ class Life:
             seed=self.clock.now() + self.starts,
             connection=watched_connection(self.points),
         )
-        core = self.engine.core
+        core = core_of(self.engine)
         core.index = cast(Index, WatchedIndex(core.index, self.points, self.diary.told))
         await self.engine.start()
 
@@ -105,11 +106,11 @@ class Life:
             case "limit":
                 await self.engine.change("services", args["service"], "limit", args["limit"])
             case "forge":
-                core = self.engine.core
+                core = core_of(self.engine)
                 true = core.entry(await self.engine.get(self.known.jobs[args["job"]]))
                 await core.index.put([true._replace(rev=true.rev + 5, score=0)], core.now())
             case "propose":
-                core = self.engine.core
+                core = core_of(self.engine)
                 worker = Worker("forgetful")
                 await core.index.claim(worker, Loaded(), args["n"], core.now(), core.epoch)
             case _:

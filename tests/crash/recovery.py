@@ -16,6 +16,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.state import ENDED, State
 from fairlane.model.worker import Worker
 from fairlane.policy.skip import price
+from tests.core import core_of
 from tests.crash.failpoints import Failpoints
 from tests.crash.life import Asked, Life, output_of, read_diary, report
 from tests.crash.scenarios import CREDITS, REQUESTS, settle
@@ -102,10 +103,10 @@ class Aftermath:
     async def the_start_was_clean(self) -> None:
         """I26: the index is what the ledger says, and nothing is left to publish."""
         engine = self.life.engine
-        assert await engine.core.ledger.outbox(10) == []
+        assert await core_of(engine).ledger.outbox(10) == []
         queued = [job for job in await self.all_jobs() if job.state is State.QUEUED]
-        truth = [engine.core.entry(job) for job in queued if not job.fan_out]
-        assert await engine.core.index.differing(truth) == []
+        truth = [core_of(engine).entry(job) for job in queued if not job.fan_out]
+        assert await core_of(engine).index.differing(truth) == []
         counts = await engine.check()
         draining = counts.over_limit if self.asks_for("limit") else 0
         assert not any(counts._replace(over_limit=counts.over_limit - draining)), counts
@@ -211,7 +212,7 @@ class Aftermath:
             assert (await self.life.engine.get(job_id)).state in ENDED
 
     async def events_are_whole(self, job: Job) -> None:
-        events = await self.life.engine.core.ledger.events(job.id, 0)
+        events = await core_of(self.life.engine).ledger.events(job.id, 0)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         kinds = Counter(event.type for event in events)
         overs = sum(kinds[kind] for kind in OVER)
@@ -219,7 +220,7 @@ class Aftermath:
 
     async def nothing_is_held(self) -> None:
         """I7, I9, I10: all slots are free again, in the ledger and in the index."""
-        core = self.life.engine.core
+        core = core_of(self.life.engine)
         self.life.clock.advance(seconds(3_600))
         await self.life.engine.sweep()
         assert await core.ledger.slots() == []

@@ -17,6 +17,7 @@ from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import Job
 from fairlane.model.service import Executor, Fairness, Service
 from fairlane.presets import gateway
+from tests.core import core_of
 from tests.world import World, catalog
 
 
@@ -68,7 +69,7 @@ class Scene:
 
     async def until_attempts(self, job: str, n: int) -> None:
         """Returns when so many attempts have ended."""
-        with self.world.engine.core.subscriptions.watching(job) as wakeup:
+        with core_of(self.world.engine).subscriptions.watching(job) as wakeup:
             while len(await self.world.engine.attempts(job)) < n:
                 await wakeup.wait()
                 wakeup.clear()

@@ -20,6 +20,7 @@ from fairlane.model.endpoint import Endpoint
 from fairlane.model.service import Region
 from fairlane.model.state import Code, State
 from fairlane.presets import gateway
+from tests.core import core_of
 from tests.dispatch.scene import Held, called, four_services, scene
 from tests.world import catalog
 
@@ -260,7 +261,7 @@ async def test_no_connection_is_a_service_that_is_away(tmp_path: Path) -> None:
         assert nowhere.rpartition(":")[2] not in attempt.message, (
             "where it is, is no user's business"
         )
-        assert not await at.world.engine.core.ledger.slots()
+        assert not await core_of(at.world.engine).ledger.slots()
 
 
 @pytest.mark.timeout(20)
@@ -273,7 +274,7 @@ async def test_a_lost_connection_keeps_the_slot_until_the_call_must_be_over(tmp_
         (attempt,) = await at.world.engine.attempts(job)
         assert attempt.fault is Fault.UNAVAILABLE
         await at.world.pass_time(10)
-        assert len(await at.world.engine.core.ledger.slots()) == 1
+        assert len(await core_of(at.world.engine).ledger.slots()) == 1
         assert len(at.service.calls) == 1
         await at.world.pass_time(51)
         assert (await at.ended(job)).state is State.COMPLETED
@@ -286,7 +287,7 @@ async def test_a_gateway_that_stopped_waiting_leaves_the_slot_taken(tmp_path: Pa
     async with scene(tmp_path, SimulatedService("work", limit=1), settings=settings) as at:
         at.service.switches.status = 504
         await at.until_queued(await at.world.submit())
-        assert len(await at.world.engine.core.ledger.slots()) == 1
+        assert len(await core_of(at.world.engine).ledger.slots()) == 1
 
 
 async def test_a_step_that_takes_too_long_is_cut_and_gets_more_time(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
+from tests.core import core_of
 from tests.dispatch.scene import Held, called, comes_true, scene
 from tests.world import World, catalog
 
@@ -60,7 +61,7 @@ async def test_a_call_that_its_process_did_not_survive_is_made_again_at_the_next
     async with scene(tmp_path, service, settings=settings(limit=2)) as at:
         job = await at.world.submit()
         await service.until(lambda it: it.running == 1)
-        await at.world.engine.core.ledger.close()  # nothing more is written: as good as dead
+        await core_of(at.world.engine).ledger.close()  # nothing more is written: as good as dead
         await at.world.start()
         assert (await at.world.job(job)).state is State.QUEUED
         (attempt,) = await at.world.engine.attempts(job)
@@ -80,9 +81,9 @@ async def test_a_cancelled_call_is_cut_at_once_in_this_process(tmp_path: Path) -
         await comes_true(lambda: at.dispatcher.running == 0)
         assert (await at.world.job(job)).state is State.CANCELLED
         assert service.running == 1
-        assert len(await at.world.engine.core.ledger.slots()) == 1
+        assert len(await core_of(at.world.engine).ledger.slots()) == 1
         await at.world.pass_time(101)
-        assert not await at.world.engine.core.ledger.slots()
+        assert not await core_of(at.world.engine).ledger.slots()
 
 
 @soon
@@ -93,7 +94,7 @@ async def test_a_call_cancelled_in_another_process_is_cut_within_a_second(tmp_pa
         job = await at.world.submit()
         await service.until(lambda it: it.running == 1)
         request = Request(job, None, token(), at.world.clock.now())
-        await at.world.engine.core.ledger.cancel(request, frozenset({"work"}))
+        await core_of(at.world.engine).ledger.cancel(request, frozenset({"work"}))
         at.world.clock.advance(500_000)
         await comes_true(lambda: at.dispatcher.running == 0)
 
@@ -150,13 +151,13 @@ async def test_a_drained_dispatcher_finishes_what_runs_and_claims_nothing_more(
         first, second = await at.world.submit_all([NewJob("work")] * 2)
         await service.until(lambda it: it.running == 1)
         draining = asyncio.create_task(at.dispatcher.drain(30))
-        draining_workers = at.world.engine.core.draining
+        draining_workers = core_of(at.world.engine).draining
         await comes_true(lambda: bool(draining_workers))
         held.let_go()
         await draining
         assert (await at.world.job(first)).state is State.COMPLETED
         assert (await at.world.job(second)).state is State.QUEUED
-        ((worker, _),) = await at.world.engine.core.ledger.workers()
+        ((worker, _),) = await core_of(at.world.engine).ledger.workers()
         assert worker.state is WorkerState.DEAD
 
 
@@ -187,14 +188,14 @@ async def test_a_drain_that_is_interrupted_is_ended_by_the_next(tmp_path: Path) 
         job = await at.world.submit()
         await service.until(lambda it: it.running == 1)
         draining = asyncio.create_task(at.dispatcher.drain(30))
-        draining_workers = at.world.engine.core.draining
+        draining_workers = core_of(at.world.engine).draining
         await comes_true(lambda: bool(draining_workers))
         await end(draining)
         await at.dispatcher.drain(0)
         assert at.dispatcher.running == 0
         found = await at.world.job(job)
         assert (found.state, found.attempt) == (State.QUEUED, 0)
-        ((worker, _),) = await at.world.engine.core.ledger.workers()
+        ((worker, _),) = await core_of(at.world.engine).ledger.workers()
         assert worker.state is WorkerState.DEAD
 
 
@@ -224,7 +225,7 @@ async def test_a_called_service_without_an_address_is_left_alone(tmp_path: Path)
 async def test_a_dispatcher_that_somebody_drains_rests_and_lets_others_work(tmp_path: Path) -> None:
     async with scene(tmp_path, SimulatedService("work"), settings=settings()) as at:
         engine = at.world.engine
-        ((worker, _),) = await engine.core.ledger.workers()
+        ((worker, _),) = await core_of(engine).ledger.workers()
         await engine.drain(worker)
         job = await at.world.submit()
         lease = await at.world.claim_one()
@@ -237,7 +238,7 @@ CANCELLABLE = Endpoint("", cancel_path="/v1/cancel")
 
 
 async def slots_are_free(world: World) -> None:
-    while await world.engine.core.ledger.slots():  # noqa: ASYNC110 - no event tells of it
+    while await core_of(world.engine).ledger.slots():  # noqa: ASYNC110 - no event tells of it
         await asyncio.sleep(0)
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from fairlane import priority
-from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.priority_service import DemoPriorityService
 from fairlane.errors import InvalidInput, SetupError, UnknownName
 from fairlane.ledger.messages import Replayed
 from fairlane.model.job import NewJob
 from fairlane.priority import PriorityService
+from tests.core import core_of
 from tests.world import World, catalog
 
 only_http = pytest.mark.embedded
@@ -24,9 +25,9 @@ only_http = pytest.mark.embedded
 @asynccontextmanager
 async def asking(
     path: Path, timeout: float = 10
-) -> AsyncIterator[tuple[World, Subscriptions, PriorityService]]:
+) -> AsyncIterator[tuple[World, DemoPriorityService, PriorityService]]:
     async with (
-        Subscriptions({"ada": "high", "linus": "low"}).serving() as source,
+        DemoPriorityService({"ada": "high", "linus": "low"}).serving() as source,
         World(catalog(), path / "db") as world,
         PriorityService(world.engine, source.url, timeout=timeout) as service,
     ):
@@ -184,7 +185,7 @@ async def test_a_user_it_no_longer_knows_keeps_their_tier_also_after_a_restart(
 
 async def test_the_fallback_is_not_remembered_as_what_it_said(tmp_path: Path) -> None:
     async with asking(tmp_path) as (world, source, _):
-        known = world.engine.core.ledger.known_tiers
+        known = core_of(world.engine).ledger.known_tiers
         assert await tier_of(world, "zoe") == "medium"
         assert await known.get("default", ["zoe"]) == {}
         await world.engine.set_tier("zoe", "low")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.priority_service import DemoPriorityService
 from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.dispatch import Dispatcher
 from fairlane.errors import WrongState
@@ -25,6 +25,7 @@ from fairlane.presets import gateway
 from fairlane.priority import PriorityService
 from tests import stores
 from tests.conformance.acts import history
+from tests.core import core_of
 from tests.dispatch.scene import Held, Scene, called, comes_true, four_services, scene
 from tests.world import World, catalog
 
@@ -54,7 +55,7 @@ async def test_a_paying_user_goes_through_the_whole_pipeline_and_waits_for_one_s
     services = four_services()
     services[2].work = held
     async with scene(tmp_path, *services, settings=gateway()) as at, AsyncExitStack() as stack:
-        source = await stack.enter_async_context(Subscriptions({"john": "high"}).serving())
+        source = await stack.enter_async_context(DemoPriorityService({"john": "high"}).serving())
         await stack.enter_async_context(PriorityService(at.world.engine, source.url))
         other = await at.world.submit("image_gen", user="other", tier="high")
         await services[2].until(lambda it: it.running == 1)
@@ -239,5 +240,5 @@ async def quiet(at: Scene) -> None:
         for _ in range(10):
             await asyncio.sleep(0)
         await comes_true(lambda: at.dispatcher.running == 0)
-        if (await at.world.engine.core.index.stats()).idle:
+        if (await core_of(at.world.engine).index.stats()).idle:
             return

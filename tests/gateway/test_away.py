@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.priority_service import DemoPriorityService
 from fairlane.demo.services import SimulatedExecution
 from tests.cluster.fleet import comes_true
 from tests.gateway.site import LEASE, Caller, Site
@@ -95,7 +95,7 @@ async def test_a_job_sent_while_the_priority_service_is_away_keeps_its_users_tie
 ) -> None:
     """Also through a restart; who was never heard of gets the fallback, and nobody is lifted."""
     site.set("priority", cache=0)
-    async with Subscriptions({"john": "high", "alice": "low"}).serving() as subscriptions:
+    async with DemoPriorityService({"john": "high", "alice": "low"}).serving() as subscriptions:
         site.variables["PRIORITY_API_URL"] = subscriptions.url
         first = await site.serve()
         caller = await site.caller(first)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.priority_service import DemoPriorityService
 from fairlane.demo.services import SimulatedExecution
 from fairlane.presets import gateway
 from tests.dispatch.scene import Held
@@ -25,7 +25,7 @@ async def test_a_paying_user_goes_through_the_pipeline_and_waits_only_for_the_on
     held = Held()
     images = site.services["image_gen"]
     images.work = held
-    async with Subscriptions({"john": "high", "jane": "high"}).serving() as subscriptions:
+    async with DemoPriorityService({"john": "high", "jane": "high"}).serving() as subscriptions:
         site.variables["PRIORITY_API_URL"] = subscriptions.url
         api = await site.serve()
         john = await site.caller(api)
@@ -72,7 +72,7 @@ async def test_a_free_user_waits_is_promoted_and_served(site: Site) -> None:
     enhancer.work = held
     site.variables["PROMOTE_LOW_TO_MEDIUM_AFTER"] = "1"
     pros = {f"pro {n}": "high" for n in range(5)}
-    async with Subscriptions({**pros, "alice": "low"}).serving() as subscriptions:
+    async with DemoPriorityService({**pros, "alice": "low"}).serving() as subscriptions:
         site.variables["PRIORITY_API_URL"] = subscriptions.url
         api = await site.serve()
         anybody = await site.caller(api)

@@ -19,6 +19,7 @@ from fairlane.units import SECOND
 from fairlane.webhooks import SsrfGuard, WebhookSender, secret_of
 from fairlane.webhooks.sender import SCHEDULE
 from fairlane.webhooks.signature import signed
+from tests.core import core_of
 from tests.webhooks.receiver import Receiver
 from tests.world import World, catalog
 
@@ -40,7 +41,7 @@ class Scene:
 
     async def outcomes(self) -> list[str | None]:
         """How every webhook stands, oldest first."""
-        ledger = self.world.engine.core.ledger
+        ledger = core_of(self.world.engine).ledger
         return [outcome for _, outcome in await ledger.webhooks.listed(100)]
 
 
@@ -124,7 +125,7 @@ async def test_what_is_owed_survives_a_crash_and_so_does_what_was_being_sent(
         await at.end(await at.world.submit(callback=at.receiver.url))
         await at.world.restart()
         now = at.world.clock.now()
-        (held,) = await at.world.engine.core.ledger.webhooks.due(now, now + 60 * SECOND, 10)
+        (held,) = await core_of(at.world.engine).ledger.webhooks.due(now, now + 60 * SECOND, 10)
         await at.world.restart()
         at.sender = WebhookSender(at.world.engine, SsrfGuard(development=True), seed=1)
         assert await at.send() == 0
@@ -136,7 +137,7 @@ async def test_what_is_owed_survives_a_crash_and_so_does_what_was_being_sent(
 async def test_what_is_due_longest_is_handed_out_first(tmp_path: Path) -> None:
     """Whatever order the rows stand in: by the time they have been due since, then by their ids."""
     async with scene(tmp_path) as at:
-        webhooks = at.world.engine.core.ledger.webhooks
+        webhooks = core_of(at.world.engine).ledger.webhooks
         jobs = await at.world.submit_all([NewJob("work", callback=at.receiver.url)] * 6)
         for job in jobs:
             await at.end(job)
@@ -244,7 +245,7 @@ async def test_the_development_mode_ends_with_the_first_key(tmp_path: Path) -> N
         await at.send()
         await at.end(await at.world.submit(callback=at.receiver.url))
         key, _ = new_key(Key("", "acme", Role.CLIENT, "", created_at=0))
-        await at.world.engine.core.ledger.keys.add(key, "test")
+        await core_of(at.world.engine).ledger.keys.add(key, "test")
         await at.send()
         assert await at.outcomes() == ["delivered", "blocked"]
         assert len(at.receiver.heard) == 1
@@ -273,7 +274,7 @@ async def test_two_senders_do_not_send_the_same_at_once(tmp_path: Path) -> None:
 
 async def test_what_is_over_is_forgotten_after_a_week(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
-        webhooks = at.world.engine.core.ledger.webhooks
+        webhooks = core_of(at.world.engine).ledger.webhooks
         for _ in range(3):
             await at.end(await at.world.submit(callback=at.receiver.url))
         await at.send()

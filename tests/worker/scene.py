@@ -13,6 +13,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.job import Job
 from fairlane.presets import tasks
 from tests.api.server import Gateway, gateway
+from tests.core import core_of
 from tests.world import World
 
 Way = Literal["http", "direct"]
@@ -46,13 +47,13 @@ class Scene:
         return await self.engine.wait(job)
 
     async def result(self, job: str) -> Any:
-        _, context = await self.engine.core.ledger.payload(job)
+        _, context = await core_of(self.engine).ledger.payload(job)
         outputs = [each for name, each in context.items() if not name.endswith("__attempts")]
         return outputs[-1]["data"]
 
     async def until(self, job: str, condition: Callable[[Job], bool]) -> Job:
         """The job as soon as it is like that."""
-        with self.engine.core.subscriptions.watching(job) as wakeup:
+        with core_of(self.engine).subscriptions.watching(job) as wakeup:
             while not condition(found := await self.world.job(job)):
                 await wakeup.wait()
                 wakeup.clear()

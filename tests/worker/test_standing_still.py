@@ -13,6 +13,7 @@ from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
 from fairlane.worker.elapsed import Moment
 from tests.cluster.fleet import comes_true
+from tests.core import core_of
 from tests.worker.process import working
 from tests.worker.scene import Scene, scene
 from tests.world import catalog
@@ -27,7 +28,7 @@ async def heard_of(at: Scene, state: WorkerState = WorkerState.ACTIVE) -> None:
     """Returns when the one worker was heard of at the present time."""
 
     async def now() -> bool:
-        ((worker, heard),) = await at.engine.core.ledger.workers()
+        ((worker, heard),) = await core_of(at.engine).ledger.workers()
         return heard == at.world.clock.now() and worker.state is state
 
     await comes_true(now)
@@ -35,7 +36,7 @@ async def heard_of(at: Scene, state: WorkerState = WorkerState.ACTIVE) -> None:
 
 async def idle(at: Scene) -> None:
     async def polls() -> bool:
-        return (await at.engine.core.index.stats()).idle == 1
+        return (await core_of(at.engine).index.stats()).idle == 1
 
     await comes_true(polls)
 

@@ -14,6 +14,7 @@ from fairlane.errors import SetupError
 from fairlane.model.service import Overrun, Service
 from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
+from tests.core import core_of
 from tests.worker.scene import WAYS, Way, scene
 from tests.world import catalog
 
@@ -48,7 +49,7 @@ async def test_functions_run_tasks_async_ones_and_plain_ones_in_threads(
         }
         assert await at.result((await at.run("length", [1, 2, 3])).id) == 3
         assert threads[0] is not threading.main_thread()
-        (found,) = await at.engine.core.ledger.workers()
+        (found,) = await core_of(at.engine).ledger.workers()
         assert found[0].services == frozenset({"add", "shout", "length"})
 
 
@@ -300,7 +301,7 @@ async def test_a_drained_worker_finishes_what_it_runs_or_gives_it_back(
             await begun.wait()
         found = await at.world.job(job)
         assert (found.state, found.attempt) == (State.QUEUED, 0)
-        states = {worker.state for worker, _ in await at.engine.core.ledger.workers()}
+        states = {worker.state for worker, _ in await core_of(at.engine).ledger.workers()}
         assert states == {WorkerState.DEAD}
 
 

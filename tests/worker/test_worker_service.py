@@ -16,6 +16,7 @@ from fairlane.model.state import State
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.worker_protocol import WorkerService
 from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result
+from tests.core import core_of
 from tests.world import World, catalog
 
 pytestmark = pytest.mark.timeout(20)
@@ -55,7 +56,7 @@ async def test_a_poll_that_is_cancelled_gives_back_what_it_brings(tmp_path: Path
         async with desks(world) as (worker_service,):
             worker = await worker_service.register(Offer(), "k")
             polling = asyncio.create_task(worker_service.poll(worker, PollAsk(1, wait=20)))
-            while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+            while not (await core_of(world.engine).index.stats()).idle:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0)
             job = await world.submit()
             polling.cancel()
@@ -70,7 +71,7 @@ async def test_the_same_poll_twice_at_once_gets_one_set_of_leases(tmp_path: Path
         first = asyncio.create_task(
             worker_service.poll(worker, PollAsk(1, wait=20, name="p", first=True))
         )
-        while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+        while not (await core_of(world.engine).index.stats()).idle:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)
         second = asyncio.create_task(worker_service.poll(worker, PollAsk(1, wait=20, name="p")))
         assert await first == News()
@@ -92,10 +93,10 @@ async def test_a_lease_ended_elsewhere_ends_an_open_poll_within_half_a_second(
         polling = asyncio.create_task(
             worker_service.poll(worker, PollAsk(0, wait=20, leases=(task.ref,)))
         )
-        while not world.engine.core.subscriptions.jobs():  # noqa: ASYNC110 - no event
+        while not core_of(world.engine).subscriptions.jobs():  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)
         request = Request(job, None, token(), world.clock.now())
-        await world.engine.core.ledger.cancel(request, frozenset())
+        await core_of(world.engine).ledger.cancel(request, frozenset())
         world.clock.advance(500_000)
         assert await polling == News((), (job,), (), drain=False)
 
@@ -111,7 +112,7 @@ async def test_two_open_polls_may_name_the_same_lease(tmp_path: Path) -> None:
         first, second, third = (
             asyncio.create_task(worker_service.poll(worker, call)) for call in calls
         )
-        while (await world.engine.core.index.stats()).idle < 3:  # noqa: ASYNC110 - no event
+        while (await core_of(world.engine).index.stats()).idle < 3:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)
         other = await world.submit()
         polls = {first, second, third}
@@ -119,7 +120,7 @@ async def test_two_open_polls_may_name_the_same_lease(tmp_path: Path) -> None:
         assert [each.id for poll in done for each in (await poll).tasks] == [other]
         await world.engine.cancel(job)
         assert [(await poll).cancel for poll in waiting] == [(job,), (job,)]
-        assert not world.engine.core.subscriptions.jobs()
+        assert not core_of(world.engine).subscriptions.jobs()
 
 
 async def test_what_a_worker_ends_itself_is_no_news_to_its_open_poll(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ async def test_what_a_worker_ends_itself_is_no_news_to_its_open_poll(tmp_path: P
         polling = asyncio.create_task(
             worker_service.poll(worker, PollAsk(1, wait=20, leases=(task.ref,)))
         )
-        while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+        while not (await core_of(world.engine).index.stats()).idle:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)
         await worker_service.report(worker, [Result(task.ref, "completed")])
         world.clock.advance(500_000)
@@ -140,7 +141,7 @@ async def test_what_a_worker_ends_itself_is_no_news_to_its_open_poll(tmp_path: P
 
 async def test_a_state_goes_only_onward_until_a_worker_is_put_anew(tmp_path: Path) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world:
-        ledger, now = world.engine.core.ledger, world.clock.now()
+        ledger, now = core_of(world.engine).ledger, world.clock.now()
         await ledger.put_worker(Worker("w", version="1"), now)
         told = [
             (WorkerState.ACTIVE, WorkerState.ACTIVE),
@@ -163,7 +164,7 @@ async def test_what_a_worker_holds_is_found_whichever_call_it_got_it_in(tmp_path
     async with World(catalog(), tmp_path / "ledger.db") as world:
         for _ in range(3):
             await world.submit()
-        ledger, worker = world.engine.core.ledger, Worker("w")
+        ledger, worker = core_of(world.engine).ledger, Worker("w")
         (one,) = await world.engine.claim(worker, call="a")
         (two,) = await world.engine.claim(worker)
         (other,) = await world.engine.claim(Worker("w2"))
@@ -219,7 +220,9 @@ async def test_workers_that_were_not_heard_of_for_a_day_are_forgotten(tmp_path: 
         await world.pass_time(80_000)
         lives = await worker_service.register(Offer(), "k")
         await world.pass_time(10_000, sweeps=100)
-        assert [worker.id for worker, _ in await world.engine.core.ledger.workers()] == [lives.id]
+        assert [worker.id for worker, _ in await core_of(world.engine).ledger.workers()] == [
+            lives.id
+        ]
         assert gone.id != lives.id
 
 
@@ -228,7 +231,7 @@ async def test_a_poll_waits_no_longer_than_two_heartbeats(tmp_path: Path) -> Non
     async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (worker_service,):
         worker = await worker_service.register(Offer(heartbeat=5_000_000), "k")
         polling = asyncio.create_task(worker_service.poll(worker, PollAsk(1, wait=60)))
-        while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+        while not (await core_of(world.engine).index.stats()).idle:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)
         world.clock.advance(10_000_000)
         assert await polling == News()
@@ -237,7 +240,7 @@ async def test_a_poll_waits_no_longer_than_two_heartbeats(tmp_path: Path) -> Non
 async def stale(world: World, worker_service: WorkerService, worker: Worker) -> tuple[str, News]:
     """A task for a poll that has waited for a while."""
     polling = asyncio.create_task(worker_service.poll(worker, PollAsk(1, wait=20, confirms=True)))
-    while not (await world.engine.core.index.stats()).idle:  # noqa: ASYNC110 - no event
+    while not (await core_of(world.engine).index.stats()).idle:  # noqa: ASYNC110 - no event
         await asyncio.sleep(0)
     world.clock.advance(1_500_000)
     job = await world.submit()

@@ -94,7 +94,7 @@ async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, RequestValidationError):
         error = invalid(error.errors())
     app_context: AppContext = request.scope["app_context"]
-    problem = problem_of(error, app_context.engine.core.now())
+    problem = problem_of(error, app_context.engine.clock.now())
     app_context.instrumentation.refused(problem.status_code, problem.code)
     return respond(problem, request.scope["path"], request.scope["request_id"])
 

@@ -89,17 +89,16 @@ class AppContext:
 
     @property
     def result_bounds(self) -> Bounds:
-        most = self.engine.core.catalog.limits.result_bytes + RESULT_ENVELOPE_BYTES
+        most = self.engine.catalog.limits.result_bytes + RESULT_ENVELOPE_BYTES
         return Bounds(max(most, self.bounds.bytes), self.bounds.seconds)
 
 
 async def open_context(engine: Engine, settings: Settings) -> AppContext:
-    core = engine.core
-    secret = await core.ledger.keys.secret()
+    secret = await engine.api_keys.secret()
     return AppContext(
         engine=engine,
         settings=settings,
-        key_cache=KeyCache(core.ledger.keys, core.clock, open_here=settings.server.loopback),
+        key_cache=KeyCache(engine.api_keys, engine.clock, open_here=settings.server.loopback),
         signer=Signer(secret),
         event_stream=EventStream(engine),
         bounds=Bounds(settings.server.max_body, settings.server.body_timeout),

@@ -87,8 +87,8 @@ class EventStream:
         with self._listening(job_id) as (topic, wakeup):
             while True:
                 wakeup.clear()
-                job = topic.job = (await engine.core.ledger.jobs([job_id])).get(job_id)
-                for event in await engine.core.ledger.events(job_id, after):
+                job = topic.job = (await engine.jobs([job_id])).get(job_id)
+                for event in await engine.stored_events(job_id, after):
                     after = event.seq
                     yield event
                 if job is None or not job.live or self._dismissed:
@@ -109,7 +109,7 @@ class EventStream:
     @contextmanager
     def _listening(self, job_id: str) -> Iterator[tuple[Topic, asyncio.Event]]:
         topic = self._topics.setdefault(job_id, Topic())
-        with self._engine.core.subscriptions.watching(job_id) as wakeup:
+        with self._engine.watching(job_id) as wakeup:
             topic.wakeups.add(wakeup)
             try:
                 yield topic, wakeup

@@ -130,7 +130,7 @@ class GuardMiddleware:
     async def _failed(
         self, scope: Scope, receive: Receive, reply: ReplyGuard, error: Exception
     ) -> None:
-        problem = problem_of(error, self._app_context.engine.core.now())
+        problem = problem_of(error, self._app_context.engine.clock.now())
         if problem.status_code >= 500 and problem is not error:  # whoever raised it meant it
             extra = {"request_id": reply.request_id, "path": scope["path"]}
             log.error("a request failed", exc_info=error, extra=extra)
@@ -204,12 +204,12 @@ class GuardMiddleware:
             return None
         app_context = self._app_context
         given = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [""])
-        now = app_context.engine.core.now()
+        now = app_context.engine.clock.now()
         ticket = read_ticket(app_context.signer, given[0], now) if len(given) == 1 else None
         if ticket is None:
             raise unauthorized("this ticket does not hold")
         identity = await app_context.key_cache.named(ticket.key, ticket.job)
-        book = app_context.engine.core.ledger.keys
+        book = app_context.engine.api_keys
         if identity is None or not await book.redeem(ticket.id, ticket.until, now):
             raise unauthorized("this ticket does not hold")
         return identity
@@ -250,7 +250,7 @@ class GuardMiddleware:
         """Who takes something back makes room: that is never refused."""
         if scope.get("method") != "DELETE":
             self._app_context.rate_limiter.admit(
-                scope["identity"], self._app_context.engine.core.now()
+                scope["identity"], self._app_context.engine.clock.now()
             )
 
 

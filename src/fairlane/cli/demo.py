@@ -155,6 +155,6 @@ async def _summary(gateway: Gateway, scene: Scene) -> tuple[list[str], bool]:
 async def _states(engine: Engine, jobs: Sequence[str]) -> Counter[State]:
     found: Counter[State] = Counter()
     for start in range(0, len(jobs), JOBS_PER_LOOKUP):
-        known = await engine.core.ledger.jobs(jobs[start : start + JOBS_PER_LOOKUP])
+        known = await engine.jobs(jobs[start : start + JOBS_PER_LOOKUP])
         found.update(job.state for job in known.values())
     return found

@@ -56,7 +56,7 @@ async def serve(settings: Settings, found: socket.socket) -> None:
                 keys = await prepare_keys(engine, settings.server)
                 app = await create_app(engine, settings)
             except Exception as error:
-                raise engine.core.ledger.explain(error) or error from error
+                raise engine.explain(error) or error from error
             async with calling(engine, settings) as drain:
                 port = found.getsockname()[1]
                 for line in welcome(settings, port, keys=keys):
@@ -66,10 +66,10 @@ async def serve(settings: Settings, found: socket.socket) -> None:
 
 async def prepare_keys(engine: Engine, server: ServerSettings) -> bool:
     """Whether there is an API key. The environment may bring the first one."""
-    book = engine.core.ledger.keys
+    book = engine.api_keys
     credential = os.environ.get(ADMIN_KEY, "").strip()  # secret files end with a newline
     if credential:
-        key = Key("", "default", Role.ADMIN, "", ADMIN_KEY, created_at=engine.core.now())
+        key = Key("", "default", Role.ADMIN, "", ADMIN_KEY, created_at=engine.clock.now())
         try:
             key = given_key(key, credential)
         except FairlaneError as error:

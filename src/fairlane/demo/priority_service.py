@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 
-class Subscriptions:
+class DemoPriorityService:
     """`tiers` holds the users' tiers. While `down` it answers 503. While its gate is shut it does
     not answer at all."""
 
@@ -23,7 +23,7 @@ class Subscriptions:
         self.url = ""
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Subscriptions]:
+    async def serving(self) -> AsyncIterator[DemoPriorityService]:
         app = web.Application()
         app.router.add_get("/users/{user}/priority", self._priority)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import aiohttp
 from aiohttp import web
 
-from fairlane.demo.priority_service import Subscriptions
+from fairlane.demo.priority_service import DemoPriorityService
 from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.presets import gateway
 
@@ -59,7 +59,7 @@ class Scene:
 
     speed: float
     services: list[SimulatedService]
-    subscriptions: Subscriptions
+    subscriptions: DemoPriorityService
     waits: defaultdict[str, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=500))
     )
@@ -92,7 +92,7 @@ class Scene:
 async def scenery(speed: float) -> AsyncIterator[Scene]:
     """Runs the services and the Priority Service over real HTTP, at `speed` times real speed."""
     services = [SimulatedService(each.name, each.limit) for each in gateway().services.values()]
-    scene = Scene(speed, services, Subscriptions(dict(PEOPLE)))
+    scene = Scene(speed, services, DemoPriorityService(dict(PEOPLE)))
     async with AsyncExitStack() as stack:
         for number, service in enumerate(services):
             service.work = partial(_work, scene, service, random.Random(number))

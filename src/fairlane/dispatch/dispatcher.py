@@ -132,7 +132,7 @@ class Dispatcher:
         its own URL."""
         service_lanes = []
         for name, endpoint in endpoints.items():
-            service = self._engine.core.catalog.service(name)
+            service = self._engine.catalog.service(name)
             if service.executor is not Executor.HTTP:
                 raise SetupError(f'service "{name}" has a url, but its executor is not http')
             checked(name, endpoint, service.regions)
@@ -166,7 +166,7 @@ class Dispatcher:
                 log.warning("%s cannot claim, trying again: %r", service_lane.worker.id, error)
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
                 continue
-            if service_lane.worker.id in self._engine.core.draining:  # whichever process set it
+            if self._engine.workers.is_draining(service_lane.worker.id):  # whichever process set it
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
             for lease in leases:
                 task = asyncio.create_task(self._run(service_lane, lease))
@@ -176,7 +176,7 @@ class Dispatcher:
 
     # --- one call ----------------------------------------------------------------------------
     async def _run(self, service_lane: ServiceLane, lease: Lease) -> None:
-        clock = self._engine.core.clock
+        clock = self._engine.clock
         if clock.now() >= lease.lease_until:  # the process stood still: the lease may be gone
             await self._settle(GivenBack(lease))
             return
@@ -204,7 +204,7 @@ class Dispatcher:
         """Repeats the cancel request until the service says that the call has ended, or its
         deadline has passed. Then its slot is freed. The lease is gone or settled, so nothing else
         is written."""
-        clock, pause = self._engine.core.clock, CANCEL_AGAIN
+        clock, pause = self._engine.clock, CANCEL_AGAIN
         while clock.now() < call.lease.deadline:
             if await call.is_over(self._session):
                 await self._settle(GivenBack(call.lease))
@@ -255,7 +255,7 @@ class Dispatcher:
         for service_lane in self._service_lanes:
             if service in (service_lane.worker.services or ()):
                 with suppress(NotReady):
-                    await self._engine.rouse(service_lane.worker)
+                    await self._engine.workers.rouse(service_lane.worker)
 
     # --- ending ------------------------------------------------------------------------------
     async def _finish(self, calls: set[asyncio.Task[None]], grace: int) -> None:
@@ -263,7 +263,7 @@ class Dispatcher:
             done = asyncio.Event()
             waiting = asyncio.gather(*calls, return_exceptions=True)
             waiting.add_done_callback(lambda _: done.set())
-            await self._engine.core.clock.wait(done, grace)
+            await self._engine.clock.wait(done, grace)
         for task in calls:
             task.cancel()
         await _ended(calls, GIVE_BACK_SECONDS)

@@ -14,10 +14,6 @@ from fairlane.units import SECOND
 
 log = logging.getLogger("fairlane")
 
-LEASE_CHECK_MICROSECONDS = SECOND // 2
-"""How often the dispatcher checks with the ledger which leases are valid. Changes in this process
-are known at once; this check finds leases that another process cancelled or took back."""
-
 RENEW_RETRY_MICROSECONDS = SECOND
 """The pause after a renewal that did not reach the ledger."""
 
@@ -28,54 +24,32 @@ class HeldLeases:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._leases: dict[str, tuple[Lease, asyncio.Task[object]]] = {}
-        self._news = asyncio.Event()
-        self._any = asyncio.Event()
+        self._leases: dict[str, Lease] = {}
+        self._watcher = engine.leases.watcher()
 
     @contextmanager
     def holding(self, lease: Lease, task: asyncio.Task[object]) -> Iterator[None]:
-        with self._engine.core.subscriptions.watching(lease.job, self._news):
-            self._leases[lease.token] = (lease, task)
-            self._any.set()
-            try:
+        self._leases[lease.token] = lease
+        try:
+            with self._watcher.watching({lease.token: (lease.job, lease.token)}, task.cancel):
                 yield
-            finally:
-                del self._leases[lease.token]
-                if not self._leases:
-                    self._any.clear()
+        finally:
+            del self._leases[lease.token]
 
     async def renew(self, workers: Callable[[], list[Worker]]) -> None:
         """Renews all leases and reports all workers alive every third of a lease, for ever."""
-        core = self._engine.core
+        engine = self._engine
         heartbeat, lasts = workers()[0].heartbeat, workers()[0].lease
         while True:
             try:
-                alive = [core.ledger.put_worker(each, core.now()) for each in workers()]
-                await asyncio.gather(*alive)
-                leases = [lease for lease, _ in self._leases.values()]
-                await self._engine.renew(leases, core.now() + lasts)
+                await engine.workers.keep_alive(workers())
+                await engine.renew([*self._leases.values()], engine.clock.now() + lasts)
             except Exception as error:  # noqa: BLE001 - whatever it is, the calls go on
                 log.warning("leases not renewed, trying again: %r", error)
-                await core.clock.sleep(min(heartbeat, RENEW_RETRY_MICROSECONDS))
+                await engine.clock.sleep(min(heartbeat, RENEW_RETRY_MICROSECONDS))
             else:
-                await core.clock.sleep(heartbeat)
+                await engine.clock.sleep(heartbeat)
 
     async def watch(self) -> None:
         """Cancels tasks whose leases are gone, for ever."""
-        clock = self._engine.core.clock
-        while True:
-            await self._any.wait()
-            await clock.wait(self._news, LEASE_CHECK_MICROSECONDS)
-            self._news.clear()
-            try:
-                await self._let_go()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the calls go on
-                log.warning("cannot look after leases, trying again: %r", error)
-                await clock.sleep(LEASE_CHECK_MICROSECONDS)
-
-    async def _let_go(self) -> None:
-        asked = list(self._leases.values())
-        still = await self._engine.holding([lease for lease, _ in asked])
-        for lease, task in asked:
-            if lease.token not in still:
-                task.cancel()
+        await self._watcher.run()

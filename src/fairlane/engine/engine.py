@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence, Set
+from contextlib import AbstractContextManager
 
 from fairlane.background import end_all
 from fairlane.clock import Clock
 from fairlane.engine import job_actions, live_settings, queries
 from fairlane.engine.claim import claim
-from fairlane.engine.core import Core
+from fairlane.engine.core import Core, TierSource
+from fairlane.engine.instrumentation import Instrumentation
+from fairlane.engine.leases import Leases
 from fairlane.engine.maintenance import Maintenance
 from fairlane.engine.rebuild import join, publish_left_behind, rebuild
-from fairlane.engine.renew import renew
 from fairlane.engine.restart_recovery import recover
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
 from fairlane.engine.submit import Caller, likely_tier, submit
+from fairlane.engine.worker_registry import WorkerRegistry
 from fairlane.engine.worker_retry_terms import refresh_declared
 from fairlane.errors import FairlaneError, InvalidInput, SetupError, StaleLease, UnknownName
 from fairlane.ids import Ids
-from fairlane.index.index import Index
+from fairlane.index.index import Index, Stats
 from fairlane.ledger.ledger import Ledger
 from fairlane.ledger.messages import (
     AuditedChange,
@@ -51,7 +54,9 @@ STOP_SECONDS = 5.0
 
 class Engine:
     """Use it as `async with Engine(...) as engine`. Sweeps run by themselves unless `sweeping` is
-    off; then call `sweep`, once a second of its clock."""
+    off; then call `sweep`, once a second of its clock. Its core, with ledger and index, is private:
+    all other code has these verbs and the objects `workers`, `leases`, `api_keys`, `webhooks`,
+    `known_tiers` and `store_stats`."""
 
     def __init__(
         self,
@@ -63,9 +68,13 @@ class Engine:
         sweeping: bool = True,
         seed: int | None = None,
     ) -> None:
-        self.core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
+        self.clock = clock
+        self.api_keys, self.webhooks = ledger.keys, ledger.webhooks
+        self.known_tiers, self.store_stats = ledger.known_tiers, ledger.vitals
+        self._core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
+        self.workers, self.leases = WorkerRegistry(self._core), Leases(self._core)
         self._sweeping = sweeping
-        self._sweeper = Maintenance(self.core)
+        self._sweeper = Maintenance(self._core)
         self._background: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Engine:
@@ -77,7 +86,7 @@ class Engine:
 
     async def start(self) -> None:
         """Ready when it returns: limits written, index built from the ledger."""
-        core = self.core
+        core = self._core
         core.reached_since = core.now()
         core.touched = core.clock.machine()
         try:
@@ -104,11 +113,11 @@ class Engine:
             ]
 
     async def stop(self) -> None:
-        if self.core.leftovers:
-            await asyncio.wait(self.core.leftovers, timeout=STOP_SECONDS)
-        await end_all([*self._background, *self.core.leftovers])
-        await self.core.ledger.close()
-        await self.core.index.close()
+        if self._core.leftovers:
+            await asyncio.wait(self._core.leftovers, timeout=STOP_SECONDS)
+        await end_all([*self._background, *self._core.leftovers])
+        await self._core.ledger.close()
+        await self._core.index.close()
 
     async def sweep(self) -> None:
         """What has to happen by itself: expired leases, promotions, leftovers, retention."""
@@ -117,12 +126,35 @@ class Engine:
 
     async def rebuild(self) -> None:
         """Throw the index away and build it from the ledger."""
-        await rebuild(self.core)
+        await rebuild(self._core)
+
+    # --- settings and surroundings -----------------------------------------------------------
+    @property
+    def catalog(self) -> Catalog:
+        """The settings that hold now."""
+        return self._core.catalog
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the index is built and reachable."""
+        return self._core.ready.is_set()
+
+    def instrument(self, instrumentation: Instrumentation) -> None:
+        """Report to these metrics from now on."""
+        self._core.instrumentation = instrumentation
+
+    def use_tier_source(self, source: TierSource | None) -> None:
+        """Ask this source for the tiers of users from now on; None: only the ledger."""
+        self._core.tier_source = source
+
+    def explain(self, error: Exception) -> SetupError | None:
+        """What is wrong with the store and what to do about it, if that is the reason."""
+        return self._core.ledger.explain(error)
 
     # --- callers -----------------------------------------------------------------------------
     async def submit(self, job: NewJob, caller: Caller = LOCAL) -> SubmissionAccepted | Replayed:
         """Durable and in line when it returns. Raises what is wrong, or which limit holds."""
-        (outcome,) = await submit(self.core, caller, [job])
+        (outcome,) = await submit(self._core, caller, [job])
         if isinstance(outcome, FairlaneError):
             raise outcome
         return outcome
@@ -131,23 +163,23 @@ class Engine:
         self, jobs: Sequence[NewJob], caller: Caller = LOCAL
     ) -> list[SubmitOutcome]:
         """Each job's own outcome; an error stands in its place."""
-        return await submit(self.core, caller, jobs)
+        return await submit(self._core, caller, jobs)
 
     async def cancel(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
         """At once and for good; a running attempt is told, its result will be refused."""
-        await job_actions.cancel(self.core, job, tenant, op)
+        await job_actions.cancel(self._core, job, tenant, op)
 
     async def resume(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
         """Go on at the step that failed, with the attempts already used."""
-        await job_actions.reopen(self.core, job, tenant, Move.RESUME, op)
+        await job_actions.reopen(self._core, job, tenant, Move.RESUME, op)
 
     async def replay(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
         """Go on at the step that failed, with all attempts again."""
-        await job_actions.reopen(self.core, job, tenant, Move.REPLAY, op)
+        await job_actions.reopen(self._core, job, tenant, Move.REPLAY, op)
 
     async def quote(self, job: str, tenant: str | None = None) -> job_actions.SkipQuote:
         """What a skip would cost and bring."""
-        return await job_actions.quote(self.core, job, tenant)
+        return await job_actions.quote(self._core, job, tenant)
 
     async def skip(
         self,
@@ -157,36 +189,21 @@ class Engine:
         op: str | None = None,
     ) -> Skipped:
         """Pay and go to the very front. Charged at most once."""
-        return await job_actions.skip(self.core, job, tenant, max_price, op)
+        return await job_actions.skip(self._core, job, tenant, max_price, op)
 
     # --- workers -----------------------------------------------------------------------------
     async def register(self, worker: Worker) -> Worker:
-        for tier in worker.tiers or ():
-            self.core.catalog.tiers.rank(tier)
-        if worker.state is WorkerState.ACTIVE:
-            self.core.draining.discard(worker.id)
-        else:
-            self.core.seen.pop(worker.id, None)
-        await self.core.ledger.put_worker(worker, self.core.now())
-        if worker.tasks:
-            await refresh_declared(self.core)
-        return worker
+        return await self.workers.register(worker)
 
     async def heartbeat(self, worker: Worker, leases: Sequence[Lease] = ()) -> Renewal:
         """The worker lives and its leases go on; which of them are lost or cancelled."""
-        now = self.core.now()
-        await self.core.ledger.put_worker(worker, now)
-        return await self.renew(leases, now + worker.lease)
+        until = self.clock.now() + worker.lease
+        await self.workers.keep_alive([worker])
+        return await self.renew(leases, until)
 
     async def drain(self, worker: Worker) -> Worker:
         """No new work for it."""
-        self.core.draining.add(worker.id)
-        await self.core.index.dismiss(worker.id)
-        return await self.register(replace(worker, state=WorkerState.DRAINING))
-
-    async def rouse(self, worker: Worker) -> None:
-        """Its waiting claims look again: something will be due sooner than they know."""
-        await self.core.index.dismiss(worker.id)
+        return await self.workers.drain(worker)
 
     async def claim(
         self,
@@ -202,20 +219,14 @@ class Engine:
         remember the `call` they were taken in."""
         if worker.state is not WorkerState.ACTIVE:
             return []
-        return await claim(self.core, worker, n, wait=round(wait * SECOND), call=call, stop=stop)
+        return await claim(self._core, worker, n, wait=round(wait * SECOND), call=call, stop=stop)
 
     async def renew(self, leases: Sequence[Lease], until: int) -> Renewal:
-        return await renew(self.core, [(lease.job, lease.token) for lease in leases], until)
-
-    async def holding(self, leases: Sequence[Lease]) -> frozenset[str]:
-        """The tokens of those that still hold. Reads only: cheap enough to ask twice a second."""
-        if not leases:
-            return frozenset()
-        return await self.core.ledger.holding([(lease.job, lease.token) for lease in leases])
+        return await self.leases.renew([(lease.job, lease.token) for lease in leases], until)
 
     async def settle(self, reports: Sequence[Report]) -> list[Settled | Stale]:
         """Each report's own outcome, in order."""
-        return await settle(self.core, reports)
+        return await settle(self._core, reports)
 
     async def complete(self, lease: Lease, output: Json = None, metrics: Json = None) -> Settled:
         return await self._settle(Done(lease, output, metrics))
@@ -236,60 +247,93 @@ class Engine:
         return await self._settle(GivenBack(lease, closed))
 
     async def progress(self, lease: Lease, percent: float, text: str = "") -> None:
-        progress = Progress(percent, text, self.core.now())
-        state = await self.core.ledger.progress(lease.job, lease.token, progress)
+        progress = Progress(percent, text, self._core.now())
+        state = await self._core.ledger.progress(lease.job, lease.token, progress)
         if state is not None:
             raise StaleLease(lease.job, state)
-        self.core.subscriptions.tell([lease.job])
+        self._core.subscriptions.tell([lease.job])
 
     async def loaded(self, service: str, model: str, seconds: float) -> None:
         """A worker took this long to load a model."""
-        await self.core.index.learn_load(service, model, round(seconds * SECOND))
+        await self._core.index.learn_load(service, model, round(seconds * SECOND))
 
     async def _settle(self, report: Report) -> Settled:
-        (outcome,) = await settle(self.core, [report])
+        (outcome,) = await settle(self._core, [report])
         if isinstance(outcome, Stale):
             raise StaleLease(report.lease.job, outcome.state or "gone")
         return outcome
 
     # --- looking -----------------------------------------------------------------------------
-    async def get(self, job: str, tenant: str | None = None) -> Job:
-        return await queries.get(self.core, job, tenant)
+    async def get(self, job: str, tenant: str | None = None, key: str | None = None) -> Job:
+        """The job, if it is this tenant's (None = any), submitted with this key (None = any)."""
+        return await queries.get(self._core, job, tenant, key)
+
+    async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
+        """Those of them that there are."""
+        return await self._core.ledger.jobs(ids)
+
+    async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
+        """Input, and the context that finished steps have made."""
+        return await self._core.ledger.payload(job)
+
+    async def first_starts(self, jobs: Sequence[Job]) -> dict[str, int]:
+        """When those of these jobs first started that have started more than once."""
+        return await queries.first_starts(self._core, jobs)
 
     async def view(self, job: str, tenant: str | None = None) -> queries.JobDetail:
         """The job with its position, ETA and reasons."""
-        return await queries.view(self.core, job, tenant)
+        return await queries.view(self._core, job, tenant)
 
     async def standing(self, job: Job) -> queries.Placement | None:
         """Where a queued job stands now."""
-        return await queries.standing(self.core, job)
+        return await queries.standing(self._core, job)
 
     def likely_tier(self, tenant: str, user: str | None, tier: str | None) -> str:
         """The tier that a job for this user would have, as far as that is known."""
-        return likely_tier(self.core, tenant, user, tier)
+        return likely_tier(self._core, tenant, user, tier)
 
     async def placement(self, accepted: SubmissionAccepted, request: NewJob) -> queries.Placement:
         """Where a job stands that was just accepted."""
-        return await queries.placement(self.core, accepted, request)
+        return await queries.placement(self._core, accepted, request)
 
     async def list_jobs(
         self, wanted: Filter | None = None, cursor: str | None = None, limit: int = 50
     ) -> queries.JobListPage:
-        return await queries.list_jobs(self.core, wanted or Filter(), cursor, limit)
+        return await queries.list_jobs(self._core, wanted or Filter(), cursor, limit)
 
     async def attempts(self, job: str, tenant: str | None = None) -> list[Attempt]:
-        return await queries.attempts(self.core, job, tenant)
+        return await queries.attempts(self._core, job, tenant)
 
     def events(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """What has happened after that number, then what happens, until the job is over."""
-        return queries.events(self.core, job, after)
+        return queries.events(self._core, job, after)
+
+    async def stored_events(self, job: str, after: int = 0) -> list[Event]:
+        """What has happened so far after that number."""
+        return await self._core.ledger.events(job, after)
+
+    def watching(self, job: str) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set whenever the job has changed since it was last cleared."""
+        return self._core.subscriptions.watching(job)
 
     async def is_runnable(self, job: Job) -> bool:
         """Whether a worker that takes work could run the step that the job waits for."""
-        return await queries.is_runnable(self.core, job.lane)
+        return await queries.is_runnable(self._core, job.lane)
 
     async def overview(self) -> queries.Overview:
-        return await queries.overview(self.core)
+        return await queries.overview(self._core)
+
+    async def index_stats(self) -> Stats:
+        """What waits, by lane, and which slots are taken."""
+        return await self._core.index.stats()
+
+    async def running_by_service(self) -> Counter[tuple[str, str | None]]:
+        """How many jobs run of each service in each region. Looks through all that run."""
+        return await self._core.ledger.running_in()
+
+    def task_types(self, tenant: str) -> Set[str]:
+        """The task types that this tenant has jobs of, beside the configured services."""
+        return self._core.task_types.of(tenant)
 
     async def wait(self, job: str) -> Job:
         """The job when it is over."""
@@ -299,15 +343,19 @@ class Engine:
 
     async def check(self) -> Counts:
         """The ledger's own promises; each count must be 0."""
-        return await self.core.ledger.check()
+        return await self._core.ledger.check()
 
     # --- administration ----------------------------------------------------------------------
+    async def tier_of(self, user: str, tenant: str = "default") -> str | None:
+        """The tier that the ledger has for this user."""
+        return await self._core.ledger.tier_of(tenant, user)
+
     async def set_tier(
         self, user: str, tier: str, tenant: str = "default", actor: str = "local"
     ) -> None:
-        self.core.catalog.tiers.rank(tier)
-        await self.core.ledger.set_tier(tenant, user, tier, self.core.now(), actor)
-        self.core.tiers_of_users.pop((tenant, user), None)
+        self._core.catalog.tiers.rank(tier)
+        await self._core.ledger.set_tier(tenant, user, tier, self._core.now(), actor)
+        self._core.tiers_of_users.pop((tenant, user), None)
 
     async def set_quota(
         self,
@@ -321,12 +369,12 @@ class Engine:
         """Limits of this user's own; None = their tier's."""
         if min(pending or 0, per_hour or 0) < 0:
             raise InvalidInput("a quota cannot be below 0")
-        now = self.core.now()
-        await self.core.ledger.set_quota(tenant, user, pending, per_hour, now, actor)
+        now = self._core.now()
+        await self._core.ledger.set_quota(tenant, user, pending, per_hour, now, actor)
 
     async def audit(self, limit: int = 100) -> list[AuditedChange]:
         """The latest administrative changes, newest first."""
-        return await self.core.ledger.audit(limit)
+        return await self._core.ledger.audit(limit)
 
     async def add_credits(
         self,
@@ -338,21 +386,21 @@ class Engine:
         actor: str = "local",
     ) -> int:
         """The balance afterwards. The same operation again changes nothing."""
-        now = self.core.now()
-        return await self.core.ledger.credit(tenant, user, amount, operation, now, note, actor)
+        now = self._core.now()
+        return await self._core.ledger.credit(tenant, user, amount, operation, now, note, actor)
 
     async def balance(self, user: str, tenant: str = "default") -> int:
-        return await self.core.ledger.balance(tenant, user)
+        return await self._core.ledger.balance(tenant, user)
 
     async def change(
         self, kind: str, name: str, setting: str, value: Json, actor: str = "local"
     ) -> None:
         """A live setting: `change("services", "image_gen", "limit", 2)`."""
-        await live_settings.change(self.core, kind, name, setting, value, actor)
+        await live_settings.change(self._core, kind, name, setting, value, actor)
 
     async def purge(self, dead: Sequence[str], tenant: str, actor: str = "local") -> int:
         """These dead letters are gone; how many there were."""
-        return await self.core.ledger.purge(tenant, dead, self.core.now(), actor)
+        return await self._core.ledger.purge(tenant, dead, self._core.now(), actor)
 
     async def count(self, state: State, tenant: str | None = None) -> int:
-        return await self.core.ledger.count(state, tenant)
+        return await self._core.ledger.count(state, tenant)

@@ -79,11 +79,12 @@ class Overview(NamedTuple):
     unrunnable: dict[str, int]
 
 
-async def get(core: Core, job_id: str, tenant: str | None = None) -> Job:
-    """The job as the ledger has it. Another tenant's looks like none."""
+async def get(core: Core, job_id: str, tenant: str | None = None, key: str | None = None) -> Job:
+    """The job as the ledger has it. A job of another tenant or key looks like none."""
     job = (await core.ledger.jobs([job_id])).get(job_id)
-    if job is None or tenant not in (None, job.tenant):
-        status = await core.ledger.fate(job_id, tenant) if job is None else None
+    if job is None or tenant not in (None, job.tenant) or key not in (None, job.key):
+        owner = tenant if key is None else f"{tenant}/{key}"
+        status = await core.ledger.fate(job_id, owner) if job is None else None
         if status is not None:
             raise Expired(job_id, status)
         raise NotFound("job", job_id)

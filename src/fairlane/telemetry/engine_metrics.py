@@ -32,8 +32,8 @@ class EngineMeter:
     def __init__(self, engine: Engine) -> None:
         self._gauges = Gauges(engine)
         numbers = self._numbers = Registry(METRICS)
-        engine.core.instrumentation = self
-        waits = engine.core.ledger.vitals.waits
+        engine.instrument(self)
+        waits = engine.store_stats.waits
         waits.told = lambda took: numbers.observe("fairlane_db_pool_wait_seconds", took)
 
     async def text(

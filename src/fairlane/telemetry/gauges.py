@@ -34,19 +34,19 @@ class Gauges:
             **self._line(overview),
             **await self._jobs(overview),
             **await self._stores(),
-            "fairlane_ready": {(): self._engine.core.ready.is_set() and not leaving},
+            "fairlane_ready": {(): self._engine.is_ready and not leaving},
         }
 
     def _line(self, overview: Overview) -> dict[str, Values]:
-        core = self._engine.core
+        engine = self._engine
         depth: Values = {}
         oldest: Values = {}
-        for rank, tier in enumerate(core.catalog.tiers.names):
+        for rank, tier in enumerate(engine.catalog.tiers.names):
             own = [each for each in overview.stats.depths if each.rank == rank]
             since = [each.oldest for each in own if each.oldest is not None]
             depth[(tier,)] = sum(each.waiting + each.delayed for each in own)
-            oldest[(tier,)] = max(0, core.now() - min(since)) / SECOND if since else 0
-        configured = core.catalog.all_pools()
+            oldest[(tier,)] = max(0, engine.clock.now() - min(since)) / SECOND if since else 0
+        configured = engine.catalog.all_pools()
         pools = [each for each in overview.stats.pools if each.pool in configured]
         return {
             "fairlane_queue_depth": depth,
@@ -57,17 +57,17 @@ class Gauges:
         }
 
     async def _jobs(self, overview: Overview) -> dict[str, Values]:
-        core = self._engine.core
+        engine = self._engine
         states: Values = {(str(state),): 0 for state in WorkerState}
-        capacity, now = 0, core.now()
-        for worker, at in await core.ledger.workers():
+        capacity, now = 0, engine.clock.now()
+        for worker, at in await engine.workers.all():
             state = WorkerState.DEAD if now - at > worker.lease else worker.state
             states[(str(state),)] += 1
             capacity += worker.capacity if state is not WorkerState.DEAD else 0
         jobs: Values = {
             ("queued",): overview.queued,
             ("running",): overview.running,
-            ("dead",): await core.ledger.count(State.DEAD),
+            ("dead",): await engine.count(State.DEAD),
         }
         used = overview.running / capacity if capacity else 0
         return {
@@ -77,8 +77,8 @@ class Gauges:
         }
 
     async def _stores(self) -> dict[str, Values]:
-        core = self._engine.core
-        signs, now = await core.ledger.vitals.signs(), core.now()
+        engine = self._engine
+        signs, now = await engine.store_stats.signs(), engine.clock.now()
         here = time.time()  # noqa: TID251 - what the queue's clock is compared with
         found: dict[str, Values] = {
             "fairlane_outbox_lag_seconds": {(): self._lag(signs.outbox, now) / SECOND},
@@ -103,6 +103,6 @@ class Gauges:
     async def _added(self, now: int) -> int:
         if now - self._added_up >= AUDIT_PERIOD_MICROSECONDS:
             with suppress(TookTooLong):  # keep the last result
-                self._imbalance = await self._engine.core.ledger.vitals.imbalance()
+                self._imbalance = await self._engine.store_stats.imbalance()
             self._added_up = now
         return self._imbalance

@@ -42,7 +42,7 @@ class Queue:
     async def result(self, job: str) -> Json:
         """What the last step of a job made, once it is over."""
         await self.ended(job)
-        _, context = await self.engine.core.ledger.payload(job)
+        _, context = await self.engine.payload(job)
         steps = [value for name, value in context.items() if not name.endswith("__attempts")]
         return steps[-1]["data"] if steps else None
 

@@ -75,26 +75,26 @@ class WebhookSender:
         await self.idle()
 
     async def _run(self) -> None:
-        core = self._engine.core
+        engine = self._engine
         rounds = 0
         while True:
             try:
                 await self.send_due()
                 if rounds % 600 == 0:
-                    await core.ledger.webhooks.forget(
-                        core.now() - RETENTION_MICROSECONDS, RETENTION_BATCH
+                    await engine.webhooks.forget(
+                        engine.clock.now() - RETENTION_MICROSECONDS, RETENTION_BATCH
                     )
             except Exception as error:  # noqa: BLE001 - the ledger is away: it will be back
                 log.warning("webhooks wait: %r", error)
             rounds += 1
-            await core.clock.sleep(CHECK_MICROSECONDS)
+            await engine.clock.sleep(CHECK_MICROSECONDS)
 
     async def send_due(self) -> int:
         """Begin with those that are due, as many as there is room for; how many."""
-        now, room = self._engine.core.now(), MAX_CONCURRENT_DELIVERIES - len(self._sending)
+        now, room = self._engine.clock.now(), MAX_CONCURRENT_DELIVERIES - len(self._sending)
         if room <= 0:
             return 0
-        due = await self._engine.core.ledger.webhooks.due(now, now + HOLD_MICROSECONDS, room)
+        due = await self._engine.webhooks.due(now, now + HOLD_MICROSECONDS, room)
         for webhook in due:
             task = asyncio.create_task(self._send(webhook))
             self._sending.add(task)
@@ -106,18 +106,20 @@ class WebhookSender:
         await asyncio.gather(*self._sending)
 
     async def _send(self, webhook: Webhook) -> None:
-        core = self._engine.core
+        engine = self._engine
         try:
             outcome = await self._deliver(webhook)
             if isinstance(outcome, Delivery):
-                await core.ledger.webhooks.over(webhook.id, outcome, core.now())
+                await engine.webhooks.over(webhook.id, outcome, engine.clock.now())
             elif webhook.tries >= len(SCHEDULE):
                 log.warning("webhook %s is given up", webhook.id)
-                await core.ledger.webhooks.over(webhook.id, Delivery.FAILED, core.now())
+                await engine.webhooks.over(webhook.id, Delivery.FAILED, engine.clock.now())
             else:
                 delay = SCHEDULE[webhook.tries]
                 delay += round(delay * JITTER * self._jitter.random())
-                await core.ledger.webhooks.again(webhook.id, webhook.tries + 1, core.now() + delay)
+                await engine.webhooks.again(
+                    webhook.id, webhook.tries + 1, engine.clock.now() + delay
+                )
         except Exception:
             log.exception("webhook %s will be sent again", webhook.id)
 
@@ -139,7 +141,7 @@ class WebhookSender:
 
     async def _allowed(self) -> SsrfGuard:
         """Development ends with the first key, also for what was accepted before."""
-        if self._egress.development and await self._engine.core.ledger.keys.any():
+        if self._egress.development and await self._engine.api_keys.any():
             self._egress = self._egress.with_keys()
         return self._egress
 
@@ -147,7 +149,7 @@ class WebhookSender:
         """The status. What else is answered, nobody reads."""
         body = body_of(webhook)
         secrets = await secrets_of(self._engine, webhook.tenant)
-        headers = signed(webhook.id, self._engine.core.now() // SECOND, body, secrets)
+        headers = signed(webhook.id, self._engine.clock.now() // SECOND, body, secrets)
         async with self._loading:  # many queues send none, and what sends them takes ten megabytes
             if self._post is None:
                 self._post = await asyncio.to_thread(_load)

@@ -43,11 +43,10 @@ async def secret_of(engine: Engine, tenant: str) -> str:
 
 async def secrets_of(engine: Engine, tenant: str) -> list[str]:
     """Everything that is signed with now, the newest first."""
-    core = engine.core
-    found = await core.ledger.webhooks.secrets(tenant, core.now())
+    found = await engine.webhooks.secrets(tenant, engine.clock.now())
     if not found:
-        await core.ledger.webhooks.first_secret(tenant, new_secret(), core.now())
-        found = await core.ledger.webhooks.secrets(tenant, core.now())
+        await engine.webhooks.first_secret(tenant, new_secret(), engine.clock.now())
+        found = await engine.webhooks.secrets(tenant, engine.clock.now())
     return found
 
 
@@ -55,7 +54,7 @@ async def rotate_secret(
     engine: Engine, tenant: str, overlap: float = SECRET_OVERLAP_SECONDS, actor: str = "local"
 ) -> str:
     """A new secret from now on; for a while the old one is signed with too."""
-    now, secret = engine.core.now(), new_secret()
+    now, secret = engine.clock.now(), new_secret()
     until = now + seconds(overlap)
-    await engine.core.ledger.webhooks.new_secret(tenant, secret, now, until, actor)
+    await engine.webhooks.new_secret(tenant, secret, now, until, actor)
     return secret

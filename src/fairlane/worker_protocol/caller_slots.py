@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from fairlane.background import end
 from fairlane.engine import Engine
-from fairlane.engine.renew import renew
 from fairlane.engine.settle import Done
 from fairlane.errors import InvalidInput, NotFound, StaleLease
 from fairlane.ids import token
@@ -54,40 +53,41 @@ class CallerSlots:
 
     def check(self, service: str) -> None:
         """A slot is of a service that its callers run themselves."""
-        if self._engine.core.catalog.service(service).executor is not Executor.CALLER:
+        if self._engine.catalog.service(service).executor is not Executor.CALLER:
             raise InvalidInput(
                 f'callers hold no slots of "{service}"; its executor is not "caller"'
             )
 
     async def wait(self, job_id: str, tenant: str, wait: float) -> HeldSlot:
         """The slot as soon as it is the caller's, or where it stands when the time is over."""
-        core = self._engine.core
-        until = core.now() + round(wait * 1_000_000)
-        with core.subscriptions.watching(job_id) as wakeup:
+        engine = self._engine
+        until = engine.clock.now() + round(wait * 1_000_000)
+        with engine.watching(job_id) as wakeup:
             self._waiting += 1
             self._any.set()
             try:
                 while True:
                     wakeup.clear()
                     job = await self._own(job_id, tenant)
-                    over = core.now() >= until
+                    over = engine.clock.now() >= until
                     if job.state is not State.QUEUED or over:
                         return HeldSlot(job, job.token)
-                    await core.clock.wait(wakeup, until - core.now())
+                    await engine.clock.wait(wakeup, until - engine.clock.now())
             finally:
                 self._waiting -= 1
                 if not self._waiting:
                     self._any.clear()
 
     async def renew(self, job_id: str, tenant: str, lease: str) -> None:
-        job, core = await self._own(job_id, tenant), self._engine.core
-        lost, gone = await renew(core, [(job_id, lease)], core.now() + self._worker.lease)
+        job, engine = await self._own(job_id, tenant), self._engine
+        until = engine.clock.now() + self._worker.lease
+        lost, gone = await engine.leases.renew([(job_id, lease)], until)
         if lost or gone:
             raise StaleLease(job_id, job.state)
 
     async def release(self, job_id: str, tenant: str, lease: str) -> None:
         await self._own(job_id, tenant)
-        found = await self._engine.core.ledger.lease(job_id, lease)
+        found = await self._engine.leases.get(job_id, lease)
         if isinstance(found, Stale):
             raise StaleLease(job_id, found.state or "gone")
         (outcome,) = await self._engine.settle([Done(found)])
@@ -107,7 +107,7 @@ class CallerSlots:
         while True:
             await self._any.wait()
             try:
-                services = engine.core.catalog.services.values()
+                services = engine.catalog.services.values()
                 own = {each.name for each in services if each.executor is Executor.CALLER}
                 worker = Worker(self._worker.id, services=frozenset(own), capacity=1_000)
                 await engine.register(worker)

@@ -51,11 +51,11 @@ class LeaseCache:
 
     async def in_call(self, worker: str, call: str) -> list[Lease]:
         """What the worker got in this call and still holds, with all that it needs."""
-        name, ledger = holder(worker, call), self._engine.core.ledger
+        name, engine = holder(worker, call), self._engine
         found = []
-        for job in await ledger.held(worker):
+        for job in await engine.workers.running_jobs(worker):
             if job.worker == name:
-                sent, context = await ledger.payload(job.id)
+                sent, context = await engine.payload(job.id)
                 found.append(rows.lease(job)._replace(input=sent, context=context))
         return found
 
@@ -63,7 +63,7 @@ class LeaseCache:
         """For each the lease as it was, whether or not it still holds: the ledger will judge.
         NotYours if it never was this worker's."""
         missing = [ref.task for ref in refs if ref.lease not in self._known]
-        jobs = await self._engine.core.ledger.jobs(missing) if missing else {}
+        jobs = await self._engine.jobs(missing) if missing else {}
         return [await self._find(worker, ref, jobs.get(ref.task)) for ref in refs]
 
     async def _find(self, worker: str, ref: Ref, job: Job | None) -> Lease | NotYours:
@@ -81,13 +81,13 @@ class LeaseCache:
         lease = rows.lease(job)
         if lease.step == 0:
             return lease
-        _, context = await self._engine.core.ledger.payload(job.id)
+        _, context = await self._engine.payload(job.id)
         return lease._replace(context=context)
 
     async def _over(self, worker: str, ref: Ref, job: Job | None) -> Lease | NotYours:
         """A lease of this worker that has ended: settling it changes nothing, but tells what
         became of it, and frees what a cancelled attempt still keeps."""
-        attempts = await self._engine.core.ledger.attempts(ref.task) if job is not None else []
+        attempts = await self._engine.attempts(ref.task) if job is not None else []
         own = [each for each in attempts if worker_of(each.worker) == worker]
         if job is None or not own:
             return NotYours(ref.task)

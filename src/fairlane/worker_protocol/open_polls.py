@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fairlane.background import end
 from fairlane.engine import Engine
-from fairlane.units import SECOND
 from fairlane.worker_protocol.messages import Ref
-
-log = logging.getLogger("fairlane")
-
-LEASE_CHECK_MICROSECONDS = SECOND // 2
-"""How often the ledger is asked which leases still hold. Moves made in this process are known at
-once."""
-
-MIN_CHECK_PAUSE_SECONDS = 0.02
-"""Seconds between two looks, however much is going on."""
 
 
 @dataclass(eq=False)
@@ -42,15 +31,13 @@ class OpenPoll:
 
 class OpenPolls:
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._watcher = engine.leases.watcher()
         self._open: set[OpenPoll] = set()
-        self._news = asyncio.Event()
-        self._any = asyncio.Event()
         self._dismissed = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self._watcher.run())
 
     async def stop(self) -> None:
         self.dismiss()
@@ -91,40 +78,12 @@ class OpenPolls:
     @contextmanager
     def open(self, worker: str, call: str, refs: Sequence[Ref]) -> Iterator[OpenPoll]:
         open_poll = OpenPoll(worker, call, {ref.lease: ref for ref in refs})
-        with ExitStack() as stack:
-            for task in {ref.task for ref in refs}:
-                stack.enter_context(self._engine.core.subscriptions.watching(task, self._news))
-            self._open.add(open_poll)
-            self._any.set()
-            if self._dismissed:
-                open_poll.stop.set()
-            try:
+        self._open.add(open_poll)
+        if self._dismissed:
+            open_poll.stop.set()
+        try:
+            with self._watcher.watching(open_poll.refs, open_poll.stop.set):
                 yield open_poll
-            finally:
-                self._open.discard(open_poll)
-                open_poll.over.set()
-                if not self._open:
-                    self._any.clear()
-
-    async def _run(self) -> None:
-        clock = self._engine.core.clock
-        while True:
-            await self._any.wait()
-            await clock.wait(self._news, LEASE_CHECK_MICROSECONDS)
-            self._news.clear()
-            try:
-                await self._look()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the work goes on
-                log.warning("cannot look after the leases of workers, trying again: %r", error)
-                await clock.sleep(LEASE_CHECK_MICROSECONDS)
-            await asyncio.sleep(MIN_CHECK_PAUSE_SECONDS)
-
-    async def _look(self) -> None:
-        asked = [(open_poll, list(open_poll.refs.values())) for open_poll in self._open]
-        pairs = [(ref.task, ref.lease) for _, refs in asked for ref in refs]
-        if not pairs:
-            return
-        still = await self._engine.core.ledger.holding(pairs)
-        for open_poll, refs in asked:
-            if any(ref.lease in open_poll.refs and ref.lease not in still for ref in refs):
-                open_poll.stop.set()
+        finally:
+            self._open.discard(open_poll)
+            open_poll.over.set()

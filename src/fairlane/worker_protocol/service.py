@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fairlane.engine import Engine
-from fairlane.engine.renew import renew
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.errors import BadRequest, InvalidInput, NotFound, NotReady, NotYours, StaleLease
 from fairlane.ledger.messages import Settled, Stale
@@ -18,11 +17,10 @@ from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.service import Executor
 from fairlane.model.state import State
-from fairlane.model.worker import Loaded, Worker, WorkerState, worker_of
+from fairlane.model.worker import Worker, WorkerState, worker_of
 from fairlane.units import SECOND
 from fairlane.worker_protocol.lease_cache import LeaseCache
 from fairlane.worker_protocol.messages import (
-    LoadedModel,
     News,
     Offer,
     PollAsk,
@@ -76,9 +74,8 @@ class WorkerService:
 
     # --- who ---------------------------------------------------------------------------------
     async def register(self, offer: Offer, key: str) -> Worker:
-        core = self._engine.core
         worker = Worker(
-            core.ids.new(core.now()),
+            self._engine.workers.new_id(),
             services=offer.task_types,
             region=offer.region,
             capabilities=offer.capabilities,
@@ -106,16 +103,10 @@ class WorkerService:
         return await self._heard(name, WorkerState.DRAINING)
 
     async def _heard(self, name: str, state: WorkerState) -> Worker:
-        core = self._engine.core
-        worker = await core.ledger.hear(name, state, core.now())
-        if worker is None:
-            raise NotFound("worker", name)
+        worker = await self._engine.workers.hear(name, state)
         self._worker_cache.note(worker)
         if worker.state is not WorkerState.ACTIVE:
-            core.draining.add(name)
             self._open_polls.end_of(name)
-        if worker.state is WorkerState.DEAD:
-            core.forget_worker(name)
         return worker
 
     # --- poll --------------------------------------------------------------------------------
@@ -130,9 +121,9 @@ class WorkerService:
             if before:
                 return self._news(worker, before)
         if ask.model is not None:
-            await self._learn(worker, ask.model)
+            await self._engine.workers.has_loaded(worker, ask.model.name, ask.model.load)
         refs = self._lease_cache.of(worker.id) if ask.leases is None else ask.leases
-        began = self._engine.core.now()
+        began = self._engine.clock.now()
         with self._open_polls.open(worker.id, ask.name, refs) as open_poll:
             known = not self._worker_cache.may_look(worker.id)  # somebody looks twice a second
             cancel, lost = ((), ()) if known else await self._ended(worker, open_poll)
@@ -146,10 +137,10 @@ class WorkerService:
                 return News()
             if open_poll.stop.is_set():
                 cancel, lost = await self._ended_beside(leases, worker, open_poll)
-        if worker.id in self._engine.core.draining:
+        if self._engine.workers.is_draining(worker.id):
             worker = replace(worker, state=WorkerState.DRAINING)
         news = self._news(worker, leases, cancel, lost)
-        if ask.confirms and leases and self._engine.core.now() - began > FRESH_MICROSECONDS:
+        if ask.confirms and leases and self._engine.clock.now() - began > FRESH_MICROSECONDS:
             self._unacknowledged.handed(worker.id, leases)
             return news._replace(confirm=True)
         return news
@@ -178,7 +169,7 @@ class WorkerService:
             await asyncio.wait((claiming, *watching), return_when=asyncio.FIRST_COMPLETED)
             if not claiming.done():
                 with suppress(NotReady):
-                    await engine.rouse(worker)
+                    await engine.workers.rouse(worker)
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
             open_poll.leave()
@@ -195,7 +186,7 @@ class WorkerService:
         self, worker: Worker, ask: PollAsk, open_poll: OpenPoll, wait: float
     ) -> list[Lease]:
         if ask.n <= 0 or worker.state is not WorkerState.ACTIVE:
-            await self._engine.core.clock.wait(open_poll.stop, round(wait * SECOND))
+            await self._engine.clock.wait(open_poll.stop, round(wait * SECOND))
             return []
         claimer = replace(worker, excluded=self._not_pulled(worker))
         return await self._engine.claim(
@@ -206,26 +197,19 @@ class WorkerService:
         """A worker that names no task types gets what is pulled, not what is called."""
         if worker.services is not None:
             return frozenset()
-        services = self._engine.core.catalog.services
+        services = self._engine.catalog.services
         return frozenset(
             name for name, each in services.items() if each.executor is not Executor.PULL
         )
 
     async def _abandon(self, worker: Worker, claiming: asyncio.Task[list[Lease]]) -> None:
         with suppress(NotReady):
-            await self._engine.rouse(worker)
+            await self._engine.workers.rouse(worker)
         await self._give_back(await claiming)
 
     async def _give_back(self, leases: Sequence[Lease]) -> None:
         if leases:
             await self._engine.settle([GivenBack(lease) for lease in leases])
-
-    async def _learn(self, worker: Worker, model: LoadedModel) -> None:
-        core = self._engine.core
-        if core.loaded.get(worker.id, Loaded()).model != model.name:
-            core.loaded[worker.id] = Loaded(model.name, core.now(), 0)
-        for service in worker.services or () if model.load else ():
-            await core.index.learn_load(service, model.name, model.load)
 
     # --- leases ------------------------------------------------------------------------------
     async def _ended(
@@ -236,10 +220,9 @@ class WorkerService:
         refs = list(open_poll.refs.values())
         if not refs:
             return (), ()
-        ledger = self._engine.core.ledger
-        still = await ledger.holding([(ref.task, ref.lease) for ref in refs])
+        still = await self._engine.leases.holding(refs)
         gone = [ref for ref in refs if ref.lease not in still and ref.lease in open_poll.refs]
-        jobs = await ledger.jobs([ref.task for ref in gone]) if gone else {}
+        jobs = await self._engine.jobs([ref.task for ref in gone]) if gone else {}
         states = {ref.task: jobs[ref.task].state if ref.task in jobs else None for ref in gone}
         self._lease_cache.ended(worker.id, [ref.lease for ref in gone])
         cancelled = tuple(task for task, state in states.items() if state is State.CANCELLED)
@@ -260,22 +243,23 @@ class WorkerService:
         self, worker: Worker, state: WorkerState, leases: Sequence[Ref] | None = None
     ) -> News:
         """The worker lives, and these leases go on; without any, all that it holds."""
-        core = self._engine.core
+        engine = self._engine
         worker = await self._heard(worker.id, state)
         if leases is None:
-            held = [Ref(job.id, job.token or "") for job in await core.ledger.held(worker.id)]
+            held = [
+                Ref(job.id, job.token or "") for job in await engine.workers.running_jobs(worker.id)
+            ]
             leases = list(dict.fromkeys([*held, *self._lease_cache.of(worker.id)]))
         else:
             await self._check_own(worker, leases)
-        pairs = [(ref.task, ref.lease) for ref in leases]
-        lost, cancelled = await renew(core, pairs, core.now() + worker.lease)
+        lost, cancelled = await engine.leases.renew(leases, engine.clock.now() + worker.lease)
         gone = {*lost, *cancelled}
         self._lease_cache.ended(worker.id, [ref.lease for ref in leases if ref.task in gone])
         drain = worker.state is not WorkerState.ACTIVE
         return News((), tuple(cancelled), tuple(lost), drain)
 
     async def _check_own(self, worker: Worker, leases: Sequence[Ref]) -> None:
-        jobs = await self._engine.core.ledger.jobs([ref.task for ref in leases])
+        jobs = await self._engine.jobs([ref.task for ref in leases])
         for ref in leases:
             job = jobs.get(ref.task)
             holder = job.worker if job is not None and job.token == ref.lease else None

@@ -43,7 +43,7 @@ class UnacknowledgedTasks:
         await end(self._task)
 
     def handed(self, worker: str, leases: Sequence[Lease]) -> None:
-        self._waiting[worker] = Handover(self._engine.core.now(), tuple(leases))
+        self._waiting[worker] = Handover(self._engine.clock.now(), tuple(leases))
         self._any.set()
 
     def spoke(self, worker: str) -> None:
@@ -52,7 +52,7 @@ class UnacknowledgedTasks:
     async def _run(self) -> None:
         while True:
             await self._any.wait()
-            await self._engine.core.clock.sleep(CHECK_MICROSECONDS)
+            await self._engine.clock.sleep(CHECK_MICROSECONDS)
             try:
                 await self._look()
             except Exception as error:  # noqa: BLE001 - what nobody gives back ends with its lease
@@ -62,12 +62,14 @@ class UnacknowledgedTasks:
 
     async def _look(self) -> None:
         """A worker may have confirmed to another process: the ledger knows when it was heard of."""
-        core = self._engine.core
+        engine = self._engine
         late = [
-            who for who, it in self._waiting.items() if core.now() - it.at >= CONFIRM_MICROSECONDS
+            who
+            for who, it in self._waiting.items()
+            if engine.clock.now() - it.at >= CONFIRM_MICROSECONDS
         ]
         due = {who: self._waiting.pop(who) for who in late}
-        heard = {worker.id: at for worker, at in await core.ledger.workers()} if due else {}
+        heard = {worker.id: at for worker, at in await engine.workers.all()} if due else {}
         for who, handover in due.items():
             if heard.get(who, 0) <= handover.at:
                 log.info("%s does not say that it has heard of its tasks", who)

@@ -20,10 +20,10 @@ class WorkerCache:
         self._looked: dict[str, int] = {}
 
     async def get(self, name: str) -> Worker | None:
-        core = self._engine.core
+        engine = self._engine
         known, at = self._known.get(name, (None, 0))
-        if known is None or core.now() - at >= CACHE_MICROSECONDS:
-            known = await core.ledger.worker(name)
+        if known is None or engine.clock.now() - at >= CACHE_MICROSECONDS:
+            known = await engine.workers.get(name)
             if known is not None:
                 self.note(known)
         return known
@@ -32,11 +32,11 @@ class WorkerCache:
         """As it is now."""
         if len(self._known) >= MAX_CACHED_WORKERS:
             self._known.clear()
-        self._known[worker.id] = (worker, self._engine.core.now())
+        self._known[worker.id] = (worker, self._engine.clock.now())
 
     def may_look(self, name: str) -> bool:
         """Whether it is time to look after its leases; if so, somebody does now."""
-        now = self._engine.core.now()
+        now = self._engine.clock.now()
         if now - self._looked.get(name, 0) < CACHE_MICROSECONDS:
             return False
         if len(self._looked) >= MAX_CACHED_WORKERS:

@@ -11,7 +11,6 @@ from starlette.types import Scope
 from fairlane.api.auth.roles import Identity
 from fairlane.api.context import AppContext
 from fairlane.api.http.problem_details import no_job
-from fairlane.errors import Expired
 
 UUID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 NAMED = ("job_id", "execution_id")
@@ -37,12 +36,5 @@ async def check_path(scope: Scope) -> None:
 
 async def check_own(app_context: AppContext, identity: Identity, job_id: str) -> None:
     """Raises if there is no such job, or it is not the caller's."""
-    ledger, tenant = app_context.engine.core.ledger, identity.tenant
-    job = (await ledger.jobs([checked(job_id)])).get(job_id)
-    if job is not None and identity.owns(job):
-        return
-    owner = f"{tenant}/{identity.key}" if identity.acts_alone else tenant
-    status = await ledger.fate(job_id, owner) if job is None else None
-    if status is not None:
-        raise Expired(job_id, status)
-    raise no_job(job_id)
+    key = identity.key if identity.acts_alone else None
+    await app_context.engine.get(checked(job_id), identity.tenant, key)

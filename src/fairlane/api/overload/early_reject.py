@@ -117,7 +117,7 @@ class EarlyReject:
         return self._refuse(caller, request_id(own_id), now)
 
     def _has_room_for(self, caller: KnownCaller, body: bytes) -> bool:
-        rank, tiers = self._rank(caller.identity, body), self._app_context.engine.core.catalog.tiers
+        rank, tiers = self._rank(caller.identity, body), self._app_context.engine.catalog.tiers
         return rank is None or self._app_context.limiter.has_room(rank, len(tiers.names))
 
     def _rank(self, identity: Identity, body: bytes) -> int | None:
@@ -131,7 +131,7 @@ class EarlyReject:
         user, tier = asked.get("user_id"), asked.get("priority")
         if not isinstance(user, str | None) or (tier is not None and not identity.set_priority):
             return None
-        names = self._app_context.engine.core.catalog.tiers.names
+        names = self._app_context.engine.catalog.tiers.names
         likely = self._app_context.engine.likely_tier(identity.tenant, user, tier)
         return names.index(likely) if likely in names else None
 
@@ -152,7 +152,7 @@ class EarlyReject:
         return prepared.fill(own_id.encode(), app_context.limiter.retry_after())
 
     def _now(self) -> int:
-        return self._app_context.engine.core.now()
+        return self._app_context.engine.clock.now()
 
 
 # --- more connections than there may be ----------------------------------------------------------

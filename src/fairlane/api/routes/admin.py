@@ -30,7 +30,7 @@ ServiceName = Annotated[Name, Path(examples=["image_gen"])]
 @routes.add("GET", "/admin/services", "admin", gives=responses.ServicesResponse)
 async def list_services(call: Here) -> Response:
     """Every service with the limits that hold now."""
-    services = call.engine.core.catalog.services.values()
+    services = call.engine.catalog.services.values()
     return serializers.answer({"services": [serializers.service(each) for each in services]})
 
 
@@ -40,19 +40,19 @@ async def list_services(call: Here) -> Response:
 async def change_service(call: Here, name: ServiceName, wish: ServiceRequest) -> Response:
     """Limits from now on, in every process and through restarts, until the file's own value
     changes. What runs is never cut."""
-    if not call.engine.core.catalog.knows(name):
+    if not call.engine.catalog.knows(name):
         raise ProblemDetails(404, "not_found", f'no service "{name}"')
     await _change(call, "services", name, wish)
-    return serializers.answer(serializers.service(call.engine.core.catalog.service(name)))
+    return serializers.answer(serializers.service(call.engine.catalog.service(name)))
 
 
 @routes.add("PUT", "/admin/providers/{name}", "admin", gives=dict[str, int], problems=(404,))
 async def change_provider(call: Here, name: ServiceName, wish: ProviderRequest) -> Response:
     """The same for a provider."""
-    if name not in call.engine.core.catalog.providers:
+    if name not in call.engine.catalog.providers:
         raise ProblemDetails(404, "not_found", f'no provider "{name}"')
     await _change(call, "providers", name, wish)
-    provider = call.engine.core.catalog.providers[name]
+    provider = call.engine.catalog.providers[name]
     return serializers.answer({"limit": provider.limit, "rate": provider.rate})
 
 
@@ -64,7 +64,7 @@ async def _change(call: RequestContext, kind: str, name: str, wish: RequestModel
 @routes.add("GET", "/admin/users/{user_id}", "admin", gives=responses.UserView)
 async def get_user(call: Here, user_id: UserId) -> Response:
     """The tier that is stored for a user, if any, and the balance."""
-    tier = await call.engine.core.ledger.tier_of(call.tenant, user_id)
+    tier = await call.engine.tier_of(user_id, call.tenant)
     balance = await call.engine.balance(user_id, call.tenant)
     return serializers.answer({"user_id": user_id, "priority": tier, "balance": balance})
 

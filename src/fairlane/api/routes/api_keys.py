@@ -30,7 +30,7 @@ async def list_keys(
 ) -> Response:
     """Every key that was ever made, without its secret, oldest first."""
     after = read_cursor(call.app_context.signer, "keys", cursor_)
-    found = await call.engine.core.ledger.keys.page(after, limit + 1)
+    found = await call.engine.api_keys.page(after, limit + 1)
     last = found[limit - 1].id if len(found) > limit else None
     return serializers.answer(
         {
@@ -55,11 +55,11 @@ async def create_key(call: Here, wish: KeyRequest) -> Response:
             name=wish.name,
             act_as=acts,
             set_priority=wish.set_priority,
-            created_at=call.engine.core.now(),
+            created_at=call.engine.clock.now(),
             expires_at=wish.expires_at,
         )
     )
-    await call.engine.core.ledger.keys.add(key, call.actor)
+    await call.engine.api_keys.add(key, call.actor)
     call.app_context.key_cache.forget(key.id)
     return serializers.answer({**serializers.key(key), "key": credential}, 201)
 
@@ -67,8 +67,8 @@ async def create_key(call: Here, wish: KeyRequest) -> Response:
 @routes.add("DELETE", "/admin/keys/{key_id}", "admin", gives=responses.KeyResponse, problems=(404,))
 async def revoke_key(call: Here, key_id: KeyId) -> Response:
     """It opens nothing any more; here at once, in other processes within five seconds."""
-    book = call.engine.core.ledger.keys
-    if not await book.revoke(key_id, call.engine.core.now(), call.actor):
+    book = call.engine.api_keys
+    if not await book.revoke(key_id, call.engine.clock.now(), call.actor):
         raise ProblemDetails(404, "not_found", "no such key")
     call.app_context.key_cache.forget(key_id)
     key = await book.get(key_id)

@@ -29,7 +29,7 @@ AT_ONCE, PAGE = 1_000, 200
 @routes.add("GET", "/admin/runtime/stats", "admin", gives=responses.RuntimeStatsResponse)
 async def runtime_stats(call: Here) -> Response:
     """How many wait in line, wait for a time of their own, and are dead; of all tenants."""
-    stats = await call.engine.core.index.stats()
+    stats = await call.engine.index_stats()
     return serializers.answer(
         {
             "main": sum(depth.waiting for depth in stats.depths),

@@ -66,7 +66,7 @@ async def get_events(
     if SSE in accept:
         seen = _number(last_event_id, after)
         return StreamingResponse(_sse(call, job_id, seen), media_type=SSE, headers=AS_IT_COMES)
-    found = await call.engine.core.ledger.events(job_id, after)
+    found = await call.engine.stored_events(job_id, after)
     return serializers.answer([serializers.event(each) for each in found])
 
 
@@ -81,7 +81,7 @@ async def issue_ticket(call: Here, job_id: JobId) -> Response:
     """For a browser, which cannot send a key: `?ticket=`, once, within 30 s, for this job's
     events."""
     await _own(call.app_context, call.identity, checked(job_id))
-    now = call.engine.core.now()
+    now = call.engine.clock.now()
     text, ticket = issue(call.app_context.signer, call.identity.key, job_id, now)
     return serializers.answer({"ticket": text, "expires_at": iso(ticket.until)})
 

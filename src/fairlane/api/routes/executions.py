@@ -104,7 +104,7 @@ async def _cell(call: RequestContext, execution_id: str) -> Job:
 
 
 async def _shown(call: RequestContext, cell: Job) -> dict[str, Any]:
-    _, context = await call.engine.core.ledger.payload(cell.id)
+    _, context = await call.engine.payload(cell.id)
     return serializers.execution(cell, context)
 
 

@@ -17,7 +17,7 @@ from fairlane.api.routing import Routes
 from fairlane.api.schemas import responses, serializers
 from fairlane.api.schemas.requests import IDEMPOTENCY_KEY, Name, Text, User
 from fairlane.api.schemas.timestamps import iso_or_none
-from fairlane.engine.queries import JobDetail, WaitReason, first_starts
+from fairlane.engine.queries import JobDetail, WaitReason
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Band
 from fairlane.model.state import State
@@ -77,8 +77,8 @@ async def page(
     listing = orjson.dumps(list(wanted)).decode()
     after = read_cursor(call.app_context.signer, listing, given)
     found = await call.engine.list_jobs(wanted, after, limit)
-    first = await first_starts(call.engine.core, found.jobs)
-    now = call.engine.core.now()
+    first = await call.engine.first_starts(found.jobs)
+    now = call.engine.clock.now()
     return {
         "jobs": [
             serializers.job(each, waited=each.waited_until(now), started_at=first.get(each.id))

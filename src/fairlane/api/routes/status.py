@@ -45,9 +45,9 @@ async def region_status(call: Here, region: str) -> Response:
 async def metrics(call: Here) -> Response:
     """For Prometheus: what this process has counted, and how the queue is now. A client key sees
     task types of other tenants as `other`."""
-    core, may_see = call.engine.core, None
+    engine, may_see = call.engine, None
     if call.identity.role is Role.CLIENT:
-        may_see = {*core.catalog.services, *core.task_types.of(call.tenant)}.__contains__
+        may_see = {*engine.catalog.services, *engine.task_types(call.tenant)}.__contains__
     text = await call.app_context.instrumentation.text(
         leaving=call.app_context.draining, may_see=may_see
     )
@@ -113,10 +113,10 @@ NOTHING = RegionWaits()
 
 async def _status(call: RequestContext) -> dict[str, Any]:
     """Of what is configured, and of the task types that the caller's tenant has jobs of."""
-    core = call.engine.core
-    stats = await core.index.stats()
-    running = await core.ledger.running_in()
-    return shown(stats, running, core.catalog, core.task_types.of(call.tenant), core.now())
+    engine = call.engine
+    stats = await engine.index_stats()
+    running = await engine.running_by_service()
+    return shown(stats, running, engine.catalog, engine.task_types(call.tenant), engine.clock.now())
 
 
 def shown(
@@ -193,12 +193,12 @@ async def livez() -> Response:
 
 async def ready(app_context: AppContext) -> Response:
     """It can take jobs: not leaving, the ledger answers and can write."""
-    core = app_context.engine.core
-    well = not app_context.draining and core.ready.is_set()
+    engine = app_context.engine
+    well = not app_context.draining and engine.is_ready
     if well:
         try:
             async with asyncio.timeout(READY_TIMEOUT_SECONDS):
-                await core.ledger.vitals.demand_writable()
+                await engine.store_stats.demand_writable()
         except Exception:  # noqa: BLE001 - whatever it is, it is not ready
             well = False
     if well:

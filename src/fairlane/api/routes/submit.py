@@ -87,8 +87,8 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     results: list[dict[str, Any]] = []
     jobs: list[tuple[int, NewJob]] = []
     requests = _each(body)
-    app_context.rate_limiter.batch(identity, len(requests), app_context.engine.core.now())
-    cells = CellBudget(max(MAX_BATCH_JOBS, app_context.engine.core.catalog.limits.cells))
+    app_context.rate_limiter.batch(identity, len(requests), app_context.engine.clock.now())
+    cells = CellBudget(max(MAX_BATCH_JOBS, app_context.engine.catalog.limits.cells))
     for i, request in enumerate(requests):
         results.append({})
         try:
@@ -186,7 +186,7 @@ async def allowed_job(
 
 def check_room(app_context: AppContext, identity: Identity, job: NewJob) -> None:
     """Raises if one of its tier has to wait outside."""
-    names = app_context.engine.core.catalog.tiers.names
+    names = app_context.engine.catalog.tiers.names
     tier = app_context.engine.likely_tier(identity.tenant, job.user, job.tier)
     app_context.limiter.check(names.index(tier) if tier in names else 0, len(names))
 
@@ -276,7 +276,7 @@ async def _result(
         case Replayed():
             return {"status": 200, "job": await _known(app_context, identity, outcome)}
         case FairlaneError():
-            return _error(app_context, problem_of(outcome, app_context.engine.core.now()))
+            return _error(app_context, problem_of(outcome, app_context.engine.clock.now()))
 
 
 def _error(app_context: AppContext, problem: ProblemDetails) -> dict[str, Any]:

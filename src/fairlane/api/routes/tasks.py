@@ -134,12 +134,12 @@ async def queue_stats(call: Here) -> Response:
     """How many wait in each tier, who works, how much is done, and what nobody can run. Of task
     types only those that the caller's tenant has jobs of are named."""
     overview = await call.engine.overview()
-    core = call.engine.core
-    own = core.task_types.of(call.tenant)
+    engine = call.engine
+    own = engine.task_types(call.tenant)
     by_type: dict[str, int] = {}
     for lane, waiting in overview.unrunnable.items():
         name = service_of(lane)
-        if name in own or name in core.catalog.services:
+        if name in own or name in engine.catalog.services:
             by_type[name] = by_type.get(name, 0) + waiting
     return serializers.answer(
         {
@@ -157,8 +157,8 @@ async def queue_stats(call: Here) -> Response:
 
 def _queues(call: RequestContext, depths: list[Any]) -> dict[str, Any]:
     found = {}
-    now = call.engine.core.now()
-    for rank, tier in enumerate(call.engine.core.catalog.tiers.names):
+    now = call.engine.clock.now()
+    for rank, tier in enumerate(call.engine.catalog.tiers.names):
         own = [depth for depth in depths if depth.rank == rank]
         oldest = [depth.oldest for depth in own if depth.oldest is not None]
         found[tier] = {
@@ -169,9 +169,9 @@ def _queues(call: RequestContext, depths: list[Any]) -> dict[str, Any]:
 
 
 async def _workers(call: RequestContext, running: int) -> dict[str, int]:
-    core = call.engine.core
-    now = core.now()
-    states = [(status_of(each, at, now), each) for each, at in await core.ledger.workers()]
+    engine = call.engine
+    now = engine.clock.now()
+    states = [(status_of(each, at, now), each) for each, at in await engine.workers.all()]
     counts = {str(state): sum(each is state for each, _ in states) for state in WorkerState}
     capacity = sum(each.capacity for state, each in states if state is not WorkerState.DEAD)
     return {**counts, "total_capacity": capacity, "used_capacity": running}

@@ -191,21 +191,21 @@ async def list_workers(
     limit: Limit = MAX_PAGE,
 ) -> Response:
     """Every worker that was heard of in the last day, with what it runs, by id."""
-    core = call.engine.core
+    engine = call.engine
     after = read_cursor(call.app_context.signer, "workers", cursor_) or ""
     found = sorted(
-        (each for each in await core.ledger.workers() if each[0].id > after),
+        (each for each in await engine.workers.all() if each[0].id > after),
         key=lambda each: each[0].id,
     )
     last = found[limit - 1][0].id if len(found) > limit else None
     tasks: dict[str, list[str]] = {}
     load: dict[str, int] = {}
-    for job in await core.ledger.held():
+    for job in await engine.workers.running_jobs():
         name = worker_of(job.worker or "")
         load[name] = load.get(name, 0) + 1
         if call.identity.owns(job):
             tasks.setdefault(name, []).append(job.id)
-    now = core.now()
+    now = engine.clock.now()
     return serializers.answer(
         {
             "workers": [
@@ -248,7 +248,7 @@ def status_of(worker: Worker, at: int, now: int) -> WorkerState:
 async def drain_worker(call: Here, worker_id: WorkerId) -> Response:
     """It gets no more work, finishes what it has, and hears of it with its next answer."""
     worker = await call.app_context.worker_service.drain(worker_id)
-    held = await call.engine.core.ledger.held(worker_id)
+    held = await call.engine.workers.running_jobs(worker_id)
     own = [job.id for job in held if job.tenant == call.tenant]
-    now = call.engine.core.now()
+    now = call.engine.clock.now()
     return serializers.answer(_worker(worker, now, now, len(held), own))

@@ -46,7 +46,7 @@ class Reservation(NamedTuple):
     until: int
 
 
-class WorkerView:
+class ServiceView:
     """One service as this worker sees it."""
 
     def __init__(
@@ -117,7 +117,7 @@ class ClaimRound:
             return self._grant(view, flow, in_turn=fresh and choice is best[1])
 
     # --- choosing ----------------------------------------------------------------------------
-    def _views(self) -> list[WorkerView]:
+    def _views(self) -> list[ServiceView]:
         views = []
         for name, service_queue in self.index.service_queues.items():
             if not service_queue.lanes or not self.index.admits(name, self.worker.region, self.now):
@@ -129,11 +129,11 @@ class ClaimRound:
             ]
             if queues:
                 pools = self.index.slot_pools(name, self.worker.region, self.now)
-                views.append(WorkerView(service_queue, pools, queues))
+                views.append(ServiceView(service_queue, pools, queues))
         return views
 
-    def _best(self) -> tuple[WorkerView, Choice] | None:
-        best: tuple[WorkerView, Choice] | None = None
+    def _best(self) -> tuple[ServiceView, Choice] | None:
+        best: tuple[ServiceView, Choice] | None = None
         best_key: tuple[int, int, str] | None = None
         hold = self.index.current_hold(self.now)
         for view in self.views:
@@ -152,10 +152,10 @@ class ClaimRound:
                 best, best_key = (view, choice), key
         return best
 
-    def _heads(self, view: WorkerView) -> QueueHeads:
+    def _heads(self, view: ServiceView) -> QueueHeads:
         return view.heads(self.now, self.index.catalog.tiers)
 
-    def _with_affinity(self, view: WorkerView, choice: Choice) -> tuple[WorkerView, Choice]:
+    def _with_affinity(self, view: ServiceView, choice: Choice) -> tuple[ServiceView, Choice]:
         model, service_queue = self.loaded.model, view.service_queue
         candidate = choice.candidate
         if candidate.kind is ShareKind.SKIP or not service_queue.keeps_models:
@@ -183,7 +183,7 @@ class ClaimRound:
             return view, self._most_wanted(view, choice, wanted, pick)
         return view, choice
 
-    def _pick(self, view: WorkerView, candidate: Candidate) -> Pick:
+    def _pick(self, view: ServiceView, candidate: Candidate) -> Pick:
         entry, service = self._head_entry(view, candidate), view.service_queue.service
         return Pick(
             entry.rank,
@@ -194,7 +194,7 @@ class ClaimRound:
             service.limit == 1,
         )
 
-    def _most_wanted(self, view: WorkerView, up: Choice, own: str, pick: Pick) -> Choice:
+    def _most_wanted(self, view: ServiceView, up: Choice, own: str, pick: Pick) -> Choice:
         """The first in fair order that needs the model most users of that tier wait for. Nobody
         waits longer than their patience for later work of their own."""
         queues = [queue for queue in view.queues if queue.rank == pick.rank]
@@ -213,9 +213,9 @@ class ClaimRound:
             return up
         return Choice(best, jumped=False)
 
-    def _warm(self, model: str) -> tuple[WorkerView, Candidate] | None:
+    def _warm(self, model: str) -> tuple[ServiceView, Candidate] | None:
         hold = self.index.current_hold(self.now)
-        best: tuple[WorkerView, Candidate] | None = None
+        best: tuple[ServiceView, Candidate] | None = None
         for view in self.views:
             if not view.service_queue.keeps_models or not view.has_room(hold):
                 continue
@@ -228,18 +228,18 @@ class ClaimRound:
                     best = (view, candidate)
         return best
 
-    def _head_entry(self, view: WorkerView, candidate: Candidate) -> Entry:
+    def _head_entry(self, view: ServiceView, candidate: Candidate) -> Entry:
         return view.service_queue.flows[candidate.flow].line.head
 
     # --- reserving the last slot ---------------------------------------------------------------
-    def _is_held_for(self, view: WorkerView, hold: Reservation | None) -> bool:
+    def _is_held_for(self, view: ServiceView, hold: Reservation | None) -> bool:
         """Whether the reservation is for this service's own head, and it can go now."""
         if hold is None or not view.has_room(None):
             return False
         aged = self._heads(view).aged
         return aged is not None and self._head_entry(view, aged).id == hold.job
 
-    def _consider_hold(self, view: WorkerView) -> None:
+    def _consider_hold(self, view: ServiceView) -> None:
         aged = self._heads(view).aged
         if aged is None:
             return
@@ -255,13 +255,13 @@ class ClaimRound:
             )
 
     # --- handing out ---------------------------------------------------------------------------
-    def _count(self, view: WorkerView, choice: Choice) -> None:
+    def _count(self, view: ServiceView, choice: Choice) -> None:
         service_queue, kind = view.service_queue, choice.candidate.kind
         service_queue.credits = granted(
             service_queue.credits, kind, service_queue.service.shares, jumped=choice.jumped
         )
 
-    def _grant(self, view: WorkerView, flow: Flow, *, in_turn: bool) -> Proposal:
+    def _grant(self, view: ServiceView, flow: Flow, *, in_turn: bool) -> Proposal:
         index, service_queue, now = self.index, view.service_queue, self.now
         entry = index.waiting.pop(flow.line.pop().id)
         token = index.new_token()
@@ -277,11 +277,11 @@ class ClaimRound:
         self._touched(view, flow.queue, entry.rank)
         return proposal((token, entry, slots))
 
-    def _park(self, view: WorkerView, flow: Flow) -> None:
+    def _park(self, view: ServiceView, flow: Flow) -> None:
         self.index.park(view.service_queue, flow)
         self._touched(view, flow.queue, flow.queue.rank)
 
-    def _touched(self, view: WorkerView, queue: LaneQueue, rank: int) -> None:
+    def _touched(self, view: ServiceView, queue: LaneQueue, rank: int) -> None:
         view.touched(queue, rank)
         if self.index.breakers and not self.index.admits(
             view.service_queue.service.name, self.worker.region, self.now

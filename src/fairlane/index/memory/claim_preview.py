@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from fairlane.index.index import EXACT_POSITIONS
-from fairlane.index.memory.claim import WorkerView
+from fairlane.index.memory.claim import ServiceView
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.service_queue import ServiceQueue
 from fairlane.model.queue_entry import Entry
@@ -39,7 +39,7 @@ def _turns(index: MemoryIndex, service_queue: ServiceQueue, now: int) -> Iterato
     """The jobs at this copy of a desk in the order of service, those of users at their running
     limit last. Whoever starts has ended before the next one is chosen."""
     view, tiers, shares = (
-        WorkerView(service_queue, [], [*service_queue.queues.values()]),
+        ServiceView(service_queue, [], [*service_queue.queues.values()]),
         index.catalog.tiers,
         service_queue.service.shares,
     )

@@ -1,0 +1,112 @@
+"""Leases, named by job and token: lease renewal, and the lease watcher, which tells holders that a
+lease is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+from fairlane.engine.core import Core
+from fairlane.ledger.messages import Renewal, Stale
+from fairlane.model.lease import Lease
+from fairlane.units import SECOND
+
+log = logging.getLogger("fairlane")
+
+LEASE_CHECK_MICROSECONDS = SECOND // 2
+"""How often the watcher asks the ledger which leases still hold. Moves made in this process are
+known at once; this finds what another process cancelled or took back."""
+
+MIN_CHECK_PAUSE_SECONDS = 0.02
+"""Seconds between two checks, however many moves this process makes."""
+
+LeaseName = tuple[str, str]
+"""Job and token."""
+
+
+class Leases:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def get(self, job: str, token: str) -> Lease | Stale:
+        """The lease as it was handed out."""
+        return await self._core.ledger.lease(job, token)
+
+    async def renew(self, leases: Sequence[LeaseName], until: int) -> Renewal:
+        """Every lease that still holds lasts until then; the others are named."""
+        if not leases:
+            return Renewal([], [])
+        began = perf_counter()
+        renewal = await self._core.ledger.renew(leases, until, self._core.now())
+        self._core.instrumentation.renewed(perf_counter() - began)
+        return renewal
+
+    async def holding(self, leases: Sequence[LeaseName]) -> frozenset[str]:
+        """The tokens of those that still hold. Reads only: cheap enough to ask twice a second."""
+        return await self._core.ledger.holding(leases) if leases else frozenset()
+
+    def watcher(self) -> LeaseWatcher:
+        return LeaseWatcher(self._core, self)
+
+
+@dataclass(slots=True, eq=False)
+class WatchedLeases:
+    """The leases of one holder by their tokens, and what to call when one of them is gone. The
+    holder may remove leases at any time."""
+
+    leases: Mapping[str, LeaseName]
+    lost: Callable[[], object]
+
+
+class LeaseWatcher:
+    """Tells holders when a lease of theirs no longer holds. A ledger that does not answer does not
+    end a lease. Watches while `run` runs."""
+
+    def __init__(self, core: Core, leases: Leases) -> None:
+        self._core, self._leases = core, leases
+        self._watched: set[WatchedLeases] = set()
+        self._moved = asyncio.Event()
+        self._any = asyncio.Event()
+
+    @contextmanager
+    def watching(
+        self, leases: Mapping[str, LeaseName], lost: Callable[[], object]
+    ) -> Iterator[None]:
+        """Calls `lost`, perhaps more than once, when one of these leases is gone."""
+        watched = WatchedLeases(leases, lost)
+        with ExitStack() as stack:
+            for job in {job for job, _ in leases.values()}:
+                stack.enter_context(self._core.subscriptions.watching(job, self._moved))
+            self._watched.add(watched)
+            self._any.set()
+            try:
+                yield
+            finally:
+                self._watched.discard(watched)
+                if not self._watched:
+                    self._any.clear()
+
+    async def run(self) -> None:
+        """For ever: checks the watched leases when one of their jobs moves, and twice a second."""
+        clock = self._core.clock
+        while True:
+            await self._any.wait()
+            await clock.wait(self._moved, LEASE_CHECK_MICROSECONDS)
+            self._moved.clear()
+            try:
+                await self._check()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the work goes on
+                log.warning("cannot check which leases still hold, trying again: %r", error)
+                await clock.sleep(LEASE_CHECK_MICROSECONDS)
+            await asyncio.sleep(MIN_CHECK_PAUSE_SECONDS)
+
+    async def _check(self) -> None:
+        asked = [(watched, list(watched.leases.values())) for watched in self._watched]
+        holding = await self._leases.holding([lease for _, leases in asked for lease in leases])
+        for watched, leases in asked:
+            if any(token in watched.leases and token not in holding for _, token in leases):
+                watched.lost()

@@ -10,7 +10,7 @@ from fairlane.model.catalog import Limits
 from fairlane.model.service import Affinity, Provider, Region, Service
 from fairlane.model.tier import Tier, Tiers
 from fairlane.simulate.comparison import ORDERS
-from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.generate import WorkloadKind, generate
 from fairlane.simulate.order import Nothing, SimulatedStep
 from fairlane.simulate.places import places
@@ -49,7 +49,7 @@ def test_an_idle_place_looks_again_only_while_something_waits_that_it_may_take()
     """Otherwise most of a run would be places that look at what is not for them."""
     catalog = settings(plain(), Service("other", limit=1))
     drawing, other = places(catalog, ["draw", "other"])
-    ours = Ours(catalog)
+    ours = FairlaneOrder(catalog)
     for n in range(2):
         asked = SimulatedStep(n, job(0, user=f"u{n}"), [("draw", "draw||", 0)])
         asked.service, asked.lane = "draw", "draw||"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlane.simulate.ablation import RULES, WithoutHold
-from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.ablation import RULES, WithoutReservation
+from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.figures import SHORT_RUN_JOBS, figures
 from fairlane.simulate.promotion_bound import violations
 from fairlane.simulate.scenario import Scenario
@@ -105,7 +105,10 @@ def test_the_bound_would_be_broken_without_ageing() -> None:
 
 def test_the_hold_bounds_the_wait_for_two_pools() -> None:
     asked = crossed(0.97, 1_500, seed=1)
-    held, free = asked.run(), asked.run_with(lambda catalog, _: Ours(catalog, WithoutHold))
+    held, free = (
+        asked.run(),
+        asked.run_with(lambda catalog, _: FairlaneOrder(catalog, WithoutReservation)),
+    )
     waits = [
         max(each.begun - each.ready_at for each in run.served if each.service == "both")
         for run in (held, free)

@@ -313,7 +313,7 @@ def migrate(
     import asyncio
 
     from fairlane.cli import configure
-    from fairlane.cli.wait_for_stores import in_one_line, patiently
+    from fairlane.cli.wait_for_stores import in_one_line, retry_until_ready
     from fairlane.compose import migrated
 
     flags: dict[tuple[str, ...], str | float | None] = {
@@ -324,7 +324,7 @@ def migrate(
     }
     settings = configure.settings(config, flags=flags)
     with in_one_line():
-        asyncio.run(patiently(lambda: migrated(settings), settings.server.wait_for_stores))
+        asyncio.run(retry_until_ready(lambda: migrated(settings), settings.server.wait_for_stores))
     typer.echo("the ledger is up to date")
 
 

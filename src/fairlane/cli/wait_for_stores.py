@@ -51,14 +51,14 @@ async def started(
         await engine.start()
         return engine
 
-    engine = await patiently(start, wait, by_others=by_others)
+    engine = await retry_until_ready(start, wait, by_others=by_others)
     try:
         yield engine
     finally:
         await engine.stop()
 
 
-async def patiently(
+async def retry_until_ready(
     attempt: Callable[[], Awaitable[T]], wait: float, *, by_others: bool = False
 ) -> T:
     """Repeats `attempt` for up to `wait` seconds and logs the reason. Then it raises SetupError."""

@@ -106,7 +106,7 @@ async def scenery(speed: float) -> AsyncIterator[Scene]:
 async def playing(scene: Scene, urls: Sequence[str]) -> AsyncIterator[None]:
     """Runs users that submit to these URLs, and services that have an outage from time to time."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
-        people = People(scene, session, urls)
+        people = DemoUsers(scene, session, urls)
         tasks = [asyncio.create_task(people.submit()), asyncio.create_task(_outages(scene))]
         try:
             yield
@@ -118,7 +118,7 @@ async def playing(scene: Scene, urls: Sequence[str]) -> AsyncIterator[None]:
                     raise ended
 
 
-class People:
+class DemoUsers:
     """Users that submit from time to time. One of them submits many jobs at once."""
 
     def __init__(self, scene: Scene, session: aiohttp.ClientSession, urls: Sequence[str]) -> None:

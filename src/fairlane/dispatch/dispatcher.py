@@ -134,7 +134,9 @@ class Dispatcher:
         for name, endpoint in endpoints.items():
             service = self._engine.catalog.service(name)
             if service.executor is not Executor.HTTP:
-                raise SetupError(f'service "{name}" has a url, but its executor is not http')
+                raise SetupError(
+                    f'service "{name}" has a url, but its executor is not http; remove one of them'
+                )
             checked(name, endpoint, service.regions)
             for region in service.regions or [None]:
                 place = f"{name}@{region}" if region else name
@@ -208,7 +210,7 @@ class Dispatcher:
         while clock.now() < call.lease.deadline:
             if await call.is_over(self._session):
                 await self._settle(GivenBack(call.lease))
-                await self._rouse(call.lease.service)
+                await self._wake_claim(call.lease.service)
                 return
             await clock.sleep(pause)
             pause = min(2 * pause, CANCEL_AT_LEAST_EVERY)
@@ -247,10 +249,10 @@ class Dispatcher:
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
             else:
                 if isinstance(report, Failed):
-                    await self._rouse(report.lease.service)
+                    await self._wake_claim(report.lease.service)
                 return
 
-    async def _rouse(self, service: str) -> None:
+    async def _wake_claim(self, service: str) -> None:
         """Wakes the claim of this service: it does not know yet when a retry or probe is due."""
         for service_lane in self._service_lanes:
             if service in (service_lane.worker.services or ()):

@@ -10,7 +10,7 @@ from fairlane.index.memory.claim import Reservation
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Affinity, Fairness, Service, Shares
 from fairlane.model.tier import Tiers
-from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.order import Order
 from fairlane.simulate.places import SimulatedSlot
 from fairlane.simulate.scenario import Scenario
@@ -18,7 +18,7 @@ from fairlane.simulate.scenario import Scenario
 NO_CAP = Shares(1000, 1000, 1000)
 
 
-class WithoutHold(MemoryIndex):
+class WithoutReservation(MemoryIndex):
     """The index without reservations: no job keeps the last slot of a pool free for itself."""
 
     def current_hold(self, now: int) -> Reservation | None:  # noqa: ARG002
@@ -26,7 +26,7 @@ class WithoutHold(MemoryIndex):
         return None
 
 
-class InTurn(MemoryIndex):
+class WithoutModelChoice(MemoryIndex):
     """The index without model choice: the first job decides which model is loaded."""
 
     counts_users = False
@@ -41,7 +41,7 @@ def switched(asked: Scenario, rule: str) -> Scenario:
 
 
 def _in_turn(catalog: Catalog, _: list[SimulatedSlot]) -> Order:
-    return Ours(catalog, InTurn)
+    return FairlaneOrder(catalog, WithoutModelChoice)
 
 
 def _nothing(catalog: Catalog) -> Catalog:

@@ -237,7 +237,7 @@ class ManyQueues(Ranked):
         super().ended(step, now)
 
 
-class InThrees(Baseline):
+class GenerationQueue(Baseline):
     """Generation queue: best tier first, oldest first. At most three jobs of the loaded model in a
     row before the queue is checked again. A job past its tier's time forces the switch."""
 

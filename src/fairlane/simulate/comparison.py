@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fairlane.model.catalog import Catalog
-from fairlane.simulate.baselines import InThrees, ManyQueues, Ranked, RoundRobin
-from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.baselines import GenerationQueue, ManyQueues, Ranked, RoundRobin
+from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.isolated_pools import Isolated
 from fairlane.simulate.order import Order
 from fairlane.simulate.places import SimulatedSlot
@@ -17,7 +17,7 @@ OURS = "fairlane"
 
 
 def _ours(catalog: Catalog, _: list[SimulatedSlot]) -> Order:
-    return Ours(catalog)
+    return FairlaneOrder(catalog)
 
 
 def _fifo(catalog: Catalog, serving: list[SimulatedSlot]) -> Order:
@@ -67,7 +67,7 @@ def _isolated(catalog: Catalog, serving: list[SimulatedSlot]) -> Order:
 
 
 def _in_threes(catalog: Catalog, serving: list[SimulatedSlot]) -> Order:
-    return InThrees("affinity in threes", catalog, serving)
+    return GenerationQueue("affinity in threes", catalog, serving)
 
 
 def _by_hash(catalog: Catalog, serving: list[SimulatedSlot]) -> Order:

@@ -37,7 +37,7 @@ def at_once(answer: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("the index waited")
 
 
-class Ours:
+class FairlaneOrder:
     """Calls the index as the engine does. Costs are learnt from the durations of jobs, load times
     from the reports of workers."""
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from rich.table import Table
 
 from fairlane.model.catalog import Catalog
-from fairlane.simulate.ablation import WithoutHold
+from fairlane.simulate.ablation import WithoutReservation
 from fairlane.simulate.benchmark_workloads import WORLDS, B, C, D, question
 from fairlane.simulate.comparison import ORDERS, OURS
-from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.jobs_ahead import JobsAhead
 from fairlane.simulate.order import Order
 from fairlane.simulate.places import SimulatedSlot
@@ -162,7 +162,7 @@ def _two_pools(jobs: int, seed: int) -> Iterator[SimulatedFigure]:
 
 
 def _without_hold(catalog: Catalog, _: list[SimulatedSlot]) -> Order:
-    return Ours(catalog, WithoutHold)
+    return FairlaneOrder(catalog, WithoutReservation)
 
 
 def _longest(run: Run) -> float:

@@ -6,12 +6,12 @@ from collections import Counter
 
 from fairlane.model.catalog import Catalog
 from fairlane.policy.eta import Eta
-from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.order import Nothing, SimulatedStep
 from fairlane.simulate.places import SimulatedSlot
 
 
-class JobsAhead(Ours):
+class JobsAhead(FairlaneOrder):
     """Served like Fairlane. The ETA is the number of jobs that wait for the model times their mean
     duration."""
 

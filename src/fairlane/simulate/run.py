@@ -11,7 +11,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.step import Lane
 from fairlane.policy.eta import Eta
 from fairlane.simulate.admission import Admission
-from fairlane.simulate.fairlane_order import Ours
+from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.order import Nothing, Order, Plan, SimulatedStep
 from fairlane.simulate.places import SimulatedSlot
 from fairlane.simulate.workload import Arrival, Workload
@@ -47,7 +47,7 @@ class Run:
         self.told: dict[int, tuple[Eta, int]] = {}
 
 
-class Clockwork:
+class Simulation:
     """One run, from the first arrival to the end of the last job."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Clockwork:
             return
         job = SimulatedStep(index, arrival, self._plans[arrival.name])
         self._line_up(job, arrival.at)
-        if isinstance(self._order, Ours) and index % self._ask_every == 0:
+        if isinstance(self._order, FairlaneOrder) and index % self._ask_every == 0:
             eta = self._order.eta(job, arrival.at, self._slots[job.service])
             if eta is not None:
                 self._run.told[index] = (eta, -1)

@@ -8,7 +8,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.simulate.comparison import ORDERS, OURS, Maker
 from fairlane.simulate.places import load_of, places
 from fairlane.simulate.report import Report, measure
-from fairlane.simulate.run import Clockwork, Run, Telling
+from fairlane.simulate.run import Run, Simulation, Telling
 from fairlane.simulate.workload import Workload, faster
 from fairlane.units import SECOND
 
@@ -41,7 +41,7 @@ class Scenario:
     def run_with(self, maker: Maker, told: Telling | None = None) -> Run:
         serving = places(self.catalog, self.services, self.workers)
         order = maker(self.catalog, serving)
-        return Clockwork(self.catalog, self.workload, order, serving).to_the_end(told)
+        return Simulation(self.catalog, self.workload, order, serving).to_the_end(told)
 
     def answer(self, order: str = OURS, told: Telling | None = None) -> Report:
         return measure(self.run(order, told), self.catalog.tiers.names, self.aims)

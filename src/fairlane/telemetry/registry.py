@@ -49,7 +49,7 @@ class Counted:
 
 
 class Registry:
-    """Holds the declared metrics. Others cannot be counted."""
+    """Holds the declared metrics. An undeclared one cannot be counted."""
 
     def __init__(self, declared: Iterable[Metric]) -> None:
         self._declared = {metric.name: metric for metric in declared}

@@ -23,7 +23,7 @@ class Moment(NamedTuple):
     @classmethod
     def now(cls) -> Moment:
         running = time.monotonic() if CLOCK is None else time.clock_gettime(CLOCK)
-        return cls(running, time.time())  # noqa: TID251 - it sees what others miss
+        return cls(running, time.time())  # noqa: TID251 - also counts while suspended
 
     def age(self) -> float:
         """Seconds since this moment: the longer of the two clocks. A paused virtual machine may

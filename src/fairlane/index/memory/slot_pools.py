@@ -129,8 +129,10 @@ class Pools:
         return True
 
     def _comes_and_goes(self, name: str) -> bool:
+        if is_user_pool(name):
+            return True
         service = service_of_pool(name)
-        return is_user_pool(name) or (service is not None and service not in self._services)
+        return service is not None and service not in self._services
 
     def take(self, pools: list[SlotPool], token: str, now: int) -> tuple[Slot, ...]:
         slots = tuple([pool.take(token, now) for pool in pools])

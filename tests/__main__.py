@@ -1,9 +1,9 @@
 """All tests, a few parts at a time on two cores: what needs no server, what goes over HTTP, and
 the same promises on the stores of a cluster, which mostly waits for answers. The next part starts
 when one has ended. `stores` runs what is left of the promises on a cluster, all of them on
-PostgreSQL alone, and the longer searches on one file. Processes that are killed, and HTTP over a
-cluster, are chaos (`tests/cluster`); pages in a browser are `tests/browser`. Any other arguments go
-to one pytest instead."""
+PostgreSQL alone, and the longer searches on one file and over HTTP. Processes that are killed, and
+HTTP over a cluster, are chaos (`tests/cluster`); pages in a browser are `tests/browser`. Any other
+arguments go to one pytest instead."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def main(further: list[str]) -> int:
             (*POSTGRES, "tests/conformance"),
             (*CLUSTER, *slower),
             (*GENERAL, *(f"tests/conformance/test_{name}.py" for name in HOT)),
-            ("--stores=embedded", "-m", "long", "tests/conformance", "tests/crash"),
+            ("--stores=embedded", "-m", "long", "tests/conformance", "tests/crash", "tests/api"),
         )
     if further:
         return subprocess.call([*PYTEST, *further])

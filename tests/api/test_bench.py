@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from fairlane.bench import http_client, overload
 from fairlane.bench.http_client import BenchServer
 from fairlane.model.state import State
@@ -24,6 +26,7 @@ async def test_every_way_of_measuring_gets_its_jobs_accepted(tmp_path: Path) -> 
         assert await world.engine.count(State.QUEUED) == 65
 
 
+@pytest.mark.long
 async def test_an_overload_loses_nothing_and_answers_everybody() -> None:
     found = {each.what: each.median for each in await overload.measured(0.2, 0.5)}
     for what in ("other answers, hangs, resets", "leases lost", "accepted jobs lost"):

@@ -17,6 +17,7 @@ from tests.world import World
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
 
 
+@pytest.mark.long
 async def test_every_route_keeps_to_its_description(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

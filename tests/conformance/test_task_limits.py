@@ -89,3 +89,16 @@ async def test_types_that_are_no_longer_used_are_forgotten(
         await world.engine.complete(kept)
         assert len(await world.claim(1, worker)) == 1
         await world.healthy()
+
+
+async def test_the_index_forgets_types_whose_jobs_are_gone(tmp_path: Path) -> None:
+    """Also those that only waited; a rate is kept for its minute."""
+    async with World(tasks(limit=1, rate=5), tmp_path / "ledger.db") as world:
+        index = world.engine.core.index
+        jobs = [await world.submit(name) for name in ("resize", "crop")]
+        (lease,) = await world.claim(1)
+        await world.engine.complete(lease)
+        await world.engine.cancel(next(job for job in jobs if job != lease.job))
+        world.clock.advance(7_200_000_000)
+        await index.tidy(world.clock.now())
+        assert {use.pool for use in (await index.stats()).pools} == {"svc:configured"}

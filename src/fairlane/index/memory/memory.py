@@ -362,5 +362,6 @@ class MemoryIndex:
 
     async def tidy(self, now: int) -> None:
         for name, service_queue in list(self.service_queues.items()):
-            if service_queue.tidy(now, self.catalog.tiers.patience):
+            idle = service_queue.tidy(now, self.catalog.tiers.patience)
+            if idle and self.pools.forgets(name, now):
                 del self.service_queues[name]

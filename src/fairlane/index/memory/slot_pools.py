@@ -10,6 +10,7 @@ from fairlane.model.service import (
     Pool,
     is_rate_pool,
     is_user_pool,
+    rate_pool,
     service_of_pool,
     user_of_pool,
     user_pool,
@@ -115,9 +116,23 @@ class Pools:
             pool.resize(wanted.limit)
         return pool
 
+    def forgets(self, service: str, now: int) -> bool:
+        """Whether nothing is held in the pools of this service any more. Those of a task type are
+        gone then."""
+        for name in (f"svc:{service}", rate_pool(f"svc:{service}")):
+            pool = self._pools.get(name)
+            if pool is not None and self._comes_and_goes(name):
+                pool.expire(now)
+                if pool.held:
+                    return False
+                del self._pools[name]
+        return True
+
     def _comes_and_goes(self, name: str) -> bool:
+        if is_user_pool(name):
+            return True
         service = service_of_pool(name)
-        return is_user_pool(name) or (service is not None and service not in self._services)
+        return service is not None and service not in self._services
 
     def take(self, pools: list[SlotPool], token: str, now: int) -> tuple[Slot, ...]:
         slots = tuple([pool.take(token, now) for pool in pools])

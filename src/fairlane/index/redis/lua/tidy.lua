@@ -5,6 +5,7 @@
 -- ARGV cursor text
 -- ARGV now number
 --@include service_queue
+--@include pools
 local KEEP_ACCOUNTS, PAGE = 60000000, 500
 local page = call('HSCAN', life .. 'accounts:' .. service, cursor, 'COUNT', PAGE)
 for field, packed in pairs(pairs_of(page[2])) do
@@ -17,6 +18,7 @@ end
 local nothing_left = page[1] == '0'
   and call('EXISTS', life .. 'queues:' .. service, life .. 'accounts:' .. service) == 0
   and call('HEXISTS', life .. 'credits', service) == 0
+  and pools.forgets(service, now)
 if nothing_left then
   call('ZREM', life .. 'desks', service)
   call('DEL', life .. 'virtual:' .. service, life .. 'loaded:' .. service)

@@ -201,6 +201,19 @@ function pools.next_end(now)
   return soonest
 end
 
+-- Whether nothing is held in the pools of this service any more. Those of a task type are gone then.
+function pools.forgets(service, now)
+  for _, name in ipairs({'svc:' .. service, 'rate:svc:' .. service}) do
+    local pool = comes_and_goes(name) and pools.get(name)
+    if pool then
+      pools.expire(pool, now)
+      if pool.held > 0 then return false end
+      pools.delete(name)
+    end
+  end
+  return true
+end
+
 -- The slots of a token as they are kept.
 function pools.packed(slots)
   return #slots > 0 and cmsgpack.pack(slots) or ''

@@ -6,10 +6,10 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from fairlane.clock import Clock
 from fairlane.engine.forecast import Forecasts
@@ -37,6 +37,21 @@ MAX_SLOT_READS = 3
 
 INDEX_BATCH = 1_000
 """Jobs told to the index in one call: others are served in between."""
+
+
+MAX_INDEX_WAIT_SECONDS = 0.05
+"""What a caller waits at most for the index before its change is committed."""
+
+T = TypeVar("T")
+
+
+class UnavailableCall(NamedTuple):
+    """A call that the service did not answer, whose failure is being written."""
+
+    token: str
+    job: str
+    now: int
+    retry_after: int
 
 
 class TierSource(Protocol):
@@ -70,6 +85,8 @@ class Core:
     forecasts: Forecasts = field(default_factory=Forecasts)
     broken: dict[tuple[str, str | None], int] = field(default_factory=dict)
     """Services and regions whose open circuit breaker was logged, and since when it is open."""
+    failing: dict[tuple[str, str | None], list[UnavailableCall]] = field(default_factory=dict)
+    """Failures by service and region that are being written and not counted by the index yet."""
     asleep: int = 0
     """Claims of this process that wait for work."""
     index_missed: bool = False
@@ -125,6 +142,14 @@ class Core:
 
     def now(self) -> int:
         return self.clock.now()
+
+    async def ask_index(self, answer: Awaitable[T]) -> T | None:
+        """What the index answers within 50 ms; None if it does not, or is away."""
+        try:
+            async with asyncio.timeout(MAX_INDEX_WAIT_SECONDS):
+                return await answer
+        except (NotReady, TimeoutError):
+            return None
 
     @contextmanager
     def telling_index(self) -> Iterator[None]:

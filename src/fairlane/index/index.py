@@ -155,13 +155,13 @@ class Index(Protocol):
         """Limits and rules from now on, unless it knows newer ones: settings are numbered. What is
         held stays held."""
 
-    async def answered(self, calls: Sequence[ServiceCallRef]) -> None:
-        """The services answered these calls, well or badly: they are not sick."""
+    async def breaker(self, service: str, region: str | None) -> CircuitBreaker:
+        """The circuit breaker that counts failures of this region, or of a service without one."""
 
     async def unavailable(
         self, call: ServiceCallRef, job: str, now: int, retry_after: int
     ) -> FailureVerdict:
-        """The service did not answer. What that means for its gate and for this job."""
+        """The service did not answer. What that means for its circuit breaker and for this job."""
 
     async def learn_load(self, service: str, model: str, duration: int) -> None:
         """A worker took this long to load the model."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fairlane.model.attempt import Fault
+
 OPEN_AFTER_FAILURES = 3
 """Failures in a row, from different jobs. One before, nothing more is handed out for a moment: a
 service that is away hears of at most one job more than it has slots, also of the first ones."""
 
 FIRST_DELAY_MICROSECONDS = 1_000_000
 MAX_DELAY_MICROSECONDS = 60_000_000
+
+NO_ANSWER = frozenset({Fault.UNAVAILABLE, Fault.TIMEOUT, Fault.TRANSIENT})
+"""Faults that do not show whether the service is there. All others are answers."""
 
 
 class CircuitBreaker(NamedTuple):

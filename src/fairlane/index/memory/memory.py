@@ -9,7 +9,7 @@ from fairlane.errors import NotReady
 from fairlane.ids import Tokens
 from fairlane.index.index import Freed, HeldEntry, Picks, Proposal, ServiceCallRef, Standing, Stats
 from fairlane.index.memory import queries
-from fairlane.index.memory.circuit_breakers import CircuitBreakerTable
+from fairlane.index.memory.circuit_breakers import CircuitBreakerTable, breaker_keys
 from fairlane.index.memory.claim import ClaimRound, Reservation
 from fairlane.index.memory.delayed_jobs import DelayedJobs
 from fairlane.index.memory.flows import Flow
@@ -25,7 +25,7 @@ from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.service import is_user_pool, user_of_pool
 from fairlane.model.step import Lane, service_of
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.circuit_breaker import FailureVerdict
+from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 from fairlane.policy.estimate import FIRST_LOAD_MICROSECONDS, Average
 
 DUE_A_CLAIM, LOOK_AGAIN, held = 128, 5_000_000, maker(HeldEntry)
@@ -263,9 +263,8 @@ class MemoryIndex:
             self.hold = None
         return self.hold
 
-    async def answered(self, calls: Sequence[ServiceCallRef]) -> None:
-        if self.breakers.opened_by(calls):
-            self._wake(len(self.idle))
+    async def breaker(self, service: str, region: str | None) -> CircuitBreaker:
+        return self.breakers.get(breaker_keys(service, region)[-1])
 
     async def unavailable(
         self, call: ServiceCallRef, job: str, now: int, retry_after: int

@@ -21,7 +21,7 @@ from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.circuit_breaker import FailureVerdict
+from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 
 T = TypeVar("T")
 
@@ -154,9 +154,8 @@ class RedisIndex:
             self.catalog, self._settings = catalog, settings
         await self._run("configure", settings, *codec.settings(catalog))
 
-    async def answered(self, calls: Sequence[ServiceCallRef]) -> None:
-        if calls:
-            await self._run("answered", *codec.calls(calls))
+    async def breaker(self, service: str, region: str | None) -> CircuitBreaker:
+        return await self._read(decoding.breaker, "breaker", service, region or "")
 
     async def unavailable(
         self, call: ServiceCallRef, job: str, now: int, retry_after: int

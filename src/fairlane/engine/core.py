@@ -54,6 +54,15 @@ class UnavailableCall(NamedTuple):
     retry_after: int
 
 
+@dataclass(slots=True)
+class ShownQueue:
+    """The lanes of a service as the index last showed them to this process, and how many jobs this
+    process has queued since."""
+
+    lanes: Mapping[str, int]
+    joined: int = 0
+
+
 class TierSource(Protocol):
     """Somebody who knows users' tiers better than the ledger."""
 
@@ -80,6 +89,8 @@ class Core:
     loaded: dict[str, Loaded] = field(default_factory=dict)
     coming: Counter[str] = field(default_factory=Counter)
     """Jobs by their first service that are being written and not in line yet."""
+    queues_shown: dict[str, ShownQueue] = field(default_factory=dict)
+    """By service: what a submit believes while the index does not answer."""
     task_types: TaskTypes = field(default_factory=TaskTypes)
     tiers_of_users: dict[tuple[str, str], str] = field(default_factory=dict)
     forecasts: Forecasts = field(default_factory=Forecasts)

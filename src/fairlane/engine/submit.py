@@ -7,7 +7,6 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -17,10 +16,11 @@ from fairlane.engine import job_log
 from fairlane.engine.core import Core
 from fairlane.engine.fanout_limits import check_matrix
 from fairlane.engine.json_text import json_text
-from fairlane.engine.queue_limits import QueueLimits, drained_at
+from fairlane.engine.queue_limits import QueueLimits, drained_at, jobs_joined
 from fairlane.engine.submit_terms import MAX_MICROSECONDS, Terms
 from fairlane.engine.task_types import task_types
-from fairlane.errors import FairlaneError, InvalidInput, NotReady, Refused
+from fairlane.errors import FairlaneError, InvalidInput, Refused
+from fairlane.index.index import Stats
 from fairlane.ledger.messages import (
     Common,
     Submission,
@@ -73,7 +73,7 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     if not prepared:
         return list(refused.values())
     if core.catalog.task_defaults is not None:
-        await _check_types(core, caller.tenant, prepared, terms, now)
+        await _check_types(core, caller.tenant, prepared, terms, lanes, now)
     await lanes.count({on.plan[0].service for on in terms if on.room})
     for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):  # nobody else comes between
         if on.room and each.refusal is None:
@@ -88,24 +88,30 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
 
 
 async def _check_types(
-    core: Core, tenant: str, prepared: list[Submission], terms: list[Terms], now: int
+    core: Core,
+    tenant: str,
+    prepared: list[Submission],
+    terms: list[Terms],
+    lanes: QueueLimits,
+    now: int,
 ) -> None:
     """Refuses jobs of new task types if their tenant has too many. Known keys are answered all the
-    same: that is decided in the ledger."""
+    same: that is decided in the ledger. While the index does not answer, no type is forgotten."""
     types = core.task_types
     for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):
         names = task_types(core.catalog, on.plan)
         if not types.has_room_for(tenant, names) and types.may_compare(tenant, now):
-            with suppress(NotReady):  # those that are known count until the index is back
-                types.keep(tenant, await _services_in_use(core), now)
+            stats = await lanes.ask(core.index.stats)
+            if stats is not None:
+                types.keep(tenant, await _services_in_use(core, stats), now)
         if types.has_room_for(tenant, names):
             types.see(((tenant, name) for name in names), now)
         elif each.refusal is None:
             prepared[n] = each._replace(refusal=types.refusal())
 
 
-async def _services_in_use(core: Core) -> set[str]:
-    waiting = {depth.service for depth in (await core.index.stats()).depths}
+async def _services_in_use(core: Core, stats: Stats) -> set[str]:
+    waiting = {depth.service for depth in stats.depths}
     return waiting.union(service for service, _ in await core.ledger.running_in())
 
 
@@ -153,7 +159,7 @@ async def _write(
     try:
         return await _written(core, prepared, terms, now)
     finally:
-        core.coming -= coming
+        jobs_joined(core, coming)
 
 
 async def _written(

@@ -24,10 +24,10 @@ from fairlane.ledger.ledger import Ledger
 from fairlane.ledger.messages import Stamp
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band, Job, fair_user
-from fairlane.model.queue_entry import Entry
+from fairlane.model.queue_entry import Entry, WaitingStep
 from fairlane.model.service import Service
 from fairlane.model.state import State
-from fairlane.model.step import RetryTerms
+from fairlane.model.step import RetryTerms, service_of
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, Average
 
@@ -184,20 +184,38 @@ class Core:
 
     def entry(self, job: Job) -> Entry:
         """The place in line that the ledger gives a queued job."""
-        tiers = self.catalog.tiers
-        return Entry(
-            id=job.id,
+        step = WaitingStep(
+            job=job.id,
             rev=job.rev,
             lane=job.lane,
             band=job.band,
-            rank=tiers.rank(job.tier),
-            score=job.paid_at if job.band is Band.SKIP else job.ready_at - job.waited,
+            tier=job.tier,
+            level=job.level,
             ready_at=job.ready_at,
+            waited=job.waited,
+            paid_at=job.paid_at,
             user=fair_user(job.tenant, job.user, job.key),
             model=job.model,
-            cost=self.costs.get(job.current.service, job.model),
-            cap=tiers[job.tier].max_running_per_user,
-            announced=tiers.rank(job.level),
+        )
+        return self.place_in_line(step)
+
+    def place_in_line(self, step: WaitingStep) -> Entry:
+        """A job's place in line: of new jobs, next steps, retries, and after a rebuild."""
+        tiers = self.catalog.tiers
+        is_skip = step.band is Band.SKIP
+        return Entry(
+            id=step.job,
+            rev=step.rev,
+            lane=step.lane,
+            band=step.band,
+            rank=tiers.rank(step.tier),
+            score=step.paid_at if is_skip else step.ready_at - step.waited,
+            ready_at=step.ready_at,
+            user=step.user,
+            model=step.model,
+            cost=self.costs.get(service_of(step.lane), step.model),
+            cap=tiers[step.tier].max_running_per_user,
+            announced=tiers.rank(step.level),
         )
 
 

@@ -26,10 +26,10 @@ from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.event import EventType, Fact, place
 from fairlane.model.job import Band, Error, Json
 from fairlane.model.lease import Lease
-from fairlane.model.queue_entry import Entry
+from fairlane.model.queue_entry import Entry, WaitingStep
 from fairlane.model.service import RetryPlace, Service
 from fairlane.model.state import Code, Move, State
-from fairlane.model.step import Lane, service_of
+from fairlane.model.step import Lane
 from fairlane.policy.circuit_breaker import NO_ANSWER, CircuitBreaker
 from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
 from fairlane.units import SECOND
@@ -173,23 +173,20 @@ async def _tell_index(
 
 def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:
     lease = settlement.lease
-    tiers = core.catalog.tiers
-    rank = tiers.rank(lease.tier)
-    service = service_of(settlement.lane)
-    return Entry(
-        id=lease.job,
+    step = WaitingStep(
+        job=lease.job,
         rev=rev,
         lane=settlement.lane,
         band=settlement.band,
-        rank=rank,
-        score=lease.paid_at if lease.skipped else settlement.ready_at - lease.waited,
+        tier=lease.tier,
+        level=lease.level,
         ready_at=settlement.ready_at,
+        waited=lease.waited,
+        paid_at=lease.paid_at,
         user=lease.user,
         model=lease.model,
-        cost=core.costs.get(service, lease.model),
-        cap=tiers.all[rank].max_running_per_user,
-        announced=tiers.rank(lease.level),
     )
+    return core.place_in_line(step)
 
 
 # --- the step succeeded --------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from fairlane.ledger.messages import (
 from fairlane.model.catalog import checked_name
 from fairlane.model.construct import maker
 from fairlane.model.job import Band, NewJob, fair_user
-from fairlane.model.queue_entry import Entry
+from fairlane.model.queue_entry import Entry, WaitingStep
 from fairlane.policy.admission import admit_duration
 from fairlane.units import SECOND
 
@@ -39,6 +39,7 @@ MAX_KNOWN_USERS = 100_000
 """Users whose tier is kept at hand."""
 
 new_submission, entry = maker(Submission), maker(Entry)
+BEFORE_USER = Entry._fields.index("user")
 ALIKE = (
     *("name", "model", "duration", "regions", "capabilities", "run_at", "timeout", "max_wait"),
     *("callback", "tags", "trace", "max_retries", "backoff"),
@@ -180,7 +181,7 @@ async def _written(
     core.instrumentation.submitted(zip(prepared, outcomes, strict=True))
     job_log.submitted(prepared, outcomes)
     with core.telling_index():
-        await core.index.put(_entries(core, prepared, terms, outcomes), now)
+        await core.index.put(_entries(core, prepared, outcomes), now)
         core.ledger.published(written.receipts)
     return outcomes
 
@@ -234,27 +235,39 @@ def _is_text(name: str) -> bool:
 
 
 def _entries(
-    core: Core,
-    prepared: Sequence[Submission],
-    terms: Sequence[Terms],
-    outcomes: Sequence[SubmitOutcome],
+    core: Core, prepared: Sequence[Submission], outcomes: Sequence[SubmitOutcome]
 ) -> list[Entry]:
+    """Jobs with the same terms differ only in their id and user: their place is made once."""
     entries = []
-    cost_of = core.costs.get
     places: dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
-    for submission, on, outcome in zip(prepared, terms, outcomes, strict=True):
+    for submission, outcome in zip(prepared, outcomes, strict=True):
         if not isinstance(outcome, SubmissionAccepted):
             continue
         for each in submission.cells or (submission,):
-            common = each.common
-            place = places.get(id(common))
+            place = places.get(id(each.common))
             if place is None:
-                first, at, model = common.plan[0], common.ready_at, common.model
-                before_user = (1, first.lane, Band.TIER, on.rank, at, at)
-                after = (model, cost_of(first.service, model), on.cap, on.rank)
-                place = places[id(common)] = (before_user, after)
+                made = _place(core, each)
+                place = places[id(each.common)] = (made[1:BEFORE_USER], made[BEFORE_USER + 1 :])
             entries.append(entry((each.id, *place[0], each.who, *place[1])))
     return entries
+
+
+def _place(core: Core, submission: Submission) -> Entry:
+    common = submission.common
+    step = WaitingStep(
+        job=submission.id,
+        rev=1,
+        lane=common.plan[0].lane,
+        band=Band.TIER,
+        tier=common.tier,
+        level=common.tier,
+        ready_at=common.ready_at,
+        waited=0,
+        paid_at=0,
+        user=submission.who,
+        model=common.model,
+    )
+    return core.place_in_line(step)
 
 
 # --- preparing ---------------------------------------------------------------------------------

@@ -15,6 +15,21 @@ from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 EXACT_POSITIONS = 100
 """Each costs a step of a rehearsal, every time a job's position is asked for."""
 
+LOOK_AGAIN_MICROSECONDS = 5_000_000
+"""After so long an idle worker looks by itself."""
+
+MAX_DUE_JOBS_PER_CLAIM = 128
+"""Delayed jobs whose time has come that one claim lets into line."""
+
+RESERVATION_MICROSECONDS = 30_000_000
+"""A reservation ends this long after the last worker that could serve it has asked."""
+
+ACCOUNT_RETENTION_MICROSECONDS = 60_000_000
+"""How long a user who has left is remembered at the least."""
+
+MAX_REMEMBERED_LOADS = 1_000
+"""Loads of models of one service that are remembered."""
+
 
 class Proposal(NamedTuple):
     """A job the index would hand out next, under a token of its own, with a slot number in every

@@ -1,7 +1,6 @@
 --@include state
 -- The gates of sick services and regions. Those not named here are open. They outlive a rebuild.
 local gates = {}
-local CLOSE_AFTER, FIRST_DELAY, LONGEST_DELAY = 3, 1000000, 60000000
 
 function gates.all()
   if not gates.known then
@@ -77,7 +76,7 @@ end
 function gates.failed(gate, token, job, now, retry_after)
   if gate.delay > 0 then
     if gate.probe ~= token then return gate, true, {} end
-    local delay = math.min(LONGEST_DELAY, gate.delay * 2)
+    local delay = math.min(MAX_DELAY_MICROSECONDS, gate.delay * 2)
     local wait = retry_after > 0 and retry_after or delay
     return {failed = gate.failed, closed_until = now + wait, delay = delay, probe = ''}, true, {}
   end
@@ -86,15 +85,15 @@ function gates.failed(gate, token, job, now, retry_after)
     if each ~= job then streak[#streak + 1], forgiven[#forgiven + 1] = each, each end
   end
   streak[#streak + 1] = job
-  if #streak < CLOSE_AFTER - 1 then
+  if #streak < OPEN_AFTER_FAILURES - 1 then
     return {failed = streak, closed_until = 0, delay = 0, probe = ''}, false, {}
   end
-  local closed_until = now + (retry_after > 0 and retry_after or FIRST_DELAY)
+  local closed_until = now + (retry_after > 0 and retry_after or FIRST_DELAY_MICROSECONDS)
   local probe = gate.probe ~= token and gate.probe or ''
-  if #streak < CLOSE_AFTER then
+  if #streak < OPEN_AFTER_FAILURES then
     return {failed = streak, closed_until = closed_until, delay = 0, probe = probe}, false, {}
   end
-  return {failed = streak, closed_until = closed_until, delay = FIRST_DELAY, probe = probe}, true, forgiven
+  return {failed = streak, closed_until = closed_until, delay = FIRST_DELAY_MICROSECONDS, probe = probe}, true, forgiven
 end
 
 -- The attempt ended without an answer: if it was a probe, another may look.

@@ -2,7 +2,6 @@
 -- Who would be handed out next. Nothing of it is written: what a claim changes are tables of the script
 -- until round.save(), which is never called here. So this is the last thing that a script does.
 local rehearsal = {}
-local EXACT_POSITIONS = 100
 
 -- Whether the flow's user has as many jobs running as allowed.
 function rehearsal.is_at_limit(flow)

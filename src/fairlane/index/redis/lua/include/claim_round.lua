@@ -8,8 +8,6 @@
 -- One claim: the next jobs for some workers. The candidates of every service are kept between picks
 -- and looked at again only where a pick has touched them.
 local round = {loads = {}, asked = 0}
-local HOLD_AFTER, HOLD_FOR = 4, 30000000
-local MOST_LOADS = 1000 -- that are remembered
 local NO_SLOTS = {}
 
 local function admits(service, region, now)
@@ -113,12 +111,12 @@ end
 local function consider_hold(view)
   local aged = round.heads(view)[KIND_AGED]
   if not aged then return end
-  if round.now - aged.since < HOLD_AFTER * tiers().patience[aged.rank + 1] then return end
+  if round.now - aged.since < RESERVE_AFTER_PATIENCES * tiers().patience[aged.rank + 1] then return end
   local reserved = hold.current(round.now)
   if not reserved or aged.since < reserved.since or aged.of.head.id == reserved.job then
     local names = {}
     for _, pool in ipairs(view.pools) do names[#names + 1] = pool.name end
-    hold.set({since = aged.since, job = aged.of.head.id, names = names, ends = round.now + HOLD_FOR})
+    hold.set({since = aged.since, job = aged.of.head.id, names = names, ends = round.now + RESERVATION_MICROSECONDS})
   end
 end
 
@@ -183,12 +181,12 @@ local function most_wanted_of(view, up, pick)
         if not users[model] then models = models + 1 end
         users[model] = (users[model] or 0) + n
       end
-      if models > MOST_MODELS then return up end
+      if models > MAX_COMPARED_MODELS then return up end
     end
   end
   if models < 2 then return up end
   local known, since = loads_of(view.service.name), round.now - residency(pick)
-  for i = math.max(1, #known.at - MOST_LOADS + 1), #known.at do
+  for i = math.max(1, #known.at - MAX_REMEMBERED_LOADS + 1), #known.at do
     local model = known.model[i]
     if known.at[i] > since then loads[model] = (loads[model] or 0) + 1 end
   end
@@ -283,7 +281,7 @@ local function grant(view, flow, in_turn, token)
   if model ~= '' and model ~= round.loaded.model then
     local key = life .. 'loaded:' .. view.service.name
     call('ZADD', key, now, token .. ' ' .. model)
-    call('ZREMRANGEBYRANK', key, 0, -MOST_LOADS - 1)
+    call('ZREMRANGEBYRANK', key, 0, -MAX_REMEMBERED_LOADS - 1)
     local known = round.loads[view.service.name]
     if known then known.at[#known.at + 1], known.model[#known.model + 1] = now, model end
   end

@@ -6,7 +6,6 @@
 local idle = {known = {}, processes = {}, lanes = {}, last = '-inf', page = 4}
 local ALIVE_FOR = 15000 -- milliseconds after which a silent process counts as gone
 local MOST_READ = 1000 -- at once
-local LOOK_AGAIN = 5000000 -- microseconds after which an idle worker looks by itself
 
 local function set_of(list)
   if list == cjson.null or list == nil then return nil end
@@ -135,7 +134,7 @@ function idle.wake_for(entries, now)
   local lanes = {}
   for _, entry in ipairs(entries) do
     if not idle.at(1) then return end
-    if entry.ready_at < now + LOOK_AGAIN then
+    if entry.ready_at < now + LOOK_AGAIN_MICROSECONDS then
       lanes[entry.spec.lane] = lanes[entry.spec.lane] or read_lane(entry.spec.lane)
       local i = best_for(entry, lanes[entry.spec.lane])
       while i and not idle.ring(i) do i = best_for(entry, lanes[entry.spec.lane]) end

@@ -233,7 +233,7 @@ class RedisIndex:
         return int(await self._run("sync_slots", pool, truth, now))
 
     async def tidy(self, now: int) -> None:
-        for service in await self._run("desks"):
+        for service in await self._run("services"):
             cursor = await self._run("tidy", service, "0", now)
             while cursor != b"0":
                 cursor = await self._run("tidy", service, cursor, now)

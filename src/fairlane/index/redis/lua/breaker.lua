@@ -4,6 +4,6 @@
 -- ARGV service text
 -- ARGV region text: or ""
 --@include circuit_breakers
-local keys = gates.keys(service, region ~= '' and region or nil)
-local gate = gates.get(keys[#keys])
-return {gate.failed, gate.closed_until, gate.delay, gate.probe}
+local keys = breakers.keys(service, region ~= '' and region or nil)
+local breaker = breakers.get(keys[#keys])
+return {breaker.failed, breaker.closed_until, breaker.delay, breaker.probe}

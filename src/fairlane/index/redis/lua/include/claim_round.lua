@@ -12,7 +12,7 @@ local NO_SLOTS = {}
 
 local function admits(service, region, now)
   if service.paused then return false end
-  return not round.is_gated or gates.admits(service.name, region, now)
+  return not round.is_gated or breakers.admits(service.name, region, now)
 end
 
 -- How many jobs of this service can start now, as far as slots decide.
@@ -34,13 +34,13 @@ end
 
 -- What the services have to offer to workers of this kind.
 local function look_around(worker, now)
-  round.worker, round.views, round.all, round.is_gated = worker, {}, {}, gates.any()
+  round.worker, round.views, round.all, round.is_gated = worker, {}, {}, breakers.any()
   flows.asked = 0
-  for _, name in ipairs(desk.all()) do
+  for _, name in ipairs(service_queue.all()) do
     local service = service_named(name)
     if admits(service, worker.region, now) then
       local served = {}
-      for _, queue in ipairs(desk.queues(name)) do
+      for _, queue in ipairs(service_queue.queues(name)) do
         if serves(worker, queue) then served[#served + 1] = queue end
       end
       if #served > 0 then
@@ -285,10 +285,10 @@ local function grant(view, flow, in_turn, token)
     local known = round.loads[view.service.name]
     if known then known.at[#known.at + 1], known.model[#known.model + 1] = now, model end
   end
-  desk.start(flow, entry, in_turn, now)
+  service_queue.start(flow, entry, in_turn, now)
   round.number = round.number + 1
   held.file(token, entry, packed, now, round.number, now)
-  if round.is_gated then gates.let_through(view.service.name, round.worker.region, token) end
+  if round.is_gated then breakers.let_through(view.service.name, round.worker.region, token) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then hold.set(false) end
   round.loaded = loaded_after(round.loaded, entry.spec.model, now)

@@ -17,9 +17,9 @@ function waiting.move_due(now)
     if text then
       local score, _, owner = read_coming(text)
       waiting.count_delayed(owner.spec, -1)
-      desk.comes(due[i], score, owner)
+      service_queue.comes(due[i], score, owner)
     end
   end
-  desk.enter()
+  service_queue.enter()
   flows.save()
 end

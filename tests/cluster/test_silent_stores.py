@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -14,8 +14,10 @@ import pytest
 from fairlane.api.http.problem_details import problem_of
 from fairlane.compose import cluster, shared
 from fairlane.engine import Engine
-from fairlane.errors import NotReady, is_store_error
+from fairlane.errors import NotReady, Refused, is_store_error
+from fairlane.index.index import Index
 from fairlane.model.job import NewJob
+from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
@@ -213,6 +215,51 @@ async def test_a_silent_redis_holds_up_neither_submits_nor_claims(
     assert max(took) < SOON
     assert sum(took) < 2 * SOON
     assert max(back, woken) < SOON
+
+
+async def test_a_submit_commits_without_waiting_for_a_silent_redis(stores: Stores) -> None:
+    """The job is in the ledger while the process still waits for the index, which has not been
+    given up: the question before the commit is dropped, not its connection. The limit of the
+    service holds by the last known figure."""
+    engine = stores.engine
+    await engine.change("services", "work", "waiting", 4)
+    for _ in range(2):
+        await engine.submit(NewJob("work", tier="high"))
+    index = engine.core.index
+    asked, put = asyncio.Event(), asyncio.Event()
+
+    class Watched:
+        def __getattr__(self, verb: str) -> object:
+            return getattr(index, verb)
+
+        async def lanes(self, service: str) -> object:
+            try:
+                return await index.lanes(service)
+            except asyncio.CancelledError:
+                asked.set()
+                raise
+
+        async def put(self, entries: Sequence[Entry], now: int) -> None:
+            put.set()
+            await index.put(entries, now)
+
+    engine.core.index = cast("Index", Watched())
+    stores.redis.silence()
+    submit = asyncio.create_task(engine.submit(NewJob("work", tier="high")))
+    async with asyncio.timeout(LONG_ENOUGH):
+        await put.wait()
+    assert asked.is_set(), (
+        "the index was given up before the commit by the submit, not by its client"
+    )
+    assert not submit.done()
+    assert await engine.count(State.QUEUED) == 3
+    await submit
+    await engine.submit(NewJob("work", tier="high"))
+    with pytest.raises(Refused):
+        await engine.submit(NewJob("work", tier="high"))
+    assert await engine.count(State.QUEUED) == 4
+    engine.core.index = index
+    stores.redis.end_silence()
 
 
 async def test_a_wake_up_that_was_swallowed_is_made_up_for(stores: Stores) -> None:

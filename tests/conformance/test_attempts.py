@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from fairlane.engine.settle import Failed
-from fairlane.errors import StaleLease
+from fairlane.errors import NotReady, StaleLease
+from fairlane.index.index import Index
+from fairlane.ledger.ledger import Ledger
 from fairlane.ledger.messages import Settled
 from fairlane.model.attempt import Attempt, Fault, Outcome
 from fairlane.model.job import NewJob
@@ -17,6 +22,7 @@ from fairlane.model.service import Fairness, Region, Service
 from fairlane.model.state import Code, State
 from fairlane.model.worker import Worker
 from fairlane.units import SECOND
+from tests.cluster.points import Points, Watched
 from tests.conformance.acts import claim_until_found
 from tests.core import core_of
 from tests.world import World, catalog
@@ -453,6 +459,89 @@ async def test_failures_reported_in_one_batch_cost_no_attempt_either(tmp_path: P
         assert all(isinstance(outcome, Settled) for outcome in outcomes)
         assert await closed(world)
         assert [(await world.job(job)).attempt for job in jobs] == [0, 0, 0]
+
+
+async def test_failures_reported_at_the_same_time_cost_what_they_cost_in_turn(
+    tmp_path: Path,
+) -> None:
+    """I18: two jobs pay, and get their attempt back if they have another one; all later ones find
+    the service sick, although the index has counted none of them yet."""
+    async with World(catalog(work(max_attempts=1)), tmp_path / "ledger.db") as world:
+        jobs = await world.submit_all([NewJob("work") for _ in range(8)])
+        leases = await world.claim(8)
+        await asyncio.gather(*(world.engine.fail(each, Fault.UNAVAILABLE) for each in leases))
+        assert await closed(world)
+        found = [await world.job(job) for job in jobs]
+        assert Counter(job.state for job in found) == {State.DEAD: 2, State.QUEUED: 6}
+        assert {job.attempt for job in found if job.state is State.QUEUED} == {0}
+        assert not world.engine.core.failing
+    async with World(catalog(work(max_attempts=2)), tmp_path / "other.db") as world:
+        jobs = await world.submit_all([NewJob("work") for _ in range(8)])
+        leases = await world.claim(8)
+        await asyncio.gather(*(world.engine.fail(each, Fault.UNAVAILABLE) for each in leases))
+        assert {(await world.job(job)).attempt for job in jobs} == {0}
+
+
+async def test_a_failure_that_cost_nothing_gives_no_attempt_back(tmp_path: Path) -> None:
+    """I18: an attempt that was used up before stays used."""
+    async with World(catalog(work(max_attempts=5)), tmp_path / "ledger.db") as world:
+        jobs = await world.submit_all([NewJob("work") for _ in range(3)])
+        await world.engine.settle([Failed(each, Fault.TRANSIENT) for each in await world.claim(3)])
+        await world.pass_time(10)
+        leases = await world.claim(3)
+        await world.engine.settle([Failed(lease, Fault.UNAVAILABLE) for lease in leases])
+        assert [(await world.job(job)).attempt for job in jobs] == [1, 1, 1]
+
+
+async def test_a_failure_is_in_the_ledger_before_the_index_counts_it(tmp_path: Path) -> None:
+    """I18: SQL first, also for failures. What the index is asked before is only a question."""
+    async with World(catalog(work(max_attempts=3)), tmp_path / "ledger.db") as world:
+        await world.submit_all([NewJob("work") for _ in range(3)])
+        leases = await world.claim(3)
+        core, points = world.engine.core, Points(lambda *_: None)
+        core.ledger = cast("Ledger", Watched(core.ledger, "ledger", points))
+        core.index = cast("Index", Watched(core.index, "index", points))
+        for lease in leases:
+            points.passed.clear()
+            await world.engine.fail(lease, Fault.UNAVAILABLE)
+            written = points.passed.index("after ledger.settle")
+            assert points.passed[:written] == [
+                "before index.breaker",
+                "after index.breaker",
+                "before ledger.settle",
+            ]
+            assert "after index.unavailable" in points.passed[written:]
+
+
+async def test_a_failure_that_the_index_never_counted_keeps_no_probe(tmp_path: Path) -> None:
+    """I18: a process that dies between ledger and index leaves one failure uncounted; the sweep
+    lets another probe look, and that one's answer closes the circuit breaker."""
+    async with World(catalog(work(max_attempts=3)), tmp_path / "ledger.db") as world:
+        await close_the_service(world)
+        await world.pass_time(1)
+        probe = await world.claim_one()
+        core, index = world.engine.core, world.engine.core.index
+        core.index = cast("Index", Unheard(index))
+        await world.engine.fail(probe, Fault.UNAVAILABLE)
+        core.index, core.index_missed = index, False
+        assert (await world.job(probe.job)).state is State.QUEUED
+        assert [each.outcome for each in await world.engine.attempts(probe.job)][-1] == "failed"
+        await world.engine.complete(await claim_until_found(world))
+        assert not await closed(world)
+        await world.healthy()
+
+
+class Unheard:
+    """An index that answers questions and hears nothing of what is written."""
+
+    def __init__(self, index: Index) -> None:
+        self.breaker = index.breaker
+
+    def __getattr__(self, verb: str) -> object:
+        async def lost(*_: object) -> None:
+            raise NotReady(verb)
+
+        return lost
 
 
 async def test_a_probe_that_is_given_back_leaves_the_look_to_another(tmp_path: Path) -> None:

@@ -203,8 +203,13 @@ class Life:
         if probes and self.dice.random() < 0.7:
             key, token = self.dice.choice(probes)
             service, _, region = key.partition("@")
-            await self.pair.do("answered", [ServiceCallRef(service, region or None, token)])
-        await self.pair.do("answered", [self.call()])
+            await self.pair.do("breaker", service, region or None)
+            answered = (service, region or None)
+            await self.pair.do("free", [Freed(token, None, (), answered)], self.now)
+        call = self.call()
+        await self.pair.do("breaker", call.service, call.region)
+        freed = Freed(call.token, None, (), (call.service, call.region))
+        await self.pair.do("free", [freed], self.now)
 
     async def learn(self) -> None:
         service, model = self.dice.choice(SERVICES), self.dice.choice(["", "m1", "m2"])

@@ -9,6 +9,8 @@ import pytest
 from redis.asyncio import Redis
 
 from fairlane.index.redis import scripts
+from fairlane.index.redis.shared_constants import SHARED_CONSTANTS
+from fairlane.model.job import Band
 
 VERBS = scripts.names()
 SHARED = sorted(path.stem for path in (scripts.FOLDER / "include").glob("*.lua"))
@@ -79,6 +81,59 @@ def test_a_shared_file_is_included_somewhere_and_says_what_it_holds(name: str) -
     assert first.startswith("-- ")
     texts = [text_of(each) for each in VERBS] + [text_of(each, "include") for each in SHARED]
     assert any(name in included(each) for each in texts)
+
+
+# --- numbers that every index must agree on ------------------------------------------------------
+NUMBER = re.compile(r"(?<![\w.'])\d+(?![\w.'])")
+DECLARATION = re.compile(r"^local ([A-Z][A-Z_, ]*) = (.+)$", re.MULTILINE)
+OWN = {"PAGE", "LOOKED_AT", "MOST_READ", "FIRST_LOOK", "LONGEST_LOOK"}
+"""Constants of the scripts themselves: how much is read at once. Some happen to be equal."""
+KINDS = {"KIND_SKIP", "KIND_FRONT", "KIND_AGED", "KIND_FRESH"}
+"""Kinds of shares: numbers of places in Lua's lists, which begin with 1."""
+THOUSANDTHS = 1_000
+SMALLEST_TELLING = 10
+"""Smaller numbers are places in lists; they are looked for in constants only."""
+
+
+def typed_again(text: str) -> set[str]:
+    """Constants, and numbers in the code, that are typed although Python hands them in."""
+    shared = {value for value in SHARED_CONSTANTS.values() if value > max(Band)}
+    code, found = without_comments(text), set[str]()
+    for names, values in DECLARATION.findall(code):
+        pairs = zip(names.split(", "), values.split(", "), strict=True) if "{" not in values else ()
+        for name, value in pairs:
+            if name in SHARED_CONSTANTS or (value.isdigit() and int(value) in shared):
+                found.add(name)
+    for number in map(int, NUMBER.findall(DECLARATION.sub("", code))):
+        if number in shared and number >= SMALLEST_TELLING and number != THOUSANDTHS:
+            found.add(str(number))
+    return found - OWN - KINDS
+
+
+@pytest.mark.parametrize("name", [*VERBS, *(f"include/{each}" for each in SHARED)])
+def test_no_script_types_a_number_of_the_policy_again(name: str) -> None:
+    assert not typed_again(text_of(name))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "local CLOSE_AFTER = 3",
+        "local GRANT, MOST = 1000, 4000",
+        "  return load * 80",
+        "local TIER = 2",
+    ],
+)
+def test_a_number_that_is_typed_again_is_found(line: str) -> None:
+    assert typed_again(line)
+
+
+def test_every_shared_constant_is_used_and_given_its_value() -> None:
+    texts = [text_of(each) for each in VERBS] + [text_of(each, "include") for each in SHARED]
+    used = set[str]().union(*map(words_of, texts))
+    assert used >= {*SHARED_CONSTANTS}
+    for verb in VERBS:
+        assert not words_of(scripts.load(verb).source) & {*SHARED_CONSTANTS}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlane.index.index import ServiceCallRef
+from fairlane.index.index import Freed, ServiceCallRef
 from fairlane.model.catalog import Catalog
 from fairlane.model.service import Affinity, Fairness, Provider, Region, Service
 from fairlane.model.worker import Worker
@@ -226,7 +226,7 @@ def test_a_closed_gate_lets_exactly_one_probe_through() -> None:
     (probe,) = line.claim(5)
     line.drop(probe)
     (probe,) = line.claim(5)
-    at_once(line.index.answered([ServiceCallRef("s", None, probe.token)]))
+    at_once(line.index.free([Freed(probe.token, answered=("s", None))], line.now))
     assert len(line.names(5)) == 5
 
 

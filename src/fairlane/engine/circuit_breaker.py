@@ -1,65 +1,108 @@
-"""Circuit breakers of services: reports the outcome of attempts to the index, which opens and
-closes them."""
+"""Circuit breakers of services: what a failure costs its job, and how the index counts it once the
+ledger has it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlane.engine import job_log
-from fairlane.engine.core import Core
-from fairlane.errors import NotReady
+from fairlane.engine.core import Core, UnavailableCall
 from fairlane.index.index import ServiceCallRef
+from fairlane.ledger.messages import Settled, Settlement, Stale
 from fairlane.model.attempt import Fault
+from fairlane.policy.circuit_breaker import CircuitBreaker, failed
 
 if TYPE_CHECKING:
     from fairlane.engine.settle import Failed
 
+Place = tuple[str, str | None]
+"""A service and one of its regions, or None."""
 
-class CircuitBreakers(NamedTuple):
-    """What these reports say about their services: jobs whose failure costs nothing, and by token
-    until when the gate is closed."""
+
+class FailureTerms(NamedTuple):
+    """Jobs whose failure costs no attempt, and by token until when the circuit breaker is open."""
 
     free: set[str]
     closed_until: dict[str, int]
 
 
-async def service_circuit_breakers(
-    core: Core, failures: Sequence[Failed], settled: Set[str], now: int
-) -> CircuitBreakers:
-    """Tells the index. Those who failed before, and are not among the jobs that are `settled` now,
-    get their last attempt back when their service turns out to be sick."""
-    health = CircuitBreakers(set(), {})
-    forgiven: set[str] = set()
-    sick = [each.lease.job for each in failures if each.fault is Fault.UNAVAILABLE]
-    present = await core.ledger.jobs(sick) if sick else {}
+async def shown_breakers(
+    core: Core, failures: Iterable[Failed]
+) -> Mapping[Place, CircuitBreaker | None]:
+    """The circuit breakers of these failures as the index shows them; None = it does not say."""
+    places = {_place(each) for each in failures if each.fault is Fault.UNAVAILABLE}
+    return {place: await core.ask_index(core.index.breaker(*place)) for place in places}
+
+
+@contextmanager
+def terms_of_failures(
+    core: Core, failures: Sequence[Failed], shown: Mapping[Place, CircuitBreaker | None], now: int
+) -> Iterator[FailureTerms]:
+    """What these failures cost, by the breakers that were shown and by the failures that other
+    calls of this process are writing. Inside, these are written and then counted."""
+    terms = FailureTerms(set(), {})
+    calls: list[tuple[Place, UnavailableCall]] = []
     for report in failures:
-        lease = report.lease
-        job = present.get(lease.job)
-        if report.fault is Fault.UNAVAILABLE and (job is None or job.token != lease.token):
-            continue  # it will be told that it is stale; what it saw is of another time
-        with suppress(NotReady):  # who is sick is not known then; the result counts all the same
-            forgiven.update(await _tell(core, report, health, now))
-    forgiven -= settled
-    if forgiven:
-        queued = await core.ledger.jobs(sorted(forgiven))
-        await core.ledger.forgive([(job.id, job.attempt) for job in queued.values() if job.attempt])
-    return health
+        if report.fault is not Fault.UNAVAILABLE:
+            continue
+        lease, place = report.lease, _place(report)
+        call = UnavailableCall(lease.token, lease.job, now, report.retry_after)
+        breaker = shown.get(place) or CircuitBreaker()
+        for other in core.failing.get(place, ()):
+            if breaker.sick:
+                break
+            breaker = failed(breaker, *other).breaker
+        verdict = failed(breaker, *call)
+        terms.closed_until[lease.token] = verdict.breaker.closed_until
+        terms.free.update(verdict.forgiven)
+        if verdict.free:
+            terms.free.add(lease.job)
+        core.failing.setdefault(place, []).append(call)
+        calls.append((place, call))
+    try:
+        yield terms
+    finally:
+        for place, call in calls:
+            core.failing[place].remove(call)
+            if not core.failing[place]:
+                del core.failing[place]
 
 
-async def _tell(core: Core, report: Failed, health: CircuitBreakers, now: int) -> tuple[str, ...]:
-    """Whom the index forgives their last attempt."""
-    lease = report.lease
-    call = ServiceCallRef(lease.service, lease.region, lease.token)
-    if report.fault is Fault.UNAVAILABLE:
-        failure = await core.index.unavailable(call, lease.job, now, report.retry_after)
-        job_log.unavailable(core, lease, failure.breaker, now)
-        health.closed_until[lease.token] = failure.breaker.closed_until
-        health.free.update(failure.forgiven)
-        if failure.free:
-            health.free.add(lease.job)
-        return failure.forgiven
-    if report.fault not in (Fault.TIMEOUT, Fault.TRANSIENT):
-        await core.index.answered([call])
-    return ()
+async def count_failures(
+    core: Core,
+    failures: Sequence[Failed],
+    written: Iterable[tuple[Settlement, Settled | Stale]],
+    terms: FailureTerms,
+    now: int,
+) -> set[str]:
+    """Tells the index which services did not answer. Returns the jobs that paid for a failure that
+    turns out to be their service's. One that cost nothing is counted under its token: there is
+    nothing to give back."""
+    asked = {each.lease.token: each.retry_after for each in failures}
+    paid: set[str] = set()
+    for settlement, outcome in written:
+        lease = settlement.lease
+        if settlement.fault is not Fault.UNAVAILABLE or isinstance(outcome, Stale) or outcome.again:
+            continue
+        call = ServiceCallRef(lease.service, lease.region, lease.token)
+        free = lease.job in terms.free
+        verdict = await core.index.unavailable(
+            call, lease.token if free else lease.job, now, asked[lease.token]
+        )
+        job_log.unavailable(core, lease, verdict.breaker, now)
+        paid.update(verdict.forgiven)
+        if verdict.free and not free:
+            paid.add(lease.job)
+    return paid
+
+
+async def forgive(core: Core, jobs: set[str]) -> None:
+    """These jobs, if they still wait, get their last attempt back."""
+    found = await core.ledger.jobs(sorted(jobs))
+    await core.ledger.forgive([(job.id, job.attempt) for job in found.values() if job.attempt])
+
+
+def _place(report: Failed) -> Place:
+    return report.lease.service, report.lease.region

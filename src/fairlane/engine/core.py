@@ -6,10 +6,10 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from fairlane.clock import Clock
 from fairlane.engine.forecast import Forecasts
@@ -24,10 +24,10 @@ from fairlane.ledger.ledger import Ledger
 from fairlane.ledger.messages import Stamp
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band, Job, fair_user
-from fairlane.model.queue_entry import Entry
+from fairlane.model.queue_entry import Entry, WaitingStep
 from fairlane.model.service import Service
 from fairlane.model.state import State
-from fairlane.model.step import RetryTerms
+from fairlane.model.step import RetryTerms, service_of
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, Average
 
@@ -37,6 +37,30 @@ MAX_SLOT_READS = 3
 
 INDEX_BATCH = 1_000
 """Jobs told to the index in one call: others are served in between."""
+
+
+MAX_INDEX_WAIT_SECONDS = 0.05
+"""What a caller waits at most for the index before its change is committed."""
+
+T = TypeVar("T")
+
+
+class UnavailableCall(NamedTuple):
+    """A call that the service did not answer, whose failure is being written."""
+
+    token: str
+    job: str
+    now: int
+    retry_after: int
+
+
+@dataclass(slots=True)
+class ShownQueue:
+    """The lanes of a service as the index last showed them to this process, and how many jobs this
+    process has queued since."""
+
+    lanes: Mapping[str, int]
+    joined: int = 0
 
 
 class TierSource(Protocol):
@@ -65,11 +89,15 @@ class Core:
     loaded: dict[str, Loaded] = field(default_factory=dict)
     coming: Counter[str] = field(default_factory=Counter)
     """Jobs by their first service that are being written and not in line yet."""
+    queues_shown: dict[str, ShownQueue] = field(default_factory=dict)
+    """By service: what a submit believes while the index does not answer."""
     task_types: TaskTypes = field(default_factory=TaskTypes)
     tiers_of_users: dict[tuple[str, str], str] = field(default_factory=dict)
     forecasts: Forecasts = field(default_factory=Forecasts)
     broken: dict[tuple[str, str | None], int] = field(default_factory=dict)
     """Services and regions whose open circuit breaker was logged, and since when it is open."""
+    failing: dict[tuple[str, str | None], list[UnavailableCall]] = field(default_factory=dict)
+    """Failures by service and region that are being written and not counted by the index yet."""
     asleep: int = 0
     """Claims of this process that wait for work."""
     index_missed: bool = False
@@ -126,6 +154,14 @@ class Core:
     def now(self) -> int:
         return self.clock.now()
 
+    async def ask_index(self, answer: Awaitable[T]) -> T | None:
+        """What the index answers within 50 ms; None if it does not, or is away."""
+        try:
+            async with asyncio.timeout(MAX_INDEX_WAIT_SECONDS):
+                return await answer
+        except (NotReady, TimeoutError):
+            return None
+
     @contextmanager
     def telling_index(self) -> Iterator[None]:
         """What the index is told inside stands in the ledger: one that is away learns it from the
@@ -148,20 +184,38 @@ class Core:
 
     def entry(self, job: Job) -> Entry:
         """The place in line that the ledger gives a queued job."""
-        tiers = self.catalog.tiers
-        return Entry(
-            id=job.id,
+        step = WaitingStep(
+            job=job.id,
             rev=job.rev,
             lane=job.lane,
             band=job.band,
-            rank=tiers.rank(job.tier),
-            score=job.paid_at if job.band is Band.SKIP else job.ready_at - job.waited,
+            tier=job.tier,
+            level=job.level,
             ready_at=job.ready_at,
+            waited=job.waited,
+            paid_at=job.paid_at,
             user=fair_user(job.tenant, job.user, job.key),
             model=job.model,
-            cost=self.costs.get(job.current.service, job.model),
-            cap=tiers[job.tier].max_running_per_user,
-            announced=tiers.rank(job.level),
+        )
+        return self.place_in_line(step)
+
+    def place_in_line(self, step: WaitingStep) -> Entry:
+        """A job's place in line: of new jobs, next steps, retries, and after a rebuild."""
+        tiers = self.catalog.tiers
+        is_skip = step.band is Band.SKIP
+        return Entry(
+            id=step.job,
+            rev=step.rev,
+            lane=step.lane,
+            band=step.band,
+            rank=tiers.rank(step.tier),
+            score=step.paid_at if is_skip else step.ready_at - step.waited,
+            ready_at=step.ready_at,
+            user=step.user,
+            model=step.model,
+            cost=self.costs.get(service_of(step.lane), step.model),
+            cap=tiers[step.tier].max_running_per_user,
+            announced=tiers.rank(step.level),
         )
 
 

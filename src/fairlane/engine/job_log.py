@@ -16,12 +16,12 @@ from fairlane.ledger.messages import (
     SubmissionAccepted,
     SubmitOutcome,
 )
-from fairlane.model.attempt import Fault, Outcome
+from fairlane.model.attempt import Outcome
 from fairlane.model.job import Job
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move
 from fairlane.model.worker import worker_of
-from fairlane.policy.circuit_breaker import CircuitBreaker
+from fairlane.policy.circuit_breaker import NO_ANSWER, CircuitBreaker
 from fairlane.units import SECOND
 
 jobs = logging.getLogger("fairlane.jobs")
@@ -36,8 +36,6 @@ ENDINGS = {
     Move.GIVE_BACK: (logging.DEBUG, "attempt given back"),
 }
 MOVED = {Move.RESUME: "job resumed", Move.REPLAY: "job replayed"}
-NO_ANSWER = frozenset({Fault.UNAVAILABLE, Fault.TIMEOUT, Fault.TRANSIENT})
-"""Faults that do not show whether the service is there."""
 
 
 # --- jobs ----------------------------------------------------------------------------------------

@@ -1,20 +1,26 @@
-"""Queue limits: how many jobs and lanes may wait for a service."""
+"""Queue limits: how many jobs and lanes may wait for a service. A submit waits at most 50 ms for
+the index; without an answer the last known figures count, and what this process has added since."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
-from fairlane.engine.core import Core
+from fairlane.engine.core import Core, ShownQueue
 from fairlane.engine.submit_terms import Terms
-from fairlane.errors import InvalidInput, NotReady, Refused
+from fairlane.errors import InvalidInput, Refused
 from fairlane.model.step import Plan
 from fairlane.policy.admission import admit_waiting
 from fairlane.units import HOUR
 
 MAX_LANES_PER_SERVICE = 64
 MAX_DRAIN_MICROSECONDS = HOUR
+MAX_SHOWN_QUEUES = 10_000
+"""Services whose last known figures are kept."""
+
+T = TypeVar("T")
 
 
 class QueueLimits:
@@ -23,6 +29,8 @@ class QueueLimits:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._waiting: dict[str, dict[str, int]] = {}
+        self._joined: Counter[str] = Counter()
+        self._is_away = False
         self.coming: Counter[str] = Counter()
 
     async def check(self, *plans: Plan) -> None:
@@ -54,7 +62,8 @@ class QueueLimits:
         """Why so many more may not wait for their first service. If they may, they count from now
         on. Other processes' submits count when they are in line: so many may come in beyond."""
         core, name = self._core, on.plan[0].service
-        waiting = sum(self._waiting[name].values()) + core.coming[name] + self.coming[name]
+        waiting = sum(self._waiting[name].values()) + self._joined[name]
+        waiting += core.coming[name] + self.coming[name]
         refused = admit_waiting(name, on.room, waiting, jobs)
         if refused is not None:
             refused.frees_at = drained_at(core, waiting, now, [name])
@@ -62,12 +71,34 @@ class QueueLimits:
             self.coming[name] += jobs
         return refused
 
+    async def ask(self, question: Callable[[], Awaitable[T]]) -> T | None:
+        """What the index answers. This call waits in vain for it once, for at most 50 ms."""
+        if self._is_away:
+            return None
+        answer = await self._core.ask_index(question())
+        self._is_away = answer is None
+        return answer
+
     async def _lanes(self, service: str) -> dict[str, int]:
-        """None are known of an index that is away: submits go on without it."""
-        try:
-            return dict(await self._core.index.lanes(service))
-        except NotReady:
-            return {}
+        """As the index shows them now, or as it did when it last answered. Submits go on without
+        it."""
+        known = self._core.queues_shown
+        lanes = await self.ask(lambda: self._core.index.lanes(service))
+        if lanes is not None:
+            if len(known) >= MAX_SHOWN_QUEUES:
+                known.clear()
+            known[service] = ShownQueue(lanes)
+        shown = known.get(service) or ShownQueue({})
+        self._joined[service] = shown.joined
+        return dict(shown.lanes)
+
+
+def jobs_joined(core: Core, coming: Counter[str]) -> None:
+    """These jobs are not being written any more: they are in line."""
+    core.coming -= coming
+    for service, jobs in coming.items():
+        if service in core.queues_shown:
+            core.queues_shown[service].joined += jobs
 
 
 def drained_at(core: Core, waiting: int, now: int, services: Iterable[str]) -> int:

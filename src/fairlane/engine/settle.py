@@ -4,13 +4,20 @@ token holds, then the index learns it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import orjson
 
 from fairlane.engine import job_log
-from fairlane.engine.circuit_breaker import CircuitBreakers, service_circuit_breakers
+from fairlane.engine.circuit_breaker import (
+    FailureTerms,
+    Place,
+    count_failures,
+    forgive,
+    shown_breakers,
+    terms_of_failures,
+)
 from fairlane.engine.core import Core
 from fairlane.engine.json_text import json_text
 from fairlane.index.index import Freed
@@ -19,10 +26,11 @@ from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.event import EventType, Fact, place
 from fairlane.model.job import Band, Error, Json
 from fairlane.model.lease import Lease
-from fairlane.model.queue_entry import Entry
+from fairlane.model.queue_entry import Entry, WaitingStep
 from fairlane.model.service import RetryPlace, Service
 from fairlane.model.state import Code, Move, State
-from fairlane.model.step import Lane, service_of
+from fairlane.model.step import Lane
+from fairlane.policy.circuit_breaker import NO_ANSWER, CircuitBreaker
 from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
 from fairlane.units import SECOND
 
@@ -66,24 +74,39 @@ async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]
     """Each report's own outcome, in order. Stale = the lease was gone and nothing was written."""
     now, reports = core.now(), [_bounded(report) for report in reports]
     failures = [report for report in reports if isinstance(report, Failed)]
-    health = await service_circuit_breakers(
-        core, failures, {report.lease.job for report in reports}, now
-    )
-    made = [
-        _settlement(core, report, health, max(now, report.lease.started_at)) for report in reports
-    ]
-    return await asyncio.shield(_write(core, made, now))
+    shown = await shown_breakers(core, failures) if failures else {}
+    return await asyncio.shield(_write(core, reports, failures, shown, now))
 
 
-async def _write(core: Core, settlements: list[Settlement], now: int) -> list[Settled | Stale]:
+async def _write(
+    core: Core,
+    reports: list[Report],
+    failures: list[Failed],
+    shown: Mapping[Place, CircuitBreaker | None],
+    now: int,
+) -> list[Settled | Stale]:
     """Not to be interrupted between the ledger and the index."""
+    with terms_of_failures(core, failures, shown, now) as terms:
+        settlements = [
+            _settlement(core, report, terms, max(now, report.lease.started_at))
+            for report in reports
+        ]
+        return await _written(core, settlements, failures, terms, now)
+
+
+async def _written(
+    core: Core, settlements: list[Settlement], failures: list[Failed], terms: FailureTerms, now: int
+) -> list[Settled | Stale]:
     written = await core.ledger.settle(settlements)
     done = [
         (settlement, outcome)
         for settlement, outcome in zip(settlements, written.outcomes, strict=True)
         if not isinstance(outcome, Unwritten)
     ]
+    paid: set[str] = set()
     with core.telling_index():
+        if failures:
+            paid = await count_failures(core, failures, done, terms, now)
         await _tell_index(core, done, now)
         core.ledger.published(written.receipts)
     core.subscriptions.tell(settlement.lease.job for settlement, _ in done)
@@ -96,6 +119,8 @@ async def _write(core: Core, settlements: list[Settlement], now: int) -> list[Se
     job_log.settled(done)
     if core.broken:
         job_log.answered(core, done)
+    if paid:
+        await forgive(core, paid)
     for outcome in written.outcomes:
         if isinstance(outcome, Unwritten):
             raise outcome.error
@@ -111,12 +136,12 @@ def _bounded(report: Report) -> Report:
     return report._replace(message=message.replace("\0", "?"), retry_after=retry_after)
 
 
-def _settlement(core: Core, report: Report, health: CircuitBreakers, now: int) -> Settlement:
+def _settlement(core: Core, report: Report, terms: FailureTerms, now: int) -> Settlement:
     match report:
         case Done():
             return _done(core, report, now)
         case Failed():
-            return _failed(core, report, health, now)
+            return _failed(core, report, terms, now)
         case GivenBack():
             return _given_back(core, report, now)
 
@@ -131,13 +156,14 @@ async def _tell_index(
             if settlement.closed:
                 freed.append(Freed(lease.token))
             continue
-        done = settlement.outcome is Outcome.COMPLETED
-        if done:
+        cost: int | None = None
+        answered: Place | None = (lease.service, lease.region)
+        if settlement.outcome is Outcome.COMPLETED:
             cost = now - lease.started_at
-            freed.append(Freed(lease.token, cost, outcome.kept, (lease.service, lease.region)))
             core.costs.learn(cost, lease.service, lease.model)
-        else:
-            freed.append(Freed(lease.token, None, outcome.kept))
+        elif settlement.fault is None or settlement.fault in NO_ANSWER:
+            answered = None
+        freed.append(Freed(lease.token, cost, outcome.kept, answered))
         if outcome.state is State.QUEUED and not outcome.again:
             queued.append(_entry(core, settlement, outcome.rev))
     await core.index.free(freed, now)
@@ -147,23 +173,20 @@ async def _tell_index(
 
 def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:
     lease = settlement.lease
-    tiers = core.catalog.tiers
-    rank = tiers.rank(lease.tier)
-    service = service_of(settlement.lane)
-    return Entry(
-        id=lease.job,
+    step = WaitingStep(
+        job=lease.job,
         rev=rev,
         lane=settlement.lane,
         band=settlement.band,
-        rank=rank,
-        score=lease.paid_at if lease.skipped else settlement.ready_at - lease.waited,
+        tier=lease.tier,
+        level=lease.level,
         ready_at=settlement.ready_at,
+        waited=lease.waited,
+        paid_at=lease.paid_at,
         user=lease.user,
         model=lease.model,
-        cost=core.costs.get(service, lease.model),
-        cap=tiers.all[rank].max_running_per_user,
-        announced=tiers.rank(lease.level),
     )
+    return core.place_in_line(step)
 
 
 # --- the step succeeded --------------------------------------------------------------------------
@@ -208,9 +231,9 @@ def _too_large(core: Core, lease: Lease, output: str) -> str | None:
 
 
 # --- the step failed -----------------------------------------------------------------------------
-def _failed(core: Core, report: Failed, health: CircuitBreakers, now: int) -> Settlement:
+def _failed(core: Core, report: Failed, terms: FailureTerms, now: int) -> Settlement:
     lease, service = report.lease, core.service(report.lease.service)
-    not_before = max(health.closed_until.get(lease.token, 0), now + report.retry_after)
+    not_before = max(terms.closed_until.get(lease.token, 0), now + report.retry_after)
     verdict = judge(
         Tried(
             report.fault,
@@ -218,7 +241,7 @@ def _failed(core: Core, report: Failed, health: CircuitBreakers, now: int) -> Se
             lease.at.max_attempts,
             lease.deadline - lease.started_at,
             lease.at.timeout,
-            free=lease.job in health.free,
+            free=lease.job in terms.free,
         ),
         core.jitter.randrange(1000),
         lease.at.backoff or tuple(round(delay * SECOND) for delay in service.backoff),

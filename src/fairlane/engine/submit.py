@@ -7,7 +7,6 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -17,10 +16,11 @@ from fairlane.engine import job_log
 from fairlane.engine.core import Core
 from fairlane.engine.fanout_limits import check_matrix
 from fairlane.engine.json_text import json_text
-from fairlane.engine.queue_limits import QueueLimits, drained_at
+from fairlane.engine.queue_limits import QueueLimits, drained_at, jobs_joined
 from fairlane.engine.submit_terms import MAX_MICROSECONDS, Terms
 from fairlane.engine.task_types import task_types
-from fairlane.errors import FairlaneError, InvalidInput, NotReady, Refused
+from fairlane.errors import FairlaneError, InvalidInput, Refused
+from fairlane.index.index import Stats
 from fairlane.ledger.messages import (
     Common,
     Submission,
@@ -31,7 +31,7 @@ from fairlane.ledger.messages import (
 from fairlane.model.catalog import checked_name
 from fairlane.model.construct import maker
 from fairlane.model.job import Band, NewJob, fair_user
-from fairlane.model.queue_entry import Entry
+from fairlane.model.queue_entry import Entry, WaitingStep
 from fairlane.policy.admission import admit_duration
 from fairlane.units import SECOND
 
@@ -39,6 +39,7 @@ MAX_KNOWN_USERS = 100_000
 """Users whose tier is kept at hand."""
 
 new_submission, entry = maker(Submission), maker(Entry)
+BEFORE_USER = Entry._fields.index("user")
 ALIKE = (
     *("name", "model", "duration", "regions", "capabilities", "run_at", "timeout", "max_wait"),
     *("callback", "tags", "trace", "max_retries", "backoff"),
@@ -73,7 +74,7 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     if not prepared:
         return list(refused.values())
     if core.catalog.task_defaults is not None:
-        await _check_types(core, caller.tenant, prepared, terms, now)
+        await _check_types(core, caller.tenant, prepared, terms, lanes, now)
     await lanes.count({on.plan[0].service for on in terms if on.room})
     for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):  # nobody else comes between
         if on.room and each.refusal is None:
@@ -88,24 +89,30 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
 
 
 async def _check_types(
-    core: Core, tenant: str, prepared: list[Submission], terms: list[Terms], now: int
+    core: Core,
+    tenant: str,
+    prepared: list[Submission],
+    terms: list[Terms],
+    lanes: QueueLimits,
+    now: int,
 ) -> None:
     """Refuses jobs of new task types if their tenant has too many. Known keys are answered all the
-    same: that is decided in the ledger."""
+    same: that is decided in the ledger. While the index does not answer, no type is forgotten."""
     types = core.task_types
     for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):
         names = task_types(core.catalog, on.plan)
         if not types.has_room_for(tenant, names) and types.may_compare(tenant, now):
-            with suppress(NotReady):  # those that are known count until the index is back
-                types.keep(tenant, await _services_in_use(core), now)
+            stats = await lanes.ask(core.index.stats)
+            if stats is not None:
+                types.keep(tenant, await _services_in_use(core, stats), now)
         if types.has_room_for(tenant, names):
             types.see(((tenant, name) for name in names), now)
         elif each.refusal is None:
             prepared[n] = each._replace(refusal=types.refusal())
 
 
-async def _services_in_use(core: Core) -> set[str]:
-    waiting = {depth.service for depth in (await core.index.stats()).depths}
+async def _services_in_use(core: Core, stats: Stats) -> set[str]:
+    waiting = {depth.service for depth in stats.depths}
     return waiting.union(service for service, _ in await core.ledger.running_in())
 
 
@@ -153,7 +160,7 @@ async def _write(
     try:
         return await _written(core, prepared, terms, now)
     finally:
-        core.coming -= coming
+        jobs_joined(core, coming)
 
 
 async def _written(
@@ -174,7 +181,7 @@ async def _written(
     core.instrumentation.submitted(zip(prepared, outcomes, strict=True))
     job_log.submitted(prepared, outcomes)
     with core.telling_index():
-        await core.index.put(_entries(core, prepared, terms, outcomes), now)
+        await core.index.put(_entries(core, prepared, outcomes), now)
         core.ledger.published(written.receipts)
     return outcomes
 
@@ -228,27 +235,39 @@ def _is_text(name: str) -> bool:
 
 
 def _entries(
-    core: Core,
-    prepared: Sequence[Submission],
-    terms: Sequence[Terms],
-    outcomes: Sequence[SubmitOutcome],
+    core: Core, prepared: Sequence[Submission], outcomes: Sequence[SubmitOutcome]
 ) -> list[Entry]:
+    """Jobs with the same terms differ only in their id and user: their place is made once."""
     entries = []
-    cost_of = core.costs.get
     places: dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
-    for submission, on, outcome in zip(prepared, terms, outcomes, strict=True):
+    for submission, outcome in zip(prepared, outcomes, strict=True):
         if not isinstance(outcome, SubmissionAccepted):
             continue
         for each in submission.cells or (submission,):
-            common = each.common
-            place = places.get(id(common))
+            place = places.get(id(each.common))
             if place is None:
-                first, at, model = common.plan[0], common.ready_at, common.model
-                before_user = (1, first.lane, Band.TIER, on.rank, at, at)
-                after = (model, cost_of(first.service, model), on.cap, on.rank)
-                place = places[id(common)] = (before_user, after)
+                made = _place(core, each)
+                place = places[id(each.common)] = (made[1:BEFORE_USER], made[BEFORE_USER + 1 :])
             entries.append(entry((each.id, *place[0], each.who, *place[1])))
     return entries
+
+
+def _place(core: Core, submission: Submission) -> Entry:
+    common = submission.common
+    step = WaitingStep(
+        job=submission.id,
+        rev=1,
+        lane=common.plan[0].lane,
+        band=Band.TIER,
+        tier=common.tier,
+        level=common.tier,
+        ready_at=common.ready_at,
+        waited=0,
+        paid_at=0,
+        user=submission.who,
+        model=common.model,
+    )
+    return core.place_in_line(step)
 
 
 # --- preparing ---------------------------------------------------------------------------------

@@ -15,6 +15,21 @@ from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 EXACT_POSITIONS = 100
 """Each costs a step of a rehearsal, every time a job's position is asked for."""
 
+LOOK_AGAIN_MICROSECONDS = 5_000_000
+"""After so long an idle worker looks by itself."""
+
+MAX_DUE_JOBS_PER_CLAIM = 128
+"""Delayed jobs whose time has come that one claim lets into line."""
+
+RESERVATION_MICROSECONDS = 30_000_000
+"""A reservation ends this long after the last worker that could serve it has asked."""
+
+ACCOUNT_RETENTION_MICROSECONDS = 60_000_000
+"""How long a user who has left is remembered at the least."""
+
+MAX_REMEMBERED_LOADS = 1_000
+"""Loads of models of one service that are remembered."""
+
 
 class Proposal(NamedTuple):
     """A job the index would hand out next, under a token of its own, with a slot number in every
@@ -155,13 +170,13 @@ class Index(Protocol):
         """Limits and rules from now on, unless it knows newer ones: settings are numbered. What is
         held stays held."""
 
-    async def answered(self, calls: Sequence[ServiceCallRef]) -> None:
-        """The services answered these calls, well or badly: they are not sick."""
+    async def breaker(self, service: str, region: str | None) -> CircuitBreaker:
+        """The circuit breaker that counts failures of this region, or of a service without one."""
 
     async def unavailable(
         self, call: ServiceCallRef, job: str, now: int, retry_after: int
     ) -> FailureVerdict:
-        """The service did not answer. What that means for its gate and for this job."""
+        """The service did not answer. What that means for its circuit breaker and for this job."""
 
     async def learn_load(self, service: str, model: str, duration: int) -> None:
         """A worker took this long to load the model."""

@@ -28,6 +28,22 @@ class Entry(NamedTuple):
     announced: int = 99
 
 
+class WaitingStep(NamedTuple):
+    """What a job's place in line is computed from. `level` is the tier its owner has been told."""
+
+    job: str
+    rev: int
+    lane: str
+    band: Band
+    tier: str
+    level: str
+    ready_at: int
+    waited: int
+    paid_at: int
+    user: str
+    model: str
+
+
 class Start(NamedTuple):
     """The last start of a user's job in one service and tier. The user's aging clock starts
     there."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fairlane.model.attempt import Fault
+
 OPEN_AFTER_FAILURES = 3
 """Failures in a row, from different jobs, that open the breaker. One failure before that, no more
 jobs are handed out for a moment, so an unavailable service gets at most one job more than it has
@@ -12,6 +14,9 @@ slots."""
 
 FIRST_DELAY_MICROSECONDS = 1_000_000
 MAX_DELAY_MICROSECONDS = 60_000_000
+
+NO_ANSWER = frozenset({Fault.UNAVAILABLE, Fault.TIMEOUT, Fault.TRANSIENT})
+"""Faults that do not show whether the service is there. All others are answers."""
 
 
 class CircuitBreaker(NamedTuple):

@@ -6,12 +6,13 @@ FIRST_COST_MICROSECONDS = 1_000_000
 FIRST_LOAD_MICROSECONDS = 3_500_000
 ALPHA_THOUSANDTHS = 200
 """The weight of the newest value, in thousandths."""
+MAX_AVERAGES = 10_000
 
 
 class Average:
     """A moving average per key, bounded in size: the least recently updated keys are dropped."""
 
-    def __init__(self, first: int, most_keys: int = 10_000) -> None:
+    def __init__(self, first: int, most_keys: int = MAX_AVERAGES) -> None:
         self._first, self._most = first, most_keys
         self._values: dict[tuple[str, str], int] = {}
 

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from fairlane.clock import ManualClock
 from fairlane.engine.forecast import Forecasts, ServiceRate, Waiting, is_busy
-from fairlane.index.index import Freed
+from fairlane.index.index import LOOK_AGAIN_MICROSECONDS, Freed
 from fairlane.index.memory import MemoryIndex
-from fairlane.index.memory.memory import LOOK_AGAIN
 from fairlane.index.memory.wakeups import serves
 from fairlane.model.catalog import Catalog
 from fairlane.model.construct import maker
@@ -93,7 +92,7 @@ class FairlaneOrder:
         if wakeup is not None:
             self._asleep.pop(place.id, None)
             self._asleep[place.id] = (place, wakeup)
-        soon = picks.look_again_at < now + LOOK_AGAIN
+        soon = picks.look_again_at < now + LOOK_AGAIN_MICROSECONDS
         return Nothing(picks.look_again_at if soon or self._waits_for(place) else None)
 
     def _waits_for(self, place: SimulatedSlot) -> bool:

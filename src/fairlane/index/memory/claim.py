@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlane.index.index import Proposal
+from fairlane.index.index import RESERVATION_MICROSECONDS, Proposal
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.service_queue import Candidates, LaneQueue, ServiceQueue
 from fairlane.index.memory.slot_pools import SlotPool
@@ -29,10 +29,6 @@ from fairlane.policy.shares import ShareKind, granted, may_jump
 
 if TYPE_CHECKING:
     from fairlane.index.memory.memory import MemoryIndex
-
-RESERVATION_MICROSECONDS = 30_000_000
-"""A reservation ends this long after the last worker that could serve it has asked."""
-
 
 heads, proposal = maker(QueueHeads), maker(Proposal)
 

@@ -7,9 +7,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
 from fairlane.ids import Tokens
-from fairlane.index.index import Freed, HeldEntry, Picks, Proposal, ServiceCallRef, Standing, Stats
+from fairlane.index.index import (
+    LOOK_AGAIN_MICROSECONDS,
+    MAX_DUE_JOBS_PER_CLAIM,
+    Freed,
+    HeldEntry,
+    Picks,
+    Proposal,
+    ServiceCallRef,
+    Standing,
+    Stats,
+)
 from fairlane.index.memory import queries
-from fairlane.index.memory.circuit_breakers import CircuitBreakerTable
+from fairlane.index.memory.circuit_breakers import CircuitBreakerTable, breaker_keys
 from fairlane.index.memory.claim import ClaimRound, Reservation
 from fairlane.index.memory.delayed_jobs import DelayedJobs
 from fairlane.index.memory.flows import Flow
@@ -25,10 +35,10 @@ from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.service import is_user_pool, user_of_pool
 from fairlane.model.step import Lane, service_of
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.circuit_breaker import FailureVerdict
+from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 from fairlane.policy.estimate import FIRST_LOAD_MICROSECONDS, Average
 
-DUE_A_CLAIM, LOOK_AGAIN, held = 128, 5_000_000, maker(HeldEntry)
+held = maker(HeldEntry)
 
 
 class MemoryIndex:
@@ -66,7 +76,8 @@ class MemoryIndex:
                 continue
             self._remove(entry.id)
             self._add(entry, now)
-            if idle and entry.ready_at < now + LOOK_AGAIN:  # who is too early looks in time
+            soon = now + LOOK_AGAIN_MICROSECONDS  # a worker that is too early looks in time
+            if idle and entry.ready_at < soon:
                 tier = self.catalog.tiers.names[entry.rank]
                 self.idle.wake_for(Lane.parse(entry.lane), tier, entry.model)
 
@@ -214,14 +225,14 @@ class MemoryIndex:
 
     def _move_due(self, now: int) -> None:
         if not self._loading:
-            for entry in self.delays.due(now, DUE_A_CLAIM):
+            for entry in self.delays.due(now, MAX_DUE_JOBS_PER_CLAIM):
                 self._service_queue(entry).enter(entry)
 
     def _look_again_at(self, now: int) -> int:
         times = [pool.next_expiry(now) for pool in self.pools]
         times += [self.delays.next_due(), self.breakers.next_opening(now)]
-        soonest = min((at for at in times if at is not None), default=now + LOOK_AGAIN)
-        return max(now, min(soonest, now + LOOK_AGAIN))
+        soonest = min((at for at in times if at is not None), default=now + LOOK_AGAIN_MICROSECONDS)
+        return max(now, min(soonest, now + LOOK_AGAIN_MICROSECONDS))
 
     def _wake(self, n: int) -> None:
         if len(self.idle):
@@ -265,9 +276,8 @@ class MemoryIndex:
             self.hold = None
         return self.hold
 
-    async def answered(self, calls: Sequence[ServiceCallRef]) -> None:
-        if self.breakers.opened_by(calls):
-            self._wake(len(self.idle))
+    async def breaker(self, service: str, region: str | None) -> CircuitBreaker:
+        return self.breakers.get(breaker_keys(service, region)[-1])
 
     async def unavailable(
         self, call: ServiceCallRef, job: str, now: int, retry_after: int

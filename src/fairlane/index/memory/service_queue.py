@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 
+from fairlane.index.index import ACCOUNT_RETENTION_MICROSECONDS, MAX_REMEMBERED_LOADS
 from fairlane.index.memory.flows import Account, Flow, Ranking, by_age, by_order
 from fairlane.index.memory.sorted_queue import NOBODY
 from fairlane.model.construct import maker
@@ -20,12 +21,7 @@ from fairlane.policy.shares import FULL, ShareKind
 Candidates = tuple[Candidate | None, Candidate | None]
 """(aged, other): the candidates one queue puts up."""
 
-ACCOUNT_RETENTION_MICROSECONDS = 60_000_000
-"""How long a user who has left is remembered at the least."""
-
 MAX_CACHED_NAMES = 100_000
-MAX_REMEMBERED_LOADS = 1000
-"""Loads of models that are remembered."""
 
 candidate = maker(Candidate)
 KINDS = {Band.SKIP: ShareKind.SKIP, Band.FRONT: ShareKind.FRONT}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fairlane.index.index import Freed, HeldEntry, Proposal, ServiceCallRef
+from fairlane.index.index import Freed, HeldEntry, Proposal
 from fairlane.index.redis.multiplexed_connection import Word
 from fairlane.model.catalog import Catalog
 from fairlane.model.construct import maker
@@ -124,11 +124,6 @@ def held(row: list[Any]) -> HeldEntry:
 def pairs(numbers: Iterable[tuple[str, int]]) -> list[Word]:
     """Ids and their numbers in turn."""
     return [part for job, number in numbers for part in (job, number)]
-
-
-def calls(answered: Iterable[ServiceCallRef]) -> list[Word]:
-    """Service, region and token in turn."""
-    return [part for service, region, token in answered for part in (service, region or "", token)]
 
 
 def freed(ended: Iterable[Freed]) -> list[Word]:

@@ -40,10 +40,14 @@ def promotable(answer: list[Any]) -> list[tuple[str, int]]:
     return [(job, rank) for job, rank in codec.plain(answer)]
 
 
+def breaker(answer: list[Any]) -> CircuitBreaker:
+    failed, closed_until, delay, probe = codec.plain(answer)
+    return CircuitBreaker(tuple(failed), closed_until, delay, probe)
+
+
 def failure(answer: list[Any]) -> FailureVerdict:
-    failed, closed_until, delay, probe, at_fault, forgiven = codec.plain(answer)
-    breaker = CircuitBreaker(tuple(failed), closed_until, delay, probe)
-    return FailureVerdict(breaker, free=at_fault == 1, forgiven=tuple(forgiven))
+    *shown, at_fault, forgiven = codec.plain(answer)
+    return FailureVerdict(breaker(shown), free=at_fault == 1, forgiven=tuple(forgiven))
 
 
 def page(answer: list[Any]) -> tuple[bytes, list[Entry]]:

@@ -21,7 +21,7 @@ from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.circuit_breaker import FailureVerdict
+from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 
 T = TypeVar("T")
 
@@ -154,9 +154,8 @@ class RedisIndex:
             self.catalog, self._settings = catalog, settings
         await self._run("configure", settings, *codec.settings(catalog))
 
-    async def answered(self, calls: Sequence[ServiceCallRef]) -> None:
-        if calls:
-            await self._run("answered", *codec.calls(calls))
+    async def breaker(self, service: str, region: str | None) -> CircuitBreaker:
+        return await self._read(decoding.breaker, "breaker", service, region or "")
 
     async def unavailable(
         self, call: ServiceCallRef, job: str, now: int, retry_after: int
@@ -234,7 +233,7 @@ class RedisIndex:
         return int(await self._run("sync_slots", pool, truth, now))
 
     async def tidy(self, now: int) -> None:
-        for service in await self._run("desks"):
+        for service in await self._run("services"):
             cursor = await self._run("tidy", service, "0", now)
             while cursor != b"0":
                 cursor = await self._run("tidy", service, cursor, now)

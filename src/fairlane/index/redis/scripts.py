@@ -2,7 +2,8 @@
 loader turns into locals; `--@include name` puts in what verbs share, once.
 
 A script defines its functions anew whenever it is run, so the loader leaves out those that a verb
-does not use, and writes the values of names in capitals in their place."""
+does not use, and writes the values of names in capitals in their place. Numbers that decide the
+order come from `shared_constants.py`; no script types them again."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from fairlane.index.redis.shared_constants import SHARED_CONSTANTS
 
 FOLDER = Path(__file__).parent / "lua"
 INCLUDE = re.compile(r"^--@include (\w+)$")
@@ -76,8 +79,8 @@ def _expanded(text: str, folder: Path, seen: set[str]) -> list[str]:
 
 
 def _with_values(lines: list[str]) -> list[str]:
-    """Names in capitals are constants."""
-    values: dict[str, str] = {}
+    """Names in capitals are constants: those that all indexes share, and those of the scripts."""
+    values = {name: str(value) for name, value in SHARED_CONSTANTS.items()}
     for line in lines:
         if found := CONSTANTS.match(line):
             values |= zip(found[1].split(", "), found[2].split(", "), strict=True)

@@ -13,8 +13,8 @@ end
 
 local function look_again_at()
   local due = tonumber(call('ZRANGE', life .. 'delays', 0, 0, 'WITHSCORES')[2] or nil)
-  local at = soonest(soonest(due, gates.next_opening(now)), pools.next_end(now))
-  return math.max(now, soonest(at, now + LOOK_AGAIN))
+  local at = soonest(soonest(due, breakers.next_opening(now)), pools.next_end(now))
+  return math.max(now, soonest(at, now + LOOK_AGAIN_MICROSECONDS))
 end
 
 local function as_before(from, to)

@@ -12,13 +12,13 @@ local LINED_UP = 2000 -- the most that line up anew in one call
 if number < tonumber(call('HGET', prefix .. 'meta', 'settings') or 0) then return end
 call('HSET', prefix .. 'meta', 'settings', number)
 local before_that = {}
-for _, name in ipairs(desk.all()) do before_that[name] = service_named(name) end
+for _, name in ipairs(service_queue.all()) do before_that[name] = service_named(name) end
 call('SET', prefix .. 'settings', rules)
 call('DEL', prefix .. 'services')
 for name, text in pairs(services) do call('HSET', prefix .. 'services', name, text) end
 pools.configure(limits)
 settings.services, settings.tiers = {}, nil
-for _, name in ipairs(desk.all()) do
+for _, name in ipairs(service_queue.all()) do
   local old, new = before_that[name], service_named(name)
   if old.fair ~= new.fair or old.affinity ~= new.affinity then
     if call('HLEN', life .. 'jobs') + call('HLEN', life .. 'held') > LINED_UP then

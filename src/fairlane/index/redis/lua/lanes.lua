@@ -4,7 +4,7 @@
 --@include service_queue
 local waiting, found = {}, {}
 local counts = pairs_of(call('HGETALL', life .. 'queues:' .. service))
-for _, queue in ipairs(desk.queues(service)) do
+for _, queue in ipairs(service_queue.queues(service)) do
   waiting[queue.lane] = (waiting[queue.lane] or 0) + tonumber(counts[queue.key])
 end
 for field, n in pairs(pairs_of(call('HGETALL', life .. 'delayed'))) do

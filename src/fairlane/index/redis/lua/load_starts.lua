@@ -8,7 +8,7 @@ for _, start in ipairs(starts) do accounts.want(accounts.book(start[1], start[2]
 accounts.fetch()
 for _, start in ipairs(starts) do
   local service, rank, user, at, job = start[1], start[2], start[3], start[4], start[5]
-  desk.ensure(service)
+  service_queue.ensure(service)
   if service_named(service).fair then
     local account = accounts.get(accounts.book(service, rank), user)
     if at > account.at then

@@ -12,15 +12,15 @@ if epoch ~= state.epoch then return -1 end
 if not state.loading then return 0 end
 
 if call('HGET', prefix .. 'meta', 'resumed') ~= '1' then
-  for _, gate in pairs(gates.all()) do
-    if gate.probe ~= '' and call('HEXISTS', life .. 'held', gate.probe) == 0 then
-      gates.forget_probe(gate.probe)
+  for _, breaker in pairs(breakers.all()) do
+    if breaker.probe ~= '' and call('HEXISTS', life .. 'held', breaker.probe) == 0 then
+      breakers.forget_probe(breaker.probe)
     end
   end
   local tokens, running = call('HKEYS', life .. 'held'), {}
   for _, was in ipairs(held.all(tokens)) do running[#running + 1] = was end
   table.sort(running, function(a, b) return a.number < b.number end)
-  for _, each in ipairs(running) do desk.resume(read_entry(each.id, each.text)) end
+  for _, each in ipairs(running) do service_queue.resume(read_entry(each.id, each.text)) end
   call('HSET', prefix .. 'meta', 'resumed', '1')
 end
 
@@ -32,7 +32,7 @@ for i, text in ipairs(values_of(life .. 'jobs', ids)) do
   end
 end
 call('ZREMRANGEBYRANK', life .. 'loading', 0, most - 1)
-desk.enter()
+service_queue.enter()
 flows.save()
 local left_over = call('ZCARD', life .. 'loading')
 if left_over == 0 then

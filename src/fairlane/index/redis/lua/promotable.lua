@@ -51,8 +51,8 @@ local function look_at_lines(queue, latest)
 end
 
 waiting.move_due(now)
-for _, name in ipairs(desk.all()) do
-  for _, queue in ipairs(desk.queues(name)) do
+for _, name in ipairs(service_queue.all()) do
+  for _, queue in ipairs(service_queue.queues(name)) do
     local steps = queue.band == TIER and tiers().thresholds[queue.rank + 1] or {}
     if #steps > 0 then
       local look_at = service_named(name).fair and look_at_heads or look_at_lines

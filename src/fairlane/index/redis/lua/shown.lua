@@ -12,7 +12,7 @@ local function stands(entry)
   if is_at(life .. 'delays', entry, entry.ready_at) then return true end
   local flow = flows.of(entry)
   if flow.is_found == nil then
-    flow.is_found = desk.has(flow.place) and flows.is_ranked(flow)
+    flow.is_found = service_queue.has(flow.place) and flows.is_ranked(flow)
   end
   return flow.is_found and is_at(flow.line, entry, entry.score)
 end

@@ -1,4 +1,4 @@
--- Everything counted: {depths, pools, gates, held, idle, lanes, delayed lanes, oldest by lane}.
+-- Everything counted: {depths, pools, breakers, held, idle, lanes, delayed lanes, oldest by lane}.
 -- KEYS prefix
 --@include flows
 --@include circuit_breakers
@@ -34,9 +34,9 @@ local function count_queue(service, queue, total)
   if found then found[3] = found[3] + left end
 end
 
-for _, name in ipairs(desk.all()) do
+for _, name in ipairs(service_queue.all()) do
   local counts = pairs_of(call('HGETALL', life .. 'queues:' .. name))
-  for _, queue in ipairs(desk.queues(name)) do
+  for _, queue in ipairs(service_queue.queues(name)) do
     local n = tonumber(counts[queue.key])
     lanes[queue.lane] = (lanes[queue.lane] or 0) + n
     count_queue(service_named(name), queue, n)
@@ -58,9 +58,9 @@ for name, text in pairs(pairs_of(call('HGETALL', life .. 'limits'))) do
   local taken = call('HLEN', life .. 'slots:' .. name)
   found_pools[#found_pools + 1] = {name, tonumber(match(text, '^%d+')), taken}
 end
-for key, gate in pairs(gates.all()) do
-  if gate.closed_until > 0 then
-    found_gates[#found_gates + 1] = {key, gate.failed, gate.closed_until, gate.delay, gate.probe}
+for key, breaker in pairs(breakers.all()) do
+  if breaker.closed_until > 0 then
+    found_gates[#found_gates + 1] = {key, breaker.failed, breaker.closed_until, breaker.delay, breaker.probe}
   end
 end
 local held, idle = call('HLEN', life .. 'held'), call('ZCARD', prefix .. 'idle')

@@ -6,11 +6,11 @@
 -- ARGV now number
 --@include service_queue
 --@include pools
-local KEEP_ACCOUNTS, PAGE = 60000000, 500
+local PAGE = 500
 local page = call('HSCAN', life .. 'accounts:' .. service, cursor, 'COUNT', PAGE)
 for field, packed in pairs(pairs_of(page[2])) do
   local rank, account = tonumber(match(field, '^%d+')), accounts.unpacked(packed)
-  local long_ago = now - math.max(KEEP_ACCOUNTS, tiers().patience[rank + 1] or 0)
+  local long_ago = now - math.max(ACCOUNT_RETENTION_MICROSECONDS, tiers().patience[rank + 1] or 0)
   if account.lines == 0 and account.running == 0 and account.at <= long_ago then
     call('HDEL', life .. 'accounts:' .. service, field)
   end

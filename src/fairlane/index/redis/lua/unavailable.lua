@@ -7,8 +7,8 @@
 -- ARGV retry_after number
 --@include circuit_breakers
 local region = failing[2] ~= cjson.null and failing[2] or nil
-local keys = gates.keys(failing[1], region)
+local keys = breakers.keys(failing[1], region)
 local key = keys[#keys]
-local gate, at_fault, forgiven = gates.failed(gates.get(key), failing[3], job, now, retry_after)
-gates.set(key, gate)
-return {gate.failed, gate.closed_until, gate.delay, gate.probe, at_fault and 1 or 0, forgiven}
+local breaker, at_fault, forgiven = breakers.failed(breakers.get(key), failing[3], job, now, retry_after)
+breakers.set(key, breaker)
+return {breaker.failed, breaker.closed_until, breaker.delay, breaker.probe, at_fault and 1 or 0, forgiven}

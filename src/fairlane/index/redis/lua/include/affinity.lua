@@ -1,21 +1,19 @@
 --@include state
 -- Model affinity: when a worker keeps the model it has loaded instead of taking the job that is up.
-local LOAD_SHARE, WORTH_IT, FIRST_LOAD = 80, 50, 3500000
-local MOST_MODELS = 256 -- that are compared
 
 -- How long loading this model takes: the average, else the service's, else a first guess.
 local function load_time(service, model)
   local found = call('HGET', prefix .. 'loads', service .. '|' .. model)
-  return tonumber(found or call('HGET', prefix .. 'loads', service .. '|') or FIRST_LOAD)
+  return tonumber(found or call('HGET', prefix .. 'loads', service .. '|') or FIRST_LOAD_MICROSECONDS)
 end
 
 local function residency(pick)
-  local stay = floor_div(pick.load * (1000 - LOAD_SHARE), LOAD_SHARE)
+  local stay = floor_div(pick.load * (1000 - LOAD_SHARE_THOUSANDTHS), LOAD_SHARE_THOUSANDTHS)
   return pick.single_slot and math.min(stay, pick.patience) or stay
 end
 
 local function is_worth_it(pick)
-  return pick.load * 1000 >= pick.service_time * WORTH_IT
+  return pick.load * 1000 >= pick.service_time * MIN_LOAD_THOUSANDTHS
 end
 
 -- Whether the best job for the loaded model goes before the pick.

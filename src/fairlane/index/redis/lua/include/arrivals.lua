@@ -37,14 +37,14 @@ function news.known(ids)
   return found, texts
 end
 
--- The next desk.enter() puts it in its place in line, unless it waits for its time.
+-- The next service_queue.enter() puts it in its place in line, unless it waits for its time.
 function news.line_up(id, score, ready_at, owner, now)
   if ready_at > now then
-    desk.ensure(owner.spec.service)
+    service_queue.ensure(owner.spec.service)
     call('ZADD', life .. 'delays', ready_at, id)
     waiting.count_delayed(owner.spec, 1)
   else
-    desk.comes(id, score, owner)
+    service_queue.comes(id, score, owner)
   end
 end
 
@@ -59,7 +59,7 @@ function news.add(id, its, now)
   jobs[n + 1], jobs[n + 2] = id, its.text
   if state.loading then
     local order = later.list('ZADD', life .. 'loading')
-    desk.ensure(its.owner.spec.service)
+    service_queue.ensure(its.owner.spec.service)
     order[#order + 1], order[#order + 2] = its.score, id
   else
     news.line_up(id, its.score, its.ready_at, its.owner, now)
@@ -68,7 +68,7 @@ end
 
 -- Those who were added stand in line.
 function news.enter()
-  desk.enter()
+  service_queue.enter()
   later.run()
 end
 
@@ -80,6 +80,6 @@ function news.remove(id)
   if call('ZREM', life .. 'delays', id) == 1 then
     waiting.count_delayed(entry.spec, -1)
   else
-    desk.remove(entry)
+    service_queue.remove(entry)
   end
 end

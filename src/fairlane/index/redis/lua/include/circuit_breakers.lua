@@ -1,117 +1,117 @@
 --@include state
--- The gates of sick services and regions. Those not named here are open. They outlive a rebuild.
-local gates = {}
-local CLOSE_AFTER, FIRST_DELAY, LONGEST_DELAY = 3, 1000000, 60000000
+-- Circuit breakers of services and regions that failed: calls stop until `closed_until`, then one probe
+-- looks. Services not named here are called. Breakers outlive a rebuild.
+local breakers = {}
 
-function gates.all()
-  if not gates.known then
-    gates.known = {}
+function breakers.all()
+  if not breakers.known then
+    breakers.known = {}
     for key, packed in pairs(pairs_of(call('HGETALL', prefix .. 'gates'))) do
       local v = cmsgpack.unpack(packed)
-      gates.known[key] = {failed = v[1], closed_until = v[2], delay = v[3], probe = v[4]}
+      breakers.known[key] = {failed = v[1], closed_until = v[2], delay = v[3], probe = v[4]}
     end
   end
-  return gates.known
+  return breakers.known
 end
 
-function gates.any()
-  return next(gates.all()) ~= nil
+function breakers.any()
+  return next(breakers.all()) ~= nil
 end
 
-function gates.get(key)
-  return gates.all()[key] or {failed = {}, closed_until = 0, delay = 0, probe = ''}
+function breakers.get(key)
+  return breakers.all()[key] or {failed = {}, closed_until = 0, delay = 0, probe = ''}
 end
 
-function gates.set(key, gate)
-  if #gate.failed == 0 and gate.closed_until == 0 and gate.delay == 0 and gate.probe == '' then
-    gates.known[key] = nil
+function breakers.set(key, breaker)
+  if #breaker.failed == 0 and breaker.closed_until == 0 and breaker.delay == 0 and breaker.probe == '' then
+    breakers.known[key] = nil
     call('HDEL', prefix .. 'gates', key)
   else
-    gates.known[key] = gate
-    local packed = cmsgpack.pack({gate.failed, gate.closed_until, gate.delay, gate.probe})
+    breakers.known[key] = breaker
+    local packed = cmsgpack.pack({breaker.failed, breaker.closed_until, breaker.delay, breaker.probe})
     call('HSET', prefix .. 'gates', key, packed)
   end
 end
 
--- The gates of a service and, if there is one, its region.
-function gates.keys(service, region)
+-- The breakers of a service and, if there is one, its region.
+function breakers.keys(service, region)
   if region then return {service, service .. '@' .. region} end
   return {service}
 end
 
 -- Whether a job may be handed out there: one at a time as a probe when the closing time is over.
-function gates.admits(service, region, now)
-  for _, key in ipairs(gates.keys(service, region)) do
-    local gate = gates.get(key)
-    if gate.closed_until > 0 and (now < gate.closed_until or gate.probe ~= '') then return false end
+function breakers.admits(service, region, now)
+  for _, key in ipairs(breakers.keys(service, region)) do
+    local breaker = breakers.get(key)
+    if breaker.closed_until > 0 and (now < breaker.closed_until or breaker.probe ~= '') then return false end
   end
   return true
 end
 
--- A job was handed out; behind a closed gate it is the probe.
-function gates.let_through(service, region, token)
-  for _, key in ipairs(gates.keys(service, region)) do
-    local gate = gates.get(key)
-    if gate.closed_until > 0 then
-      gate.probe = token
-      gates.set(key, gate)
+-- A job was handed out; while calls are stopped it is the probe.
+function breakers.let_through(service, region, token)
+  for _, key in ipairs(breakers.keys(service, region)) do
+    local breaker = breakers.get(key)
+    if breaker.closed_until > 0 then
+      breaker.probe = token
+      breakers.set(key, breaker)
     end
   end
 end
 
--- The service answered. Whether that opened a gate. Without a delay it is only in doubt: any answer
--- opens it.
-function gates.answered(service, region, token)
-  local opened = false
-  for _, key in ipairs(gates.keys(service, region)) do
-    local gate = gates.get(key)
-    if gate.delay == 0 or gate.probe == token then
-      opened = opened or gate.closed_until > 0
-      gates.set(key, {failed = {}, closed_until = 0, delay = 0, probe = ''})
+-- The service answered. Whether calls go on because of that. Without a delay it is only in doubt: any
+-- answer ends that.
+function breakers.answered(service, region, token)
+  local goes_on = false
+  for _, key in ipairs(breakers.keys(service, region)) do
+    local breaker = breakers.get(key)
+    if breaker.delay == 0 or breaker.probe == token then
+      goes_on = goes_on or breaker.closed_until > 0
+      breakers.set(key, {failed = {}, closed_until = 0, delay = 0, probe = ''})
     end
   end
-  return opened
+  return goes_on
 end
 
--- The service did not answer: (the gate, whether it is the service's fault, jobs forgiven).
-function gates.failed(gate, token, job, now, retry_after)
-  if gate.delay > 0 then
-    if gate.probe ~= token then return gate, true, {} end
-    local delay = math.min(LONGEST_DELAY, gate.delay * 2)
+-- The service did not answer: (the breaker, whether it is the service's fault, jobs forgiven).
+function breakers.failed(breaker, token, job, now, retry_after)
+  if breaker.delay > 0 then
+    if breaker.probe ~= token then return breaker, true, {} end
+    local delay = math.min(MAX_DELAY_MICROSECONDS, breaker.delay * 2)
     local wait = retry_after > 0 and retry_after or delay
-    return {failed = gate.failed, closed_until = now + wait, delay = delay, probe = ''}, true, {}
+    return {failed = breaker.failed, closed_until = now + wait, delay = delay, probe = ''}, true, {}
   end
   local streak, forgiven = {}, {}
-  for _, each in ipairs(gate.failed) do
+  for _, each in ipairs(breaker.failed) do
     if each ~= job then streak[#streak + 1], forgiven[#forgiven + 1] = each, each end
   end
   streak[#streak + 1] = job
-  if #streak < CLOSE_AFTER - 1 then
+  if #streak < OPEN_AFTER_FAILURES - 1 then
     return {failed = streak, closed_until = 0, delay = 0, probe = ''}, false, {}
   end
-  local closed_until = now + (retry_after > 0 and retry_after or FIRST_DELAY)
-  local probe = gate.probe ~= token and gate.probe or ''
-  if #streak < CLOSE_AFTER then
+  local closed_until = now + (retry_after > 0 and retry_after or FIRST_DELAY_MICROSECONDS)
+  local probe = breaker.probe ~= token and breaker.probe or ''
+  if #streak < OPEN_AFTER_FAILURES then
     return {failed = streak, closed_until = closed_until, delay = 0, probe = probe}, false, {}
   end
-  return {failed = streak, closed_until = closed_until, delay = FIRST_DELAY, probe = probe}, true, forgiven
+  return {failed = streak, closed_until = closed_until, delay = FIRST_DELAY_MICROSECONDS, probe = probe}, true, forgiven
 end
 
 -- The attempt ended without an answer: if it was a probe, another may look.
-function gates.forget_probe(token)
-  for key, gate in pairs(gates.all()) do
-    if gate.probe == token and token ~= '' then
-      gate.probe = ''
-      gates.set(key, gate)
+function breakers.forget_probe(token)
+  for key, breaker in pairs(breakers.all()) do
+    if breaker.probe == token and token ~= '' then
+      breaker.probe = ''
+      breakers.set(key, breaker)
     end
   end
 end
 
-function gates.next_opening(now)
+function breakers.next_opening(now)
   local soonest
-  for _, gate in pairs(gates.all()) do
-    if gate.closed_until > now and (not soonest or gate.closed_until < soonest) then
-      soonest = gate.closed_until
+  for _, breaker in pairs(breakers.all()) do
+    if breaker.closed_until > now and (not soonest or breaker.closed_until < soonest) then
+      soonest = breaker.closed_until
     end
   end
   return soonest

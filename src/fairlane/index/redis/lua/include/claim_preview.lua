@@ -2,7 +2,6 @@
 -- Who would be handed out next. Nothing of it is written: what a claim changes are tables of the script
 -- until round.save(), which is never called here. So this is the last thing that a script does.
 local rehearsal = {}
-local EXACT_POSITIONS = 100
 
 -- Whether the flow's user has as many jobs running as allowed.
 function rehearsal.is_at_limit(flow)
@@ -34,7 +33,7 @@ end
 -- The job's place among the first of its service, or nil if it is not one of them. Jobs of users at their
 -- running limit go after all others. Each job that starts has ended before the next one is chosen.
 function rehearsal.place_of(service, job, now)
-  local view, put_off, limits_count = round.view(service, desk.queues(service.name)), {}, true
+  local view, put_off, limits_count = round.view(service, service_queue.queues(service.name)), {}, true
   local place = 1
   round.now, flows.asked = now, EXACT_POSITIONS
   flows.forget_parked = function(flow) flow.parked = false end
@@ -52,7 +51,7 @@ function rehearsal.place_of(service, job, now)
       local entry = flows.known_head(flow)
       if entry.id == job then return place end
       view.credits = order.granted(view.credits, chosen.kind, service.shares, jumped)
-      desk.start(flow, entry, chosen.kind == KIND_FRESH, now)
+      service_queue.start(flow, entry, chosen.kind == KIND_FRESH, now)
       round.forget_heads(view, flow.place.queue, entry.spec.rank)
       place = place + 1
     end

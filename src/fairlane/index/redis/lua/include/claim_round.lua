@@ -8,14 +8,12 @@
 -- One claim: the next jobs for some workers. The candidates of every service are kept between picks
 -- and looked at again only where a pick has touched them.
 local round = {loads = {}, asked = 0}
-local HOLD_AFTER, HOLD_FOR = 4, 30000000
-local MOST_LOADS = 1000 -- that are remembered
 local NO_SLOTS = {}
 local RATE_WINDOW = 60000000 -- as in model/service.py
 
 local function admits(service, region, now)
   if service.paused then return false end
-  return not round.is_gated or gates.admits(service.name, region, now)
+  return not round.is_gated or breakers.admits(service.name, region, now)
 end
 
 -- How many jobs of this service can start now, as far as slots decide.
@@ -42,13 +40,13 @@ end
 
 -- What the services have to offer to workers of this kind.
 local function look_around(worker, now)
-  round.worker, round.views, round.all, round.is_gated = worker, {}, {}, gates.any()
+  round.worker, round.views, round.all, round.is_gated = worker, {}, {}, breakers.any()
   flows.asked = 0
-  for _, name in ipairs(desk.all()) do
+  for _, name in ipairs(service_queue.all()) do
     local service = service_named(name)
     if admits(service, worker.region, now) then
       local served = {}
-      for _, queue in ipairs(desk.queues(name)) do
+      for _, queue in ipairs(service_queue.queues(name)) do
         if serves(worker, queue) then served[#served + 1] = queue end
       end
       if #served > 0 then
@@ -119,12 +117,12 @@ end
 local function consider_hold(view)
   local aged = round.heads(view)[KIND_AGED]
   if not aged then return end
-  if round.now - aged.since < HOLD_AFTER * tiers().patience[aged.rank + 1] then return end
+  if round.now - aged.since < RESERVE_AFTER_PATIENCES * tiers().patience[aged.rank + 1] then return end
   local reserved = hold.current(round.now)
   if not reserved or aged.since < reserved.since or aged.of.head.id == reserved.job then
     local names = {}
     for _, pool in ipairs(view.pools) do names[#names + 1] = pool.name end
-    hold.set({since = aged.since, job = aged.of.head.id, names = names, ends = round.now + HOLD_FOR})
+    hold.set({since = aged.since, job = aged.of.head.id, names = names, ends = round.now + RESERVATION_MICROSECONDS})
   end
 end
 
@@ -189,12 +187,12 @@ local function most_wanted_of(view, up, pick)
         if not users[model] then models = models + 1 end
         users[model] = (users[model] or 0) + n
       end
-      if models > MOST_MODELS then return up end
+      if models > MAX_COMPARED_MODELS then return up end
     end
   end
   if models < 2 then return up end
   local known, since = loads_of(view.service.name), round.now - residency(pick)
-  for i = math.max(1, #known.at - MOST_LOADS + 1), #known.at do
+  for i = math.max(1, #known.at - MAX_REMEMBERED_LOADS + 1), #known.at do
     local model = known.model[i]
     if known.at[i] > since then loads[model] = (loads[model] or 0) + 1 end
   end
@@ -289,14 +287,14 @@ local function grant(view, flow, in_turn, token)
   if model ~= '' and model ~= round.loaded.model then
     local key = life .. 'loaded:' .. view.service.name
     call('ZADD', key, now, token .. ' ' .. model)
-    call('ZREMRANGEBYRANK', key, 0, -MOST_LOADS - 1)
+    call('ZREMRANGEBYRANK', key, 0, -MAX_REMEMBERED_LOADS - 1)
     local known = round.loads[view.service.name]
     if known then known.at[#known.at + 1], known.model[#known.model + 1] = now, model end
   end
-  desk.start(flow, entry, in_turn, now)
+  service_queue.start(flow, entry, in_turn, now)
   round.number = round.number + 1
   held.file(token, entry, packed, now, round.number, now)
-  if round.is_gated then gates.let_through(view.service.name, round.worker.region, token) end
+  if round.is_gated then breakers.let_through(view.service.name, round.worker.region, token) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then hold.set(false) end
   round.loaded = loaded_after(round.loaded, entry.spec.model, now)

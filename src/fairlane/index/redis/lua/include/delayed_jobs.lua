@@ -1,7 +1,6 @@
 --@include service_queue
 -- Those who wait for their time.
 local waiting = {}
-local DUE_A_CLAIM = 128
 
 function waiting.count_delayed(spec, by)
   local key, field = life .. 'delayed', spec.lane .. '|' .. spec.rank
@@ -11,16 +10,16 @@ end
 -- Those whose time has come step into line.
 function waiting.move_due(now)
   if state.loading then return end
-  local due = call('ZRANGEBYSCORE', life .. 'delays', '-inf', now, 'LIMIT', 0, DUE_A_CLAIM)
+  local due = call('ZRANGEBYSCORE', life .. 'delays', '-inf', now, 'LIMIT', 0, MAX_DUE_JOBS_PER_CLAIM)
   if #due == 0 then return end
   call('ZREM', life .. 'delays', unpack(due))
   for i, text in ipairs(values_of(life .. 'jobs', due)) do
     if text then
       local score, _, owner = read_coming(text)
       waiting.count_delayed(owner.spec, -1)
-      desk.comes(due[i], score, owner)
+      service_queue.comes(due[i], score, owner)
     end
   end
-  desk.enter()
+  service_queue.enter()
   flows.save()
 end

@@ -1,7 +1,6 @@
 --@include settings
 -- Waiting jobs: the texts of their entries without the id, as Python has written them (texts.py).
 -- A place is what the flows of several users have in common: lane, band, tier, cap and model.
-local TIER, FRONT, SKIP = 2, 1, 0
 local LAYOUT, ANNOUNCED_AT, PLACE_AT = '<I4dddBBBdHH', 29, 30
 local places = {specs = {}, named = {}, owners = {}}
 

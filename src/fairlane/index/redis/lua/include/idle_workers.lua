@@ -6,7 +6,6 @@
 local idle = {known = {}, processes = {}, lanes = {}, last = '-inf', page = 4}
 local ALIVE_FOR = 15000 -- milliseconds after which a silent process counts as gone
 local MOST_READ = 1000 -- at once
-local LOOK_AGAIN = 5000000 -- microseconds after which an idle worker looks by itself
 
 local function set_of(list)
   if list == cjson.null or list == nil then return nil end
@@ -135,7 +134,7 @@ function idle.wake_for(entries, now)
   local lanes = {}
   for _, entry in ipairs(entries) do
     if not idle.at(1) then return end
-    if entry.ready_at < now + LOOK_AGAIN then
+    if entry.ready_at < now + LOOK_AGAIN_MICROSECONDS then
       lanes[entry.spec.lane] = lanes[entry.spec.lane] or read_lane(entry.spec.lane)
       local i = best_for(entry, lanes[entry.spec.lane])
       while i and not idle.ring(i) do i = best_for(entry, lanes[entry.spec.lane]) end
@@ -152,8 +151,8 @@ local function is_free(service, region)
   return true
 end
 
-local function has_work_for(worker, desks)
-  for _, each in ipairs(desks) do
+local function has_work_for(worker, queues)
+  for _, each in ipairs(queues) do
     if is_free(each.service, worker.region) then
       for _, queue in ipairs(each.queues) do
         if serves(worker, queue) then return true end
@@ -164,12 +163,12 @@ local function has_work_for(worker, desks)
 end
 
 -- The services at which something waits that could be started now, somewhere.
-local function busy_desks()
+local function busy_queues()
   local found = {}
-  for _, name in ipairs(desk.all()) do
+  for _, name in ipairs(service_queue.all()) do
     local service = service_named(name)
     if is_free(service, nil) then
-      local waiting_there = desk.queues(name)
+      local waiting_there = service_queue.queues(name)
       if #waiting_there > 0 then found[#found + 1] = {service = service, queues = waiting_there} end
     end
   end
@@ -179,11 +178,11 @@ end
 -- Up to n workers for which something waits that they could start now, or all of them.
 function idle.wake(n)
   if not idle.at(1) then return end
-  local desks, i = busy_desks(), 1
-  while #desks > 0 and n ~= 0 do
+  local queues, i = busy_queues(), 1
+  while #queues > 0 and n ~= 0 do
     local worker = idle.at(i)
     if not worker then return end
-    if has_work_for(worker, desks) then
+    if has_work_for(worker, queues) then
       if idle.ring(i) and n then n = n - 1 end
     else
       i = i + 1

@@ -75,7 +75,7 @@ end
 function queues.wanted(queue)
   if wanted.known[queue.key] then return wanted.known[queue.key] end
   local found = pairs_of(
-    call('ZRANGE', life .. 'wanted:' .. queue.key, 0, 2 * MOST_MODELS, 'WITHSCORES'))
+    call('ZRANGE', life .. 'wanted:' .. queue.key, 0, 2 * MAX_COMPARED_MODELS, 'WITHSCORES'))
   for model, n in pairs(found) do found[model] = tonumber(n) end
   for _, flow in ipairs(flows.touched) do
     local model = flow.place.model

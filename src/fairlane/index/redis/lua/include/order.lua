@@ -1,7 +1,6 @@
 --@include state
 -- The order of service: which of the heads of all lines goes next, and what that costs its class.
 local KIND_SKIP, KIND_FRONT, KIND_AGED, KIND_FRESH = 1, 2, 3, 4
-local GRANT, MOST = 1000, 4000
 local order = {}
 
 -- Field by field: level, order, score, since, flow, rank, kind.
@@ -17,8 +16,8 @@ end
 
 -- Whether this class may go before others that wait.
 function order.may_jump(kind, credits, shares)
-  if kind == KIND_FRESH or shares[kind] >= GRANT then return true end
-  return credits[kind] >= GRANT
+  if kind == KIND_FRESH or shares[kind] >= GRANT_THOUSANDTHS then return true end
+  return credits[kind] >= GRANT_THOUSANDTHS
 end
 
 local function goes_before(aged, fresh)
@@ -62,7 +61,7 @@ end
 -- --- credits: {skip, front, aged, full = never spent} -----------------------------------------------
 function order.credits(service)
   local text = call('HGET', life .. 'credits', service)
-  if not text then return {MOST, MOST, MOST, full = true} end
+  if not text then return {MAX_CREDIT_THOUSANDTHS, MAX_CREDIT_THOUSANDTHS, MAX_CREDIT_THOUSANDTHS, full = true} end
   local skip, front, aged = match(text, '^(%d+) (%d+) (%d+)$')
   return {tonumber(skip), tonumber(front), tonumber(aged)}
 end
@@ -78,12 +77,12 @@ end
 -- The credits after a grant.
 function order.granted(credits, kind, shares, jumped)
   if kind == KIND_FRESH and credits.full then return credits end
-  local paid = jumped and GRANT or 0
-  local skip = math.min(MOST, credits[1] + shares[1])
+  local paid = jumped and GRANT_THOUSANDTHS or 0
+  local skip = math.min(MAX_CREDIT_THOUSANDTHS, credits[1] + shares[1])
   if kind == KIND_SKIP then return {math.max(0, skip - paid), credits[2], credits[3]} end
-  local front = math.min(MOST, credits[2] + shares[2])
+  local front = math.min(MAX_CREDIT_THOUSANDTHS, credits[2] + shares[2])
   if kind == KIND_FRONT then return {skip, math.max(0, front - paid), credits[3]} end
-  local aged = math.min(MOST, credits[3] + shares[3])
+  local aged = math.min(MAX_CREDIT_THOUSANDTHS, credits[3] + shares[3])
   if kind == KIND_AGED then aged = math.max(0, aged - paid) end
-  return {skip, front, aged, full = skip == MOST and front == MOST and aged == MOST}
+  return {skip, front, aged, full = skip == MAX_CREDIT_THOUSANDTHS and front == MAX_CREDIT_THOUSANDTHS and aged == MAX_CREDIT_THOUSANDTHS}
 end

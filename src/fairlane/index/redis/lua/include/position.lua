@@ -54,7 +54,7 @@ function standing.jobs_before(entry, own, reached, own_before)
   local found = own_before
   local counts = pairs_of(call('HGETALL', life .. 'queues:' .. entry.spec.service))
   local tier = entry.spec.band == TIER
-  for _, queue in ipairs(desk.queues(entry.spec.service)) do
+  for _, queue in ipairs(service_queue.queues(entry.spec.service)) do
     local better = queue.band == TIER and queue.rank < reached
     if queue.band < entry.spec.band or (tier and better) then
       found = found + tonumber(counts[queue.key])
@@ -113,11 +113,11 @@ end
 local function closed_gates(service, regions, now, found)
   local keys = {}
   for i, region in ipairs(regions) do keys[i] = service.name .. '@' .. region end
-  local closed = stopped({service.name}, keys, function(key) return gates.get(key).closed_until > 0 end)
+  local closed = stopped({service.name}, keys, function(key) return breakers.get(key).closed_until > 0 end)
   for _, key in ipairs(closed) do
-    local gate = gates.get(key)
-    local code = gate.probe ~= '' and gate.closed_until <= now and 'probing:' or 'closed:'
-    found[#found + 1] = code .. key .. ':' .. whole(gate.closed_until)
+    local breaker = breakers.get(key)
+    local code = breaker.probe ~= '' and breaker.closed_until <= now and 'probing:' or 'closed:'
+    found[#found + 1] = code .. key .. ':' .. whole(breaker.closed_until)
   end
 end
 

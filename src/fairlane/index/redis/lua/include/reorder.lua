@@ -3,10 +3,10 @@
 --@include pools
 -- Other rules of order at one service: everybody lines up anew.
 
--- The (score, id) of all in line at this desk, which is cleared away.
+-- The (score, id) of all in line at this service_queue, which is cleared away.
 local function cleared(service)
   local ids, name = {}, service.name
-  for _, queue in ipairs(desk.queues(name)) do
+  for _, queue in ipairs(service_queue.queues(name)) do
     for _, flow in ipairs(flows.all(queue.key)) do
       local line = call('ZRANGE', flow.line, 0, -1, 'WITHSCORES')
       for i = 1, #line, 2 do ids[#ids + 1] = {tonumber(line[i + 1]), line[i]} end
@@ -32,7 +32,7 @@ local function reorder(old, new)
   for _, token in ipairs(call('HKEYS', life .. 'held')) do
     local was = held.all({token})[1]
     local entry = read_entry(was.id, was.text)
-    if entry.spec.service == new.name then desk.resume(entry) end
+    if entry.spec.service == new.name then service_queue.resume(entry) end
   end
   table.sort(ids, function(a, b)
     if a[1] ~= b[1] then return a[1] < b[1] end
@@ -42,8 +42,8 @@ local function reorder(old, new)
   for i, each in ipairs(ids) do names[i] = each[2] end
   for i, text in ipairs(values_of(life .. 'jobs', names)) do
     local score, _, owner = read_coming(text)
-    desk.comes(names[i], score, owner)
+    service_queue.comes(names[i], score, owner)
   end
-  desk.enter()
+  service_queue.enter()
   flows.save()
 end

@@ -1,22 +1,22 @@
 --@include flows
--- One service's desk: its queues, its users' accounts, its credits.
-local desk = {ensured = {}, coming = {}}
+-- One service's service_queue: its queues, its users' accounts, its credits.
+local service_queue = {ensured = {}, coming = {}}
 
-function desk.ensure(service)
-  if desk.ensured[service] then return end
+function service_queue.ensure(service)
+  if service_queue.ensured[service] then return end
   if call('ZSCORE', life .. 'desks', service) == false then
     call('ZADD', life .. 'desks', next_number(), service)
   end
-  desk.ensured[service] = true
+  service_queue.ensured[service] = true
 end
 
--- All services with a desk, in the order of their coming.
-function desk.all()
+-- All services with a service_queue, in the order of their coming.
+function service_queue.all()
   return call('ZRANGE', life .. 'desks', 0, -1)
 end
 
 -- The names of a service's queues, as {lane, band, rank, key}.
-function desk.queues(service)
+function service_queue.queues(service)
   local found = {}
   for _, key in ipairs(call('HKEYS', life .. 'queues:' .. service)) do
     local lane, band, rank = match(key, '^(.*)|(%d+)%.(%-?%d+)$')
@@ -26,7 +26,7 @@ function desk.queues(service)
 end
 
 -- Whether a claim would look at this place.
-function desk.has(place)
+function service_queue.has(place)
   return call('ZSCORE', life .. 'desks', place.service)
     and call('HEXISTS', life .. 'queues:' .. place.service, place.queue) == 1
 end
@@ -47,11 +47,11 @@ local function lined_up(flow, coming)
   flows.count(flow.place, #coming / 2)
 end
 
--- The next desk.enter() lines this job up.
-function desk.comes(id, score, owner)
+-- The next service_queue.enter() lines this job up.
+function service_queue.comes(id, score, owner)
   local flow = owner.flow
   if not flow then
-    desk.ensure(owner.spec.service)
+    service_queue.ensure(owner.spec.service)
     flow = flows.of(owner)
     owner.flow = flow
   end
@@ -60,21 +60,21 @@ function desk.comes(id, score, owner)
     local n = #coming
     coming[n + 1], coming[n + 2] = score, id
   else
-    flow.coming, desk.coming[#desk.coming + 1] = {score, id}, flow
+    flow.coming, service_queue.coming[#service_queue.coming + 1] = {score, id}, flow
   end
 end
 
 -- Those who came are in their lines, as if one by one.
-function desk.enter()
-  for _, flow in ipairs(desk.coming) do
+function service_queue.enter()
+  for _, flow in ipairs(service_queue.coming) do
     if not flows.look(flow) then flows.want_account(flow) end
   end
   accounts.fetch()
-  for _, flow in ipairs(desk.coming) do
+  for _, flow in ipairs(service_queue.coming) do
     lined_up(flow, flow.coming)
     flow.coming = nil
   end
-  desk.coming = {}
+  service_queue.coming = {}
 end
 
 local function left(flow)
@@ -84,13 +84,13 @@ local function left(flow)
 end
 
 -- A waiting job is out of its line.
-function desk.remove(entry)
+function service_queue.remove(entry)
   local flow = flows.of(entry)
   if flows.remove(flow, entry) then left(flow) end
 end
 
 -- The accounts of those who pay for such jobs.
-function desk.book(spec)
+function service_queue.book(spec)
   if not spec.book then spec.book = accounts.book(spec.service, spec.rank) end
   return spec.book
 end
@@ -106,13 +106,13 @@ local function payer(flow, entry)
   local place = flow.place
   if place.fair then return flow.account or flows.account(flow), place.book end
   if not service_named(place.service).fair then return nil end
-  local book = desk.book(entry.spec)
+  local book = service_queue.book(entry.spec)
   return accounts.get(book, entry.user), book
 end
 
 -- The flow's head is handed out: it leaves its line, its user is charged and the user's ageing
 -- clock starts anew. Service has come as far as a user whose turn it was.
-function desk.start(flow, entry, in_turn, now)
+function service_queue.start(flow, entry, in_turn, now)
   flows.advance(flow)
   local account, book = payer(flow, entry)
   if account then
@@ -127,9 +127,9 @@ function desk.start(flow, entry, in_turn, now)
 end
 
 -- A job that was handed out is no longer running; without `actual` its cost is unknown.
-function desk.ended(spec, user, cost, actual)
-  desk.ensure(spec.service)
-  local account = accounts.find(desk.book(spec), user)
+function service_queue.ended(spec, user, cost, actual)
+  service_queue.ensure(spec.service)
+  local account = accounts.find(service_queue.book(spec), user)
   if not account then return end
   local running = account.running
   account.running, account.changed = running > 0 and running - 1 or 0, true
@@ -143,10 +143,10 @@ function desk.ended(spec, user, cost, actual)
 end
 
 -- A running job as the ledger remembers it.
-function desk.resume(entry)
-  desk.ensure(entry.spec.service)
+function service_queue.resume(entry)
+  service_queue.ensure(entry.spec.service)
   if service_named(entry.spec.service).fair then
-    local account = accounts.get(desk.book(entry.spec), entry.user)
+    local account = accounts.get(service_queue.book(entry.spec), entry.user)
     account.running, account.changed = account.running + 1, true
   end
 end

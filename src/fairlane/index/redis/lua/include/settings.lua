@@ -22,7 +22,8 @@ local function service_named(name)
       text = settings.defaults
     end
     known = text and text ~= cjson.null and cjson.decode(text) or {
-      fair = true, affinity = 'residency', batch = 3, limit = 0, rate = 0, shares = {500, 200, 250},
+      fair = true, affinity = 'residency', batch = DEFAULT_BATCH_SIZE, limit = 0, rate = 0,
+      shares = {DEFAULT_SKIP_SHARE, DEFAULT_FRONT_SHARE, DEFAULT_AGED_SHARE},
       regions = {}, paused = false, provider_limit = 0, provider_rate = 0,
     }
     known.name, known.is_task = name, not configured

@@ -4,11 +4,11 @@
 --@include circuit_breakers
 -- These leases, or what was proposed as such, are over. In the order of the tokens: what each has
 -- cost, or false if nobody knows, and the slots it keeps, or nil. `refused` are those that never were.
-local function let_go(tokens, actual, kept, refused)
+local function release_leases(tokens, actual, kept, refused)
   for _, user in ipairs(slots.release(tokens, kept, refused)) do flows.unpark(user) end
   if state.loading then with_all('SADD', life .. 'freed', tokens) end
-  if gates.any() then
-    for _, token in ipairs(tokens) do gates.forget_probe(token) end
+  if breakers.any() then
+    for _, token in ipairs(tokens) do breakers.forget_probe(token) end
   end
   local ids, revs, costs, specs, users, costed, over = {}, {}, {}, {}, {}, {}, {}
   for i, packed in ipairs(values_of(life .. 'held', tokens)) do
@@ -17,14 +17,14 @@ local function let_go(tokens, actual, kept, refused)
       local n = #ids + 1
       ids[n], revs[n], costs[n], specs[n], users[n] = held.job(packed)
       over[token], costed[n] = true, actual[i]
-      accounts.want(desk.book(specs[n]), users[n])
+      accounts.want(service_queue.book(specs[n]), users[n])
     end
   end
   accounts.fetch()
   local gone = {}
   for n, rev in ipairs(values_of(life .. 'held_revs', ids)) do
     if tonumber(rev or -1) == revs[n] then gone[#gone + 1] = ids[n] end
-    desk.ended(specs[n], users[n], costs[n], costed[n])
+    service_queue.ended(specs[n], users[n], costs[n], costed[n])
   end
   with_all('HDEL', life .. 'held', tokens)
   with_all('ZREM', life .. 'seen', tokens)

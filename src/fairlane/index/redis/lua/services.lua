@@ -4,4 +4,4 @@
 --@include idle_workers
 local i = 1
 while idle.at(i) do i = i + 1 end
-return desk.all()
+return service_queue.all()

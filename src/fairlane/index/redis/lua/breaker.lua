@@ -1,0 +1,9 @@
+-- The circuit breaker that counts failures of this region, or of a service without one: {jobs of the
+-- streak, closed until, delay, probe}.
+-- KEYS prefix
+-- ARGV service text
+-- ARGV region text: or ""
+--@include circuit_breakers
+local keys = breakers.keys(service, region ~= '' and region or nil)
+local breaker = breakers.get(keys[#keys])
+return {breaker.failed, breaker.closed_until, breaker.delay, breaker.probe}

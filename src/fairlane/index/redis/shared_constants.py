@@ -1,0 +1,40 @@
+"""Constants handed to the Lua scripts: the numbers of policy/, of the model and of index.py that
+every index must agree on. A script uses them by these names."""
+
+from __future__ import annotations
+
+from fairlane.index import index
+from fairlane.model.job import Band
+from fairlane.model.service import Service
+from fairlane.policy import affinity, aging, circuit_breaker, estimate, shares
+
+DEFAULTS = Service("any")
+"""What holds for a service that is no longer configured."""
+
+SHARED_CONSTANTS = {
+    "LOAD_SHARE_THOUSANDTHS": affinity.LOAD_SHARE_THOUSANDTHS,
+    "MIN_LOAD_THOUSANDTHS": affinity.MIN_LOAD_THOUSANDTHS,
+    "MAX_COMPARED_MODELS": affinity.MAX_COMPARED_MODELS,
+    "RESERVE_AFTER_PATIENCES": aging.RESERVE_AFTER_PATIENCES,
+    "OPEN_AFTER_FAILURES": circuit_breaker.OPEN_AFTER_FAILURES,
+    "FIRST_DELAY_MICROSECONDS": circuit_breaker.FIRST_DELAY_MICROSECONDS,
+    "MAX_DELAY_MICROSECONDS": circuit_breaker.MAX_DELAY_MICROSECONDS,
+    "FIRST_LOAD_MICROSECONDS": estimate.FIRST_LOAD_MICROSECONDS,
+    "ALPHA_THOUSANDTHS": estimate.ALPHA_THOUSANDTHS,
+    "MAX_AVERAGES": estimate.MAX_AVERAGES,
+    "GRANT_THOUSANDTHS": shares.GRANT_THOUSANDTHS,
+    "MAX_CREDIT_THOUSANDTHS": shares.MAX_CREDIT_THOUSANDTHS,
+    "DEFAULT_SKIP_SHARE": DEFAULTS.shares.skip,
+    "DEFAULT_FRONT_SHARE": DEFAULTS.shares.front,
+    "DEFAULT_AGED_SHARE": DEFAULTS.shares.aged,
+    "DEFAULT_BATCH_SIZE": DEFAULTS.batch_size,
+    "SKIP": Band.SKIP.value,
+    "FRONT": Band.FRONT.value,
+    "TIER": Band.TIER.value,
+    "EXACT_POSITIONS": index.EXACT_POSITIONS,
+    "LOOK_AGAIN_MICROSECONDS": index.LOOK_AGAIN_MICROSECONDS,
+    "MAX_DUE_JOBS_PER_CLAIM": index.MAX_DUE_JOBS_PER_CLAIM,
+    "RESERVATION_MICROSECONDS": index.RESERVATION_MICROSECONDS,
+    "ACCOUNT_RETENTION_MICROSECONDS": index.ACCOUNT_RETENTION_MICROSECONDS,
+    "MAX_REMEMBERED_LOADS": index.MAX_REMEMBERED_LOADS,
+}

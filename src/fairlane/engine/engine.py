@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 
 from fairlane.background import end_all
@@ -12,6 +12,7 @@ from fairlane.clock import Clock
 from fairlane.engine import job_actions, live_settings, queries
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core
+from fairlane.engine.follow import Change, Pause, changes, events, follow
 from fairlane.engine.maintenance import Maintenance
 from fairlane.engine.rebuild import join, publish_left_behind, rebuild
 from fairlane.engine.renew import renew
@@ -282,7 +283,24 @@ class Engine:
 
     def events(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """What has happened after that number, then what happens, until the job is over."""
-        return queries.events(self.core, job, after)
+        return events(self.core, job, after)
+
+    def changes(
+        self, job: str, after: int = 0, pause: Pause = asyncio.Event.wait
+    ) -> AsyncGenerator[Change, None]:
+        """The job with its events after that number, again with every change, until it is over.
+        `pause` waits for the next change; when it returns early, the job is read again, too."""
+        return changes(self.core, job, after, pause)
+
+    def follow(
+        self, job: str, pause: Pause = asyncio.Event.wait
+    ) -> AsyncGenerator[Job | None, None]:
+        """As `changes`, without the events. None if there is no such job."""
+        return follow(self.core, job, pause)
+
+    def wake(self, jobs: Iterable[str]) -> None:
+        """Those who follow these jobs in this process look at them again."""
+        self.core.subscriptions.wake(jobs)
 
     async def is_runnable(self, job: Job) -> bool:
         """Whether a worker that takes work could run the step that the job waits for."""
@@ -293,7 +311,7 @@ class Engine:
 
     async def wait(self, job: str) -> Job:
         """The job when it is over."""
-        async for _ in self.events(job):
+        async for _ in self.follow(job):
             pass
         return await self.get(job)
 

@@ -165,6 +165,10 @@ class Process:
         for lease in leases:
             await self._engine.fail(from_json(lease), Fault.TRANSIENT)
 
+    async def give_back(self, leases: list[dict[str, Any]]) -> None:
+        for lease in leases:
+            await self._engine.give_back(from_json(lease))
+
     async def work(self, worker: str, at_once: int, lasts: float, heartbeat: float = 5) -> None:
         """Claims and completes for ever, so many at once; each job takes this many seconds."""
         who = _worker(worker, heartbeat)

@@ -184,7 +184,7 @@ async def test_what_a_stopped_worker_swallows_goes_on_elsewhere_and_costs_no_att
 async def started_again(engine: Engine, job: str) -> int:
     """When it began to run under another lease than the one that was lost; by the ledger, which is
     looked at once a second."""
-    with core_of(engine).subscriptions.watching(job) as wakeup:
+    with core_of(engine).subscriptions.listening(job) as wakeup:
         while True:
             found = await engine.get(job)
             if not found.live or (found.fence > 1 and found.state is State.RUNNING):

@@ -225,7 +225,7 @@ async def test_a_submit_commits_without_waiting_for_a_silent_redis(stores: Store
     await engine.change("services", "work", "waiting", 4)
     for _ in range(2):
         await engine.submit(NewJob("work", tier="high"))
-    index = engine.core.index
+    index = core_of(engine).index
     asked, put = asyncio.Event(), asyncio.Event()
 
     class Watched:
@@ -243,7 +243,7 @@ async def test_a_submit_commits_without_waiting_for_a_silent_redis(stores: Store
             put.set()
             await index.put(entries, now)
 
-    engine.core.index = cast("Index", Watched())
+    core_of(engine).index = cast("Index", Watched())
     stores.redis.silence()
     submit = asyncio.create_task(engine.submit(NewJob("work", tier="high")))
     async with asyncio.timeout(LONG_ENOUGH):
@@ -258,7 +258,7 @@ async def test_a_submit_commits_without_waiting_for_a_silent_redis(stores: Store
     with pytest.raises(Refused):
         await engine.submit(NewJob("work", tier="high"))
     assert await engine.count(State.QUEUED) == 4
-    engine.core.index = index
+    core_of(engine).index = index
     stores.redis.end_silence()
 
 

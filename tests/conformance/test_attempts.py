@@ -474,7 +474,7 @@ async def test_failures_reported_at_the_same_time_cost_what_they_cost_in_turn(
         found = [await world.job(job) for job in jobs]
         assert Counter(job.state for job in found) == {State.DEAD: 2, State.QUEUED: 6}
         assert {job.attempt for job in found if job.state is State.QUEUED} == {0}
-        assert not world.engine.core.failing
+        assert not core_of(world.engine).failing
     async with World(catalog(work(max_attempts=2)), tmp_path / "other.db") as world:
         jobs = await world.submit_all([NewJob("work") for _ in range(8)])
         leases = await world.claim(8)
@@ -498,7 +498,7 @@ async def test_a_failure_is_in_the_ledger_before_the_index_counts_it(tmp_path: P
     async with World(catalog(work(max_attempts=3)), tmp_path / "ledger.db") as world:
         await world.submit_all([NewJob("work") for _ in range(3)])
         leases = await world.claim(3)
-        core, points = world.engine.core, Points(lambda *_: None)
+        core, points = core_of(world.engine), Points(lambda *_: None)
         core.ledger = cast("Ledger", Watched(core.ledger, "ledger", points))
         core.index = cast("Index", Watched(core.index, "index", points))
         for lease in leases:
@@ -520,7 +520,7 @@ async def test_a_failure_that_the_index_never_counted_keeps_no_probe(tmp_path: P
         await close_the_service(world)
         await world.pass_time(1)
         probe = await world.claim_one()
-        core, index = world.engine.core, world.engine.core.index
+        core, index = core_of(world.engine), core_of(world.engine).index
         core.index = cast("Index", Unheard(index))
         await world.engine.fail(probe, Fault.UNAVAILABLE)
         core.index, core.index_missed = index, False

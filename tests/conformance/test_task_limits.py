@@ -11,6 +11,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.worker import Worker
+from tests.core import core_of
 from tests.world import TIERS, World
 
 
@@ -94,7 +95,7 @@ async def test_types_that_are_no_longer_used_are_forgotten(
 async def test_the_index_forgets_types_whose_jobs_are_gone(tmp_path: Path) -> None:
     """Also those that only waited; a rate is kept for its minute."""
     async with World(tasks(limit=1, rate=5), tmp_path / "ledger.db") as world:
-        index = world.engine.core.index
+        index = core_of(world.engine).index
         jobs = [await world.submit(name) for name in ("resize", "crop")]
         (lease,) = await world.claim(1)
         await world.engine.complete(lease)

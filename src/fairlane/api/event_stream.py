@@ -1,14 +1,14 @@
 """The event stream of this process: events for WebSocket and server-sent events, replayed and live
-without a gap; positions and progress at most once a second."""
+without a gap; positions and progress at most once a second. `engine/follow.py` holds the loop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -48,12 +48,8 @@ class Topic:
     """One job that somebody listens to."""
 
     job: Job | None = None
-    wakeups: set[asyncio.Event] = field(default_factory=set)
+    listeners: int = 0
     standing: LastStanding | None = None
-
-    def ring(self) -> None:
-        for wakeup in self.wakeups:
-            wakeup.set()
 
 
 class EventStream:
@@ -75,48 +71,46 @@ class EventStream:
         """Every stream ends; whoever listens comes back to another process, after what they have
         seen."""
         self._dismissed = True
-        for topic in self._topics.values():
-            topic.ring()
+        self._engine.wake(self._topics)
 
-    async def stream(self, job_id: str, after: int) -> AsyncIterator[News]:
+    async def stream(self, job_id: str, after: int) -> AsyncGenerator[News, None]:
         """Everything after that number, then whatever comes, until the job is over."""
-        engine = self._engine
         standing: LastStanding | None = None
         progress: Progress | None = None
         pause_at = time.monotonic() + SAFETY_POLL_SECONDS
-        with self._listening(job_id) as (topic, wakeup):
-            while True:
-                wakeup.clear()
-                job = topic.job = (await engine.jobs([job_id])).get(job_id)
-                for event in await engine.stored_events(job_id, after):
-                    after = event.seq
-                    yield event
-                if job is None or not job.live or self._dismissed:
-                    return
-                if topic.standing is None or job.state is not State.QUEUED:
-                    topic.standing = await self._standing(job)
-                if topic.standing is not None and topic.standing != standing:
-                    standing = topic.standing
-                    yield standing
-                if job.progress is not None and job.progress != progress:
-                    progress = job.progress
-                    yield progress
-                await _rings(wakeup, pause_at - time.monotonic())
-                if time.monotonic() >= pause_at:
-                    pause_at = time.monotonic() + SAFETY_POLL_SECONDS
-                    yield ListenerPause()
+        changes = self._engine.changes(
+            job_id, after, lambda wakeup: _rings(wakeup, pause_at - time.monotonic())
+        )
+        with self._listening(job_id) as topic:
+            async with aclosing(changes):
+                async for job, events in changes:
+                    if time.monotonic() >= pause_at:
+                        pause_at = time.monotonic() + SAFETY_POLL_SECONDS
+                        yield ListenerPause()
+                    topic.job = job
+                    for event in events:
+                        yield event
+                    if job is None or not job.live or self._dismissed:
+                        return
+                    if topic.standing is None or job.state is not State.QUEUED:
+                        topic.standing = await self._standing(job)
+                    if topic.standing is not None and topic.standing != standing:
+                        standing = topic.standing
+                        yield standing
+                    if job.progress is not None and job.progress != progress:
+                        progress = job.progress
+                        yield progress
 
     @contextmanager
-    def _listening(self, job_id: str) -> Iterator[tuple[Topic, asyncio.Event]]:
+    def _listening(self, job_id: str) -> Iterator[Topic]:
         topic = self._topics.setdefault(job_id, Topic())
-        with self._engine.watching(job_id) as wakeup:
-            topic.wakeups.add(wakeup)
-            try:
-                yield topic, wakeup
-            finally:
-                topic.wakeups.discard(wakeup)
-                if not topic.wakeups:
-                    self._topics.pop(job_id, None)
+        topic.listeners += 1
+        try:
+            yield topic
+        finally:
+            topic.listeners -= 1
+            if not topic.listeners:
+                self._topics.pop(job_id, None)
 
     # --- in the background -----------------------------------------------------------------------
     async def _run(self) -> None:
@@ -143,7 +137,7 @@ class EventStream:
             if now is None or _differ(topic.standing, now):
                 heard, topic.standing = topic.standing, now
                 if now is not None or heard is not None:
-                    topic.ring()
+                    self._engine.wake([name])
 
     async def _standing(self, job: Job) -> LastStanding | None:
         if job.state is not State.QUEUED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib.util
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,6 +25,7 @@ from fairlane.clock import SystemClock
 from fairlane.compose import cluster
 from fairlane.engine import Engine
 from fairlane.index.redis import RedisIndex
+from fairlane.model.state import State
 from fairlane.model.worker import Worker
 from fairlane.servers import Postgres, Redis
 
@@ -87,6 +90,22 @@ class Bench:
             return between
 
     # --- in processes of their own -----------------------------------------------------------
+    async def event_delays(self, jobs: int) -> tuple[float, float]:
+        """Milliseconds from the call of complete until a listener in another process has read that
+        the job is over: p50 and p99."""
+        database, prefix = await self._fresh()
+        async with self._open(0, database, prefix) as engine:
+            where = [database, self._redis.url, prefix]
+            listener = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "fairlane.bench.listener", *where, stdin=PIPE, stdout=PIPE
+            )
+            try:
+                taken = sorted([await _event_delay(engine, listener, i) for i in range(jobs)])
+            finally:
+                listener.terminate()
+                await listener.wait()
+        return taken[len(taken) // 2], taken[len(taken) * 99 // 100]
+
     async def drained(self, jobs: int, n: int, limit: int, processes: int) -> float:
         """Jobs per second, one asyncio task each, drained by workers in separate processes."""
         database, prefix = await self._fresh()
@@ -128,6 +147,28 @@ class Bench:
         return jobs * (TO - FROM) / (end - begin)
 
 
+async def _event_delay(engine: Engine, listener: asyncio.subprocess.Process, number: int) -> float:
+    orders, answers = listener.stdin, listener.stdout
+    if orders is None or answers is None:
+        raise RuntimeError("the listener process has no pipes")
+    accepted = await engine.submit(measure.job(number))
+    orders.write(f"{accepted.job}\n".encode())
+    (lease,) = await engine.claim(Worker("worker"), 1)
+    state, at = "", 0.0
+    while state != State.RUNNING:
+        state, at = _seen(await answers.readline())
+    began = time.monotonic()
+    await engine.complete(lease)
+    while state != State.COMPLETED:
+        state, at = _seen(await answers.readline())
+    return (at - began) * 1000
+
+
+def _seen(line: bytes) -> tuple[str, float]:
+    state, at = line.decode().split()
+    return state, float(at)
+
+
 def _when(hits: Path, wanted: int, workers: Sequence[subprocess.Popen[bytes]]) -> float:
     """The time at which this many jobs have started."""
     while hits.stat().st_size < wanted * HIT:
@@ -151,6 +192,10 @@ def figures(runs: int, jobs: int, *, short: bool, beside: bool) -> Iterator[Figu
         found = [uvloop.run(measure.latencies(bench.queue, few)) for _ in range(runs)]
         yield Figure("submit → start", "n = 1, idle worker, p50", "ms", [p50 for p50, _ in found])
         yield Figure("submit → start", "n = 1, idle worker, p99", "ms", [p99 for _, p99 in found])
+        heard = [uvloop.run(bench.event_delays(few)) for _ in range(runs)]
+        what = "complete → read in another process"
+        yield Figure("event", f"{what}, p50", "ms", [p50 for p50, _ in heard])
+        yield Figure("event", f"{what}, p99", "ms", [p99 for _, p99 in heard])
         for n in (1, 10, 100):
             for waiting in (1_000, 20_000 if short else 100_000):
                 rounds = max(5, min(1_000, waiting // 2) // n)

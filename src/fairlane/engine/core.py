@@ -84,7 +84,6 @@ class Core:
     watched: tuple[int, float] = (-1, 0.0)
     not_before: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    subscriptions: Subscriptions = field(default_factory=Subscriptions)
     costs: Average = field(default_factory=lambda: Average(FIRST_COST_MICROSECONDS))
     loaded: dict[str, Loaded] = field(default_factory=dict)
     coming: Counter[str] = field(default_factory=Counter)
@@ -116,10 +115,12 @@ class Core:
     """What workers say about their task types."""
     workers_read: tuple[int, list[tuple[Worker, int]]] = field(default_factory=lambda: (0, []))
     """When the workers were last read from the ledger, and who they are."""
+    subscriptions: Subscriptions = field(init=False)
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)
 
     def __post_init__(self) -> None:
+        self.subscriptions = Subscriptions(self.index)
         self.file = self.catalog
         self.adopt(self.catalog)
 

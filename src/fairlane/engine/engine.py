@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence, Set
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence, Set
 
 from fairlane.background import end_all
 from fairlane.clock import Clock
 from fairlane.engine import job_actions, live_settings, queries
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core, TierSource
+from fairlane.engine.follow import Change, Pause, changes, events, follow
 from fairlane.engine.instrumentation import Instrumentation
 from fairlane.engine.leases import Leases
 from fairlane.engine.maintenance import Maintenance
@@ -306,15 +306,28 @@ class Engine:
 
     def events(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """What has happened after that number, then what happens, until the job is over."""
-        return queries.events(self._core, job, after)
+        return events(self._core, job, after)
 
     async def stored_events(self, job: str, after: int = 0) -> list[Event]:
         """What has happened so far after that number."""
         return await self._core.ledger.events(job, after)
 
-    def watching(self, job: str) -> AbstractContextManager[asyncio.Event]:
-        """An event that is set whenever the job has changed since it was last cleared."""
-        return self._core.subscriptions.watching(job)
+    def changes(
+        self, job: str, after: int = 0, pause: Pause = asyncio.Event.wait
+    ) -> AsyncGenerator[Change, None]:
+        """The job with its events after that number, again with every change, until it is over.
+        `pause` waits for the next change; when it returns early, the job is read again, too."""
+        return changes(self._core, job, after, pause)
+
+    def follow(
+        self, job: str, pause: Pause = asyncio.Event.wait
+    ) -> AsyncGenerator[Job | None, None]:
+        """As `changes`, without the events. None if there is no such job."""
+        return follow(self._core, job, pause)
+
+    def wake(self, jobs: Iterable[str]) -> None:
+        """Those who follow these jobs in this process look at them again."""
+        self._core.subscriptions.wake(jobs)
 
     async def is_runnable(self, job: Job) -> bool:
         """Whether a worker that takes work could run the step that the job waits for."""
@@ -337,7 +350,7 @@ class Engine:
 
     async def wait(self, job: str) -> Job:
         """The job when it is over."""
-        async for _ in self.events(job):
+        async for _ in self.follow(job):
             pass
         return await self.get(job)
 

@@ -239,10 +239,11 @@ async def catch_up(core: Core) -> int:
 
 
 async def look_for_news(core: Core) -> int:
-    """Jobs that are watched here may be moved by other processes."""
-    watched = core.subscriptions.jobs() if core.ledger.shared else []
-    found = await core.ledger.jobs(watched) if watched else {}
-    looks: dict[str, object] = dict.fromkeys(watched)
+    """The safety net under pub/sub: other processes may have changed jobs with listeners here,
+    and their messages may be lost."""
+    listened = core.subscriptions.listened() if core.ledger.shared else []
+    found = await core.ledger.jobs(listened) if listened else {}
+    looks: dict[str, object] = dict.fromkeys(listened)
     for job in found.values():
         looks[job.id] = (job.state, job.rev, job.seq, job.progress)
     return core.subscriptions.compare(looks)
@@ -311,7 +312,7 @@ class Maintenance:
 
     async def follow(self) -> None:
         """What others have done."""
-        for step in (keep_up, catch_up, check_held, look_for_news):
+        for step in (look_for_news, keep_up, catch_up, check_held):
             await _guarded(step, self._core)
 
     async def tell(self) -> None:

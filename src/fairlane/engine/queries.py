@@ -4,7 +4,7 @@ whole queue."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
 from fairlane.ledger.messages import Filter, SubmissionAccepted
 from fairlane.model.attempt import Attempt, Outcome
-from fairlane.model.event import Event
 from fairlane.model.job import Band, Job, Json, NewJob
 from fairlane.model.service import Executor
 from fairlane.model.state import State
@@ -212,20 +211,6 @@ async def first_starts(core: Core, jobs: Sequence[Job]) -> dict[str, int]:
 async def attempts(core: Core, job_id: str, tenant: str | None = None) -> list[Attempt]:
     await get(core, job_id, tenant)
     return await core.ledger.attempts(job_id)
-
-
-async def events(core: Core, job_id: str, after: int = 0) -> AsyncIterator[Event]:
-    """Everything after that number, then whatever comes, without a gap, until the job is over."""
-    with core.subscriptions.watching(job_id) as wakeup:
-        while True:
-            wakeup.clear()
-            job = (await core.ledger.jobs([job_id])).get(job_id)
-            for event in await core.ledger.events(job_id, after):
-                after = event.seq
-                yield event
-            if job is None or not job.live:
-                return
-            await wakeup.wait()
 
 
 async def overview(core: Core) -> Overview:

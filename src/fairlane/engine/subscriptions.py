@@ -1,26 +1,51 @@
 """Subscriptions to the events of a job. A subscriber is woken and reads the events from the ledger,
-so it misses none."""
+so it misses none. Other processes are told over pub/sub."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from fairlane.index.index import Index
+
 
 class Subscriptions:
-    def __init__(self) -> None:
+    def __init__(self, index: Index) -> None:
+        self._index = index
         self._bells: dict[str, list[asyncio.Event]] = {}
+        self._listeners: Counter[str] = Counter()
         self._known: dict[str, object] = {}
 
     def jobs(self) -> list[str]:
-        """Those that somebody watches."""
+        """The jobs that are watched in this process."""
         return list(self._bells)
+
+    def listened(self) -> list[str]:
+        """The jobs with a listener in this process."""
+        return list(self._listeners)
+
+    @contextmanager
+    def listening(self, job: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the job may have changed, in any process. Clear it, then
+        read the job: a change after the read sets it again."""
+        with self.watching(job) as wakeup:
+            self._listeners[job] += 1
+            if self._listeners[job] == 1:
+                self._index.subscribe(job, lambda: self.wake([job]))
+            try:
+                yield wakeup
+            finally:
+                self._listeners[job] -= 1
+                if not self._listeners[job]:
+                    del self._listeners[job]
+                    self._index.unsubscribe(job)
 
     @contextmanager
     def watching(self, job: str, wakeup: asyncio.Event | None = None) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the job has changed since it was last cleared. Who watches
-        many jobs may bring one bell for all of them, and may watch one job more than once."""
+        """An event that is set whenever this process has changed the job. A watcher of many jobs
+        may pass one event for all of them, and may watch one job more than once."""
         wakeup = wakeup or asyncio.Event()
         self._bells.setdefault(job, []).append(wakeup)
         try:
@@ -32,13 +57,20 @@ class Subscriptions:
                 del self._bells[job]
 
     def compare(self, present: Mapping[str, object]) -> int:
-        """Tell of those that are not as they were at the last comparison."""
+        """Wake the listeners of jobs that are not as they were at the last comparison."""
         changed = [job for job, look in present.items() if self._known.get(job) != look]
         self._known = dict(present)
-        self.tell(changed)
+        self.wake(changed)
         return len(changed)
 
     def tell(self, jobs: Iterable[str]) -> None:
+        """This process has changed these jobs, and the changes are committed."""
+        changed = list(jobs)
+        self.wake(changed)
+        self._index.notify(changed)
+
+    def wake(self, jobs: Iterable[str]) -> None:
+        """Set the events of this process."""
         if self._bells:
             for job in jobs:
                 for wakeup in self._bells.get(job, ()):

@@ -3,7 +3,7 @@ any other index must choose the same jobs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fairlane.model.catalog import Catalog
@@ -198,6 +198,18 @@ class Index(Protocol):
 
     async def lanes(self, service: str) -> Mapping[str, int]:
         """The lanes of this service in which jobs wait, and how many, delayed ones too."""
+
+    # --- listeners to jobs -------------------------------------------------------------------
+    def notify(self, jobs: Sequence[str]) -> None:
+        """These jobs have changed in the ledger: other processes that subscribe to one of them hear
+        it once, soon, if the message is not lost. Returns at once, and never fails."""
+
+    def subscribe(self, job: str, changed: Callable[[], None]) -> None:
+        """Call this whenever another process may have changed the job; also when the subscription
+        has begun or begins again, because earlier messages were not heard."""
+
+    def unsubscribe(self, job: str) -> None:
+        """It is not called any more."""
 
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import aclosing
 from typing import NamedTuple
 
 from fairlane.background import end
@@ -62,21 +63,23 @@ class CallerSlots:
         """The slot as soon as it is the caller's, or where it stands when the time is over."""
         engine = self._engine
         until = engine.clock.now() + round(wait * 1_000_000)
-        with engine.watching(job_id) as wakeup:
-            self._waiting += 1
-            self._any.set()
-            try:
-                while True:
-                    wakeup.clear()
-                    job = await self._own(job_id, tenant)
-                    over = engine.clock.now() >= until
-                    if job.state is not State.QUEUED or over:
-                        return HeldSlot(job, job.token)
-                    await engine.clock.wait(wakeup, until - engine.clock.now())
-            finally:
-                self._waiting -= 1
-                if not self._waiting:
-                    self._any.clear()
+        job = await self._own(job_id, tenant)
+        self._waiting += 1
+        self._any.set()
+        try:
+            looks = engine.follow(
+                job_id, lambda wakeup: engine.clock.wait(wakeup, until - engine.clock.now())
+            )
+            async with aclosing(looks):
+                async for seen in looks:
+                    job = seen or await self._own(job_id, tenant)
+                    if job.state is not State.QUEUED or engine.clock.now() >= until:
+                        break
+            return HeldSlot(job, job.token)
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._any.clear()
 
     async def renew(self, job_id: str, tenant: str, lease: str) -> None:
         job, engine = await self._own(job_id, tenant), self._engine

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Annotated, Any
 
 import orjson
@@ -99,17 +99,18 @@ async def _own(app_context: AppContext, identity: Identity, job_id: str) -> None
 # --- server-sent events --------------------------------------------------------------------------
 async def _sse(call: RequestContext, job_id: str, after: int) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
-    async for news in call.app_context.event_stream.stream(job_id, after):
-        if isinstance(news, ListenerPause):
-            if not await call.app_context.key_cache.still(call.identity):
-                return
-            yield b": still here\n\n"
-            continue
-        shown = message(job_id, news)
-        lines = [b"event: " + shown["type"].encode(), b"data: " + orjson.dumps(shown)]
-        if isinstance(news, Event):
-            lines.insert(0, b"id: %d" % news.seq)
-        yield b"\n".join(lines) + b"\n\n"
+    async with aclosing(call.app_context.event_stream.stream(job_id, after)) as stream:
+        async for news in stream:
+            if isinstance(news, ListenerPause):
+                if not await call.app_context.key_cache.still(call.identity):
+                    return
+                yield b": still here\n\n"
+                continue
+            shown = message(job_id, news)
+            lines = [b"event: " + shown["type"].encode(), b"data: " + orjson.dumps(shown)]
+            if isinstance(news, Event):
+                lines.insert(0, b"id: %d" % news.seq)
+            yield b"\n".join(lines) + b"\n\n"
 
 
 def message(job_id: str, news: News) -> dict[str, Any]:
@@ -165,16 +166,17 @@ async def _tell_all(
     socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
 ) -> int:
     """The code to close with."""
-    async for news in app_context.event_stream.stream(job_id, after):
-        if isinstance(news, ListenerPause):
-            if not await app_context.key_cache.still(identity):
-                return NOT_ANY_MORE
-            continue
-        try:
-            async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
-                await socket.send_text(orjson.dumps(message(job_id, news)).decode())
-        except TimeoutError:
-            return TRY_LATER
+    async with aclosing(app_context.event_stream.stream(job_id, after)) as stream:
+        async for news in stream:
+            if isinstance(news, ListenerPause):
+                if not await app_context.key_cache.still(identity):
+                    return NOT_ANY_MORE
+                continue
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
+                    await socket.send_text(orjson.dumps(message(job_id, news)).decode())
+            except TimeoutError:
+                return TRY_LATER
     return GOING_AWAY if app_context.draining else 1000
 
 

@@ -368,6 +368,14 @@ class MemoryIndex:
         self._wake(corrected)
         return corrected
 
+    def notify(self, jobs: Sequence[str]) -> None:
+        """There is no other process."""
+
+    def subscribe(self, job: str, changed: Callable[[], None]) -> None:
+        """There is no other process."""
+
+    def unsubscribe(self, job: str) -> None: ...
+
     async def close(self) -> None: ...
 
     async def tidy(self, now: int) -> None:

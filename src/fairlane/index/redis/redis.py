@@ -13,6 +13,7 @@ from fairlane.index.index import Freed, HeldEntry, Picks, ServiceCallRef, Standi
 from fairlane.index.redis import codec, decoding
 from fairlane.index.redis.batching import Batcher
 from fairlane.index.redis.codec import Asking, json, plain
+from fairlane.index.redis.event_publisher import EventPublisher
 from fairlane.index.redis.multiplexed_connection import Word
 from fairlane.index.redis.script_client import ScriptClient
 from fairlane.index.redis.wakeups import Wakeups
@@ -50,6 +51,7 @@ class RedisIndex:
         self.new_token = new_token or Tokens().new
         self._server = ScriptClient(url, prefix)
         self._wakeups = Wakeups(self._server)
+        self._events = EventPublisher(self._server, self._wakeups.process)
         self._run = self._server.run
         self._claim = Batcher[Asking](
             lambda now, asking: self._run("claim", now, *codec.asked(asking)), CLAIMED
@@ -64,6 +66,7 @@ class RedisIndex:
         await self._server.check()
 
     async def close(self) -> None:
+        await self._events.close()
         await self._wakeups.close()
         await self._server.close()
 
@@ -195,6 +198,16 @@ class RedisIndex:
 
     async def lanes(self, service: str) -> dict[str, int]:
         return await self._read(lambda found: dict(plain(found)), "lanes", service)
+
+    # --- listeners to jobs -------------------------------------------------------------------
+    def notify(self, jobs: Sequence[str]) -> None:
+        self._events.publish(jobs)
+
+    def subscribe(self, job: str, changed: Callable[[], None]) -> None:
+        self._wakeups.subscribe(job, changed)
+
+    def unsubscribe(self, job: str) -> None:
+        self._wakeups.unsubscribe(job)
 
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:

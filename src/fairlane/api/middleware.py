@@ -22,7 +22,6 @@ from fairlane.api.context import AppContext
 from fairlane.api.http.body import too_large
 from fairlane.api.http.headers import MAX_HEADER_BYTES, content_length, request_id, without_port
 from fairlane.api.http.problem_details import ProblemDetails, problem_of, respond, unauthorized
-from fairlane.api.overload.early_reject import EarlyReject
 from fairlane.api.routing import NO_QUERY, Declared, GuardedSocket, check_names
 
 log = logging.getLogger("fairlane.api")
@@ -71,7 +70,6 @@ class GuardMiddleware:
         self._proxies = [ipaddress.ip_network(each) for each in server.trusted_proxies]
         self._origins = frozenset(server.origins)
         self._failures = FailedLogins()
-        self.threshold = EarlyReject(app_context, self._hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -15,8 +15,8 @@ from uvicorn.server import ServerState
 
 from fairlane.api.app import App, create_app
 from fairlane.api.auth.api_keys import new_key
+from fairlane.api.http.protocol import HttpProtocol
 from fairlane.api.http.websocket_protocol import WebSocketProtocol
-from fairlane.api.overload.shedding_protocol import SheddingProtocol
 from fairlane.api.server import listening
 from fairlane.config.settings import ServerSettings, Settings
 from fairlane.engine import Engine
@@ -57,8 +57,8 @@ class Gateway:
         return self.app.app_context.engine
 
     @property
-    def connections(self) -> list[SheddingProtocol]:
-        return [each for each in self._state.connections if isinstance(each, SheddingProtocol)]
+    def connections(self) -> list[HttpProtocol]:
+        return [each for each in self._state.connections if isinstance(each, HttpProtocol)]
 
     @property
     def sockets(self) -> list[WebSocketProtocol]:

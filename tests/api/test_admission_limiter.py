@@ -1,113 +1,32 @@
-"""More submits than can be written: who is refused, and what goes on."""
+"""S13: more submits than can be written: which ones wait, which ones are refused, and what
+passes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import ExitStack, asynccontextmanager
-from functools import partial
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.overload.limiter import (
-    MIN_CONCURRENT_SUBMITS,
-    SUBMITS_PER_LOOP_TURN,
-    TARGET_WAIT_SECONDS,
+    LOWEST_TIER_WAIT,
+    MAX_WAIT_SECONDS,
+    MAX_WAITING_BYTES,
     AdmissionLimiter,
+    Place,
 )
 from fairlane.config.settings import ServerSettings
+from fairlane.model.key import Role
+from tests.api.raw import exchange
 from tests.api.server import Gateway, gateway
-from tests.core import core_of
 from tests.world import World
 
 pytestmark = pytest.mark.every_store
 
-
-class SlowSource:
-    """Knows everybody's tier, and tells it when it is let."""
-
-    def __init__(self) -> None:
-        self.asked, self.gate = asyncio.Semaphore(0), asyncio.Event()
-
-    async def tiers_of(self, tenant: str, users: Collection[str]) -> dict[str, str]:
-        self.asked.release()
-        await self.gate.wait()
-        return dict.fromkeys(users, "medium")
-
-
-@asynccontextmanager
-async def crowded(world: World, submits: int, inside: int) -> AsyncIterator[Gateway]:
-    """So many of `submits` are under way, and get no further before the block ends."""
-    source = SlowSource()
-    async with (
-        gateway(world.engine, ServerSettings(submits=submits)) as served,
-        served.client() as client,
-    ):
-        core_of(world.engine).tier_source = source
-        held = []
-        for number in range(inside):
-            job = {"service": "work", "user_id": f"user-{number}"}
-            held.append(asyncio.create_task(client.post("/api/v1/jobs", json=job)))
-            await source.asked.acquire()
-        try:
-            yield served
-        finally:
-            source.gate.set()
-        answers = await asyncio.gather(*held)
-        assert [each.status_code for each in answers] == [202] * inside
-        low = await client.post("/api/v1/jobs", json=of("low"))
-        assert low.status_code == 202
-
-
-def of(tier: str) -> dict[str, str]:
-    return {"service": "work", "priority": tier}
-
-
-async def test_the_lowest_tier_is_refused_first_and_told_when_to_come_back(world: World) -> None:
-    async with crowded(world, submits=4, inside=2) as served, served.client() as client:
-        refused = await client.post("/api/v1/jobs", json=of("low"))
-        assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
-        assert refused.headers["retry-after"] == "1"
-        for tier in ("medium", "high"):
-            assert (await client.post("/api/v1/jobs", json=of(tier))).status_code == 202
-        batch = {"jobs": [of("low"), of("high"), of("gold")]}
-        results = (await client.post("/api/v1/jobs:batch", json=batch)).json()["results"]
-        assert [each["status"] for each in results] == [503, 202, 422]
-
-
-async def test_what_is_no_submit_passes_whatever_is_submitted(world: World) -> None:
-    async with gateway(world.engine) as before, before.client() as client:
-        job = (await client.post("/api/v1/jobs", json=of("high"))).json()["job_id"]
-    async with crowded(world, submits=1, inside=1) as served, served.client() as client:
-        for path in ("/api/v1/jobs", "/api/v1/jobs:batch"):
-            assert (await client.post(path, content=b"not even read")).status_code == 503
-        for path in ("/livez", "/readyz", "/queue/status", f"/api/v1/jobs/{job}"):
-            assert (await client.get(path)).status_code == 200
-        cancelled = await client.delete(f"/api/v1/jobs/{job}")
-        assert cancelled.status_code == 200
-
-
-async def test_places_are_counted_only_while_nobody_is_refused(world: World) -> None:
-    async with (
-        gateway(world.engine, ServerSettings(submits=4)) as served,
-        served.client() as client,
-    ):
-        told = (await client.post("/api/v1/jobs", json=of("high"))).json()
-        assert told["position"] is not None
-        with served.app.app_context.limiter.inside(), served.app.app_context.limiter.inside():
-            told = (await client.post("/api/v1/jobs", json=of("high"))).json()
-        assert told["position"] is None
-        seen = (await client.get(f"/api/v1/jobs/{told['job_id']}")).json()
-        assert seen["position"] is not None
-
-
-def test_an_empty_house_takes_the_largest_batch_and_then_nobody() -> None:
-    limiter = AdmissionLimiter(2)
-    limiter.check(rank=2, tiers=3)
-    with limiter.inside(jobs=1000), pytest.raises(ProblemDetails):
-        limiter.check()
-    limiter.check(rank=2, tiers=3)
+JOB = b'{"service": "work"}'
+PATHS = ("/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/tasks")
 
 
 class Hands:
@@ -120,78 +39,205 @@ class Hands:
         return self.now
 
 
-def room(limiter: AdmissionLimiter) -> int:
-    """How many of the best tier come in."""
-    with ExitStack() as inside:
-        for number in range(1000):
-            if not limiter.has_room():
-                return number
-            inside.enter_context(limiter.inside())
-    return 1000
+def of(tier: str) -> dict[str, str]:
+    return {"service": "work", "priority": tier}
 
 
-def wait(limiter: AdmissionLimiter, clock: Hands, seconds: float, number: int = 1) -> None:
-    """So many are let in, and begin after that time."""
-    answered: list[Callable[[], None]] = []
-    for _ in range(number):
-        limiter.let_in(answered.append)
-    clock.now += seconds
-    while len(answered) < number:
-        limiter.begin()
-    for left in answered:
-        left()
-
-
-async def test_fewer_come_in_while_they_wait_long_and_more_again_when_they_do_not() -> None:
-    clock = Hands()
-    limiter = AdmissionLimiter(256, clock)
-    assert room(limiter) == 256
-    wait(limiter, clock, TARGET_WAIT_SECONDS * 1.01, number=100)
-    assert room(limiter) == 224, "those that waited together count once"
-    for _ in range(100):
-        wait(limiter, clock, TARGET_WAIT_SECONDS * 1.01)
-    assert room(limiter) == MIN_CONCURRENT_SUBMITS
-    for _ in range(20_000):
-        wait(limiter, clock, 0.001)
-    assert room(limiter) == 256
-
-
-async def test_who_is_written_slowly_takes_no_room_from_others() -> None:
-    clock = Hands()
-    limiter = AdmissionLimiter(256, clock)
-    for _ in range(10):
-        with limiter.inside():
-            clock.now += 10 * TARGET_WAIT_SECONDS
-    assert room(limiter) == 256
-
-
-async def test_what_is_let_in_counts_until_it_is_answered() -> None:
-    limiter, answered = AdmissionLimiter(4), list[Callable[[], None]]()
-    limiter.let_in(answered.append)
-    limiter.let_in(answered.append)
-    for _ in range(2):
-        assert not limiter.room_for_all
-        assert limiter.has_room(rank=0, tiers=3)
-        assert not limiter.has_room(rank=2, tiers=3)
-        limiter.begin()
-    for left in answered:
-        left()
-    assert limiter.room_for_all
-
-
-async def test_only_some_begin_in_one_turn_and_in_their_order() -> None:
-    limiter, begun = AdmissionLimiter(1000), list[int]()
-
-    def begin(number: int, left: Callable[[], None]) -> None:
-        begun.append(number)
-        left()
-
-    for number in range(3 * SUBMITS_PER_LOOP_TURN):
-        limiter.let_in(partial(begin, number))
-    most = 0
-    while len(begun) < 3 * SUBMITS_PER_LOOP_TURN:
-        before = len(begun)
+async def until_waiting(limiter: AdmissionLimiter, number: int) -> None:
+    while limiter.waiting < number:  # noqa: ASYNC110 - no event tells that a request has arrived
         await asyncio.sleep(0)
-        most = max(most, len(begun) - before)
-    assert most == SUBMITS_PER_LOOP_TURN
-    assert begun == sorted(begun)
+
+
+@asynccontextmanager
+async def full(world: World, clock: Hands) -> AsyncIterator[tuple[Gateway, AdmissionLimiter]]:
+    """A gateway with one place for submits, which is taken until the block ends."""
+    async with gateway(world.engine, ServerSettings(submits=1, key_rate=0)) as served:
+        limiter = served.app.app_context.limiter = AdmissionLimiter(1, clock)
+        async with limiter.place():
+            yield served, limiter
+
+
+# --- over HTTP -----------------------------------------------------------------------------------
+async def test_the_lowest_tier_is_refused_first_and_told_when_to_come_back(world: World) -> None:
+    clock = Hands()
+    async with gateway(world.engine) as served, served.client() as client:
+        limiter = served.app.app_context.limiter = AdmissionLimiter(1, clock)
+        batch = {"jobs": [of("low"), of("high"), of("gold")]}
+        async with limiter.place():
+            posts = [
+                asyncio.create_task(client.post("/api/v1/jobs", json=of(tier)))
+                for tier in ("high", "medium", "low")
+            ]
+            posts.append(asyncio.create_task(client.post("/api/v1/jobs:batch", json=batch)))
+            await until_waiting(limiter, 4)
+            clock.now += MAX_WAIT_SECONDS * (LOWEST_TIER_WAIT + 0.01)
+        high, medium, low, many = await asyncio.gather(*posts)
+        assert (high.status_code, medium.status_code) == (202, 202)
+        assert (low.status_code, low.json()["code"]) == (503, "overloaded")
+        assert low.headers["retry-after"] == "1"
+        assert [each["status"] for each in many.json()["results"]] == [503, 202, 422]
+        assert (await client.post("/api/v1/jobs", json=of("low"))).status_code == 202
+
+
+async def test_what_is_no_submit_passes_whatever_is_submitted(world: World) -> None:
+    async with gateway(world.engine) as before, before.client() as client:
+        job = (await client.post("/api/v1/jobs", json=of("high"))).json()["job_id"]
+    clock = Hands()
+    async with full(world, clock) as (served, limiter), served.client() as client:
+        posts = [asyncio.create_task(client.post(path, json=of("high"))) for path in PATHS]
+        await until_waiting(limiter, len(PATHS))
+        for path in ("/livez", "/readyz", "/queue/status", f"/api/v1/jobs/{job}"):
+            assert (await client.get(path)).status_code == 200
+        assert (await client.delete(f"/api/v1/jobs/{job}")).status_code == 200
+        clock.now += MAX_WAIT_SECONDS
+        limiter.expire()
+        for refused in await asyncio.gather(*posts):
+            assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+        counted = (await client.get("/metrics")).text
+        assert f'fairlane_shed_total{{reason="overloaded"}} {len(PATHS)}' in counted
+
+
+async def test_a_refusal_comes_by_itself(world: World) -> None:
+    async with (
+        gateway(world.engine, ServerSettings(submits=1)) as served,
+        served.client() as client,
+        served.app.app_context.limiter.place(),
+    ):
+        assert (await client.post("/api/v1/jobs", json=of("high"))).status_code == 503
+
+
+async def test_a_place_is_taken_until_the_answer_whatever_that_is(world: World) -> None:
+    async with gateway(world.engine, ServerSettings(submits=2)) as served:
+        limiter = served.app.app_context.limiter
+        async with served.client() as client:
+            for body in (JOB, b'{"service": "work", "priority": "gold"}', b"{", b"[]"):
+                kind = {"Content-Type": "application/json"}
+                await client.post("/api/v1/jobs", content=body, headers=kind)
+                assert not limiter.is_busy
+
+
+async def test_a_body_that_takes_its_time_takes_no_place(world: World) -> None:
+    async with gateway(world.engine, ServerSettings(submits=1)) as served:
+        head = _head(b"Authorization: Bearer " + (await served.key()).encode())
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(head + b"\r\n\r\n" + JOB[:5])
+        await writer.drain()
+        assert (await exchange(served.port, head, JOB)).status == 202
+        writer.write(JOB[5:])
+        assert b" 202 " in await reader.readuntil(b"}")
+        writer.close()
+
+
+async def test_everything_before_it_on_the_ladder_is_said_first(world: World) -> None:
+    async with full(world, Hands()) as (served, _):
+        client, worker = await served.key(Role.CLIENT), await served.key(Role.WORKER)
+        own, other = (b"Authorization: Bearer " + key.encode() for key in (client, worker))
+        for head, status in (
+            (_head(b"X-Key: none"), 401),
+            (_head(own[:-1] + b"_"), 401),
+            (_head(other), 403),
+            (_head(own, size=9 << 20), 413),
+            (_head(own).replace(b"localhost", b"elsewhere"), 421),
+        ):
+            assert (await exchange(served.port, head, JOB)).status == status
+
+
+async def test_places_are_counted_only_while_nobody_is_refused(world: World) -> None:
+    async with (
+        gateway(world.engine, ServerSettings(submits=4)) as served,
+        served.client() as client,
+    ):
+        told = (await client.post("/api/v1/jobs", json=of("high"))).json()
+        assert told["position"] is not None
+        limiter = served.app.app_context.limiter
+        async with limiter.place(), limiter.place():
+            told = (await client.post("/api/v1/jobs", json=of("high"))).json()
+        assert told["position"] is None
+        seen = (await client.get(f"/api/v1/jobs/{told['job_id']}")).json()
+        assert seen["position"] is not None
+
+
+def _head(*more: bytes, size: int = len(JOB)) -> bytes:
+    lines = [b"POST /api/v1/jobs HTTP/1.1", b"Host: localhost", *more]
+    return b"\r\n".join([*lines, b"Content-Type: application/json", b"Content-Length: %d" % size])
+
+
+# --- the line ------------------------------------------------------------------------------------
+async def entered(limiter: AdmissionLimiter, body_bytes: int = 0) -> Place:
+    """A place that is not left."""
+    return await limiter.place(body_bytes).__aenter__()
+
+
+async def test_submits_in_line_begin_in_their_order_as_places_become_free() -> None:
+    limiter, begun = AdmissionLimiter(2), list[int]()
+
+    async def submit(number: int, over: asyncio.Event) -> None:
+        async with limiter.place():
+            begun.append(number)
+            await over.wait()
+
+    ends = [asyncio.Event() for _ in range(6)]
+    async with asyncio.TaskGroup() as group:
+        for number, over in enumerate(ends):
+            group.create_task(submit(number, over))
+        await until_waiting(limiter, 4)
+        assert begun == [0, 1]
+        ends[1].set()
+        while len(begun) < 3:  # noqa: ASYNC110 - the next one begins in a few turns of the loop
+            await asyncio.sleep(0)
+        assert begun == [0, 1, 2]
+        for over in ends:
+            over.set()
+    assert begun == [0, 1, 2, 3, 4, 5]
+    assert not limiter.is_busy
+
+
+async def test_only_submits_that_waited_long_enough_are_refused() -> None:
+    clock = Hands()
+    limiter = AdmissionLimiter(1, clock)
+    await entered(limiter)
+    first = asyncio.create_task(entered(limiter))
+    await until_waiting(limiter, 1)
+    clock.now += MAX_WAIT_SECONDS / 2
+    second = asyncio.create_task(entered(limiter))
+    await until_waiting(limiter, 2)
+    clock.now += MAX_WAIT_SECONDS / 2
+    limiter.expire()
+    with pytest.raises(ProblemDetails):
+        await first
+    assert limiter.waiting == 1
+    second.cancel()
+
+
+async def test_the_bodies_in_line_are_bounded() -> None:
+    limiter = AdmissionLimiter(1)
+    await entered(limiter)
+    waiting = asyncio.create_task(entered(limiter, MAX_WAITING_BYTES))
+    await until_waiting(limiter, 1)
+    with pytest.raises(ProblemDetails):
+        await entered(limiter, 1)
+    waiting.cancel()
+
+
+async def test_a_batch_weighs_by_its_jobs() -> None:
+    limiter = AdmissionLimiter(2)
+    async with limiter.place() as place:
+        place.holds(jobs=1000)
+        waiting = asyncio.create_task(entered(limiter))
+        await until_waiting(limiter, 1)
+    await waiting
+    assert limiter.is_busy
+
+
+async def test_a_request_that_ends_in_line_takes_no_place() -> None:
+    limiter = AdmissionLimiter(1)
+    async with limiter.place():
+        gone, admitted = (asyncio.create_task(entered(limiter)) for _ in range(2))
+        await until_waiting(limiter, 2)
+        gone.cancel()
+        await asyncio.wait([gone])
+    admitted.cancel()  # its place is free, and it has not begun
+    await asyncio.wait([admitted])
+    async with limiter.place():
+        assert limiter.is_busy
+    assert not limiter.is_busy

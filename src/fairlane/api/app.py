@@ -46,7 +46,6 @@ class App:
             self.api, [*GROUPS, _pages(self.api, app_context.settings.catalog.tiers.names)]
         )
         self._guard = GuardMiddleware(self.api, app_context, hot)
-        self.threshold = self._guard.threshold
         forgotten = unguarded(self.api)
         if forgotten:
             raise ValueError(f"who may use {', '.join(forgotten)}?")

@@ -12,7 +12,6 @@ from fairlane.api.auth.roles import Identity
 from fairlane.api.event_stream import EventStream
 from fairlane.api.http.body import Bounds
 from fairlane.api.overload.limiter import AdmissionLimiter
-from fairlane.api.overload.retry_pacing import RetryPacer
 from fairlane.api.rate_limit import RateLimiter
 from fairlane.api.signing import Signer
 from fairlane.config.settings import Settings
@@ -60,7 +59,6 @@ class AppContext:
     worker_service: WorkerService
     slots: CallerSlots
     instrumentation: EngineMeter
-    turns: RetryPacer = field(default_factory=RetryPacer)
     counting: StepBudget = field(default_factory=StepBudget)
     draining: bool = False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 
 from fairlane.api.auth.roles import DEVELOPER, Identity
@@ -17,7 +16,6 @@ BATCH_JOBS_PER_REQUEST = 10
 """Jobs in a batch that cost as much as a request."""
 
 MAX_REMEMBERED_KEYS = 10_000
-RECENT_SECONDS = 1.0
 
 
 class RateLimiter:
@@ -30,12 +28,6 @@ class RateLimiter:
         self._cost = MINUTE_MICROSECONDS // per_minute if per_minute else 0
         self._depth = max(BURST_MICROSECONDS, self._cost)
         self._full_at: OrderedDict[str, int] = OrderedDict()
-        self._refused_until = 0.0
-
-    @property
-    def all_pass(self) -> bool:
-        """Whether nobody has been refused lately."""
-        return time.monotonic() >= self._refused_until
 
     def admit(self, identity: Identity, now: int) -> None:
         """Counts a request, or raises if it is one too many."""
@@ -43,7 +35,6 @@ class RateLimiter:
             return
         wait = self._wait(identity, now)
         if wait > 0:
-            self._refused_until = time.monotonic() + RECENT_SECONDS
             raise Refused(
                 "too_many_requests",
                 f"a key may send {self._limit} requests per minute; try again later",
@@ -51,10 +42,6 @@ class RateLimiter:
                 frees_at=now + wait,
             )
         self._spend(identity, self._cost, now)
-
-    def is_spent(self, identity: Identity, now: int) -> bool:
-        """Whether another request of theirs would be one too many."""
-        return self._counts(identity) and self._wait(identity, now) > 0
 
     def _wait(self, identity: Identity, now: int) -> int:
         return self._full_at.get(identity.key, now) + self._cost - self._depth - now

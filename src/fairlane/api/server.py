@@ -13,8 +13,8 @@ from types import FrameType
 import uvicorn
 
 from fairlane.api.app import App
+from fairlane.api.http.protocol import HttpProtocol
 from fairlane.api.http.websocket_protocol import WebSocketProtocol
-from fairlane.api.overload.shedding_protocol import SheddingProtocol
 from fairlane.background import end
 from fairlane.config.settings import ServerSettings
 from fairlane.errors import SetupError
@@ -33,7 +33,7 @@ def listening(app: App, server: ServerSettings) -> uvicorn.Config:
         app,
         host=server.host,
         port=server.port,
-        http=SheddingProtocol,
+        http=HttpProtocol,
         ws=WebSocketProtocol,
         ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
         ws_per_message_deflate=False,

@@ -2,12 +2,16 @@
 It reads a plan from its input and writes the outcome to its output. Plain sockets and requests
 made before, so that one core offers far more than a server can take.
 
-Open loop: a request is due at a fixed time, whatever became of those before, and its latency
-counts from then. A request that is due while every connection waits for an answer is not sent
-later, as its caller would have a connection of its own: it counts as `unsent`."""
+Open loop: arrivals are a Poisson process. A request is due at its scheduled time, whatever became
+of those before, and its latency counts from then (no coordinated omission). It takes an idle
+connection, or opens another one up to the plan's bound. A request that finds every connection
+waiting for an answer, or that the generator itself is too slow to send, is not sent later: it
+counts as `unsent`, and the outcome says how many requests were really sent."""
 
 from __future__ import annotations
 
+import random
+import resource
 import select
 import socket
 import sys
@@ -29,10 +33,20 @@ POLL_SECONDS = 0.001
 """Seconds between two looks at what has come. Nobody waits in the kernel for it: a server on the
 same machine would be charged for waking somebody up with every answer it sends."""
 
+LATE_SECONDS = 0.005
+"""A request that is sent later than this after its scheduled time is a late send."""
+
+MAX_LATE_SECONDS = 0.02
+"""A request that is due for longer than this is not sent."""
+
+OPENED_PER_POLL = 20
+"""New connections between two looks at what has come: a server accepts them one by one."""
+
 
 @dataclass
 class Plan:
-    """`rate` 0: closed loop, every connection sends when it has its answer."""
+    """`rate` 0: closed loop, every connection sends when it has its answer. `connections`: at
+    most so many are open at once."""
 
     port: int
     rate: float
@@ -54,16 +68,21 @@ class Took:
 
 @dataclass
 class LoadOutcome:
-    """`wrong`: another answer, a reset, a hang. `late`: the worst delay of the sender itself,
-    milliseconds; `cpu`: the part of a core that it took."""
+    """`wrong`: another answer or a hang. `errors`: connections that were refused, reset or closed
+    before their answer. `late`: sent more than 5 ms after the scheduled time. `cpu`: the part of
+    a core that the generator took."""
 
     seconds: float
     accepted: Took
     refused: Took
     tiers: dict[str, int]
-    wrong: int
+    due: int
+    sent: int
     unsent: int
-    late: float
+    late: int
+    wrong: int
+    errors: int
+    connections: int
     cpu: float
     jobs: list[str] = field(default_factory=list)
 
@@ -79,91 +98,132 @@ class LoadOutcome:
     def goodput(self) -> float:
         return self.accepted.number / self.seconds
 
-    @property
-    def sent(self) -> float:
-        return (self.accepted.number + self.refused.number + self.wrong) / self.seconds
-
 
 class LoadCaller:
     """A connection, and the request it waits for."""
 
-    __slots__ = ("due", "got", "socket", "tier")
+    __slots__ = ("due", "got", "socket", "tier", "unwritten")
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((HOST, port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = socket.socket()
         self.socket.settimeout(0)
-        self.due, self.tier, self.got = 0.0, 0, b""
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.due, self.tier, self.got, self.unwritten = 0.0, 0, b"", b""
+        self.socket.connect_ex((HOST, port))
+
+    def write(self, request: bytes) -> bool:
+        """Whether it is sent: a connection that is not yet open takes it later."""
+        try:
+            self.unwritten = request[self.socket.send(request) :]
+        except BlockingIOError:
+            self.unwritten = request
+        return not self.unwritten
 
 
 class Generator:
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        self._plan, self._poll, self._chance = plan, select.epoll(), random.Random(1)
         self._requests = [post("/api/v1/jobs", job(i)) for i in range(KINDS)]
-        self._callers = {one.socket.fileno(): one for one in _connected(plan)}
-        self._free = deque(self._callers.values())
+        self._callers: dict[int, LoadCaller] = {}
+        self._free = deque[LoadCaller]()
         self._accepted, self._refused = array("d"), array("d")
         self._tiers = [0] * len(NAMES)
         self._jobs: list[str] = []
-        self._number = self._wrong = self._unsent = 0
-        self._late = 0.0
+        self._next = 0.0
+        self._due = self._sent = self._unsent = self._late = self._wrong = self._errors = 0
+        self._most_open = 0
 
     def run(self) -> LoadOutcome:
-        poll = select.epoll()
-        for number in self._callers:
-            poll.register(number, select.EPOLLIN)
+        if not self._plan.rate:
+            self._free.extend(self._open() for _ in range(self._plan.connections))
         used = time.process_time()
         begin = time.perf_counter()
         passed, plan = 0.0, self._plan
         while passed < plan.seconds:
             self._send(passed)
             time.sleep(POLL_SECONDS)  # noqa: TID251 - nothing else happens in this process
-            for number, _ in poll.poll(0):
-                self._hear(self._callers[number], begin)
+            self._look(0, begin)
             passed = time.perf_counter() - begin
         used = time.process_time() - used
         while (
             len(self._free) < len(self._callers) and passed < plan.seconds + ANSWER_TIMEOUT_SECONDS
         ):
-            for number, _ in poll.poll(ANSWER_TIMEOUT_SECONDS):
-                self._hear(self._callers[number], begin)
+            self._look(ANSWER_TIMEOUT_SECONDS, begin)
             passed = time.perf_counter() - begin
         return LoadOutcome(
             plan.seconds,
             _took(self._accepted),
             _took(self._refused),
             dict(zip(NAMES, self._tiers, strict=True)),
-            self._wrong + len(self._callers) - len(self._free),
+            self._due,
+            self._sent,
             self._unsent,
-            self._late * 1000,
+            self._late,
+            self._wrong + len(self._callers) - len(self._free),
+            self._errors,
+            self._most_open,
             used / plan.seconds,
             self._jobs,
         )
 
+    # --- sending ---------------------------------------------------------------------------------
     def _send(self, passed: float) -> None:
         """What is due by now."""
-        rate, free = self._plan.rate, self._free
-        if not rate:
-            while free:
-                self._ask(free.popleft(), passed)
+        if not self._plan.rate:
+            while self._free:
+                self._due += 1
+                self._ask(self._free.popleft(), passed)
             return
-        self._late = max(self._late, passed - self._number / rate)
-        due = int(passed * rate) + 1 - self._number
-        for _ in range(min(due, len(free))):
-            self._ask(free.popleft(), self._number / rate)
-        if due > 0 and not free:
-            now_due = int(passed * rate) + 1
-            self._unsent += now_due - self._number
-            self._number = now_due
+        may_open = OPENED_PER_POLL
+        while self._next <= passed:
+            due, self._next = self._next, self._next + self._chance.expovariate(self._plan.rate)
+            self._due += 1
+            lateness = passed - due
+            if lateness > MAX_LATE_SECONDS:
+                self._unsent += 1
+            elif self._free:
+                self._late += lateness > LATE_SECONDS
+                self._ask(self._free.pop(), due)
+            elif may_open and len(self._callers) < self._plan.connections:
+                may_open -= 1
+                self._late += lateness > LATE_SECONDS
+                self._ask(self._open(), due)
+            else:
+                self._unsent += 1
+
+    def _open(self) -> LoadCaller:
+        caller = LoadCaller(self._plan.port)
+        number = caller.socket.fileno()
+        self._callers[number] = caller
+        self._most_open = max(self._most_open, len(self._callers))
+        self._poll.register(number, select.EPOLLIN)
+        return caller
 
     def _ask(self, caller: LoadCaller, due: float) -> None:
-        kind = self._number % KINDS
-        self._number += 1
+        kind = self._due % KINDS
         caller.due, caller.tier = due, kind % len(NAMES)
+        self._sent += 1
         try:
-            caller.socket.send(self._requests[kind])
+            if not caller.write(self._requests[kind]):
+                self._poll.modify(caller.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
         except OSError:
             self._lose(caller)
+
+    # --- answers ---------------------------------------------------------------------------------
+    def _look(self, seconds: float, begin: float) -> None:
+        for number, event in self._poll.poll(seconds, self._plan.connections):
+            caller = self._callers[number]
+            if event & select.EPOLLOUT:
+                self._write_rest(caller)
+            if event & ~select.EPOLLOUT:
+                self._hear(caller, begin)
+
+    def _write_rest(self, caller: LoadCaller) -> None:
+        try:
+            if caller.write(caller.unwritten):
+                self._poll.modify(caller.socket.fileno(), select.EPOLLIN)
+        except OSError:
+            pass  # the same event says so again, as an error
 
     def _hear(self, caller: LoadCaller, begin: float) -> None:
         try:
@@ -192,19 +252,22 @@ class Generator:
             self._refused.append(took)
         else:
             self._wrong += 1
-        self._free.append(caller)
+        if b"connection: close" in head:
+            self._drop(caller)
+        else:
+            self._free.append(caller)
 
     def _lose(self, caller: LoadCaller) -> None:
-        """Cut off: one answer less, and one connection less."""
-        self._wrong += 1
+        """Cut off: an answer less if it waited for one, and a connection less."""
         if caller in self._free:
             self._free.remove(caller)
+        else:
+            self._errors += 1
+        self._drop(caller)
+
+    def _drop(self, caller: LoadCaller) -> None:
         del self._callers[caller.socket.fileno()]
         caller.socket.close()
-
-
-def _connected(plan: Plan) -> list[LoadCaller]:
-    return [LoadCaller(plan.port) for _ in range(plan.connections)]
 
 
 def _took(values: array[float]) -> Took:
@@ -214,6 +277,13 @@ def _took(values: array[float]) -> Took:
     return Took(len(ranked), ranked[len(ranked) // 2], ranked[len(ranked) * 99 // 100], ranked[-1])
 
 
+def _allow_connections(number: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 2 * number:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * number), hard))
+
+
 if __name__ == "__main__":
     plan = Plan(**orjson.loads(sys.stdin.buffer.read()))
+    _allow_connections(plan.connections)
     sys.stdout.buffer.write(orjson.dumps(asdict(Generator(plan).run())))

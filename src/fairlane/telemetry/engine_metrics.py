@@ -115,9 +115,3 @@ class EngineMeter:
             self._numbers.add("fairlane_shed_total", code)
         elif status == 401:
             self._numbers.add("fairlane_auth_failures_total")
-
-    def turned_away(self, route: str, status: int, code: str) -> None:
-        """A submit that was rejected before its body was read."""
-        kind = CLASSES[status // 100]
-        self._numbers.observe("fairlane_http_request_seconds", 0.0, route, "POST", kind)
-        self._numbers.add("fairlane_shed_total", code)

@@ -37,19 +37,6 @@ class KeyCache:
             return None
         return identity_of(key)
 
-    def at_hand(self, header: bytes | None) -> Identity | None:
-        """Who sends this header, if that is known without asking."""
-        now = time.monotonic()
-        if header is None:
-            known = self._open_here and now - self._looked_for_any <= KEY_CACHE_SECONDS
-            return DEVELOPER if known else None
-        kind, _, credential = header.decode("latin-1").partition(" ")
-        found = split(credential.strip()) if kind.lower() == "bearer" else None
-        at, key = self._known.get(found[0], (0.0, None)) if found is not None else (0.0, None)
-        if found is None or key is None or now - at > KEY_CACHE_SECONDS or not opens(key, found[1]):
-            return None
-        return identity_of(key) if key.holds(self._clock.now()) else None
-
     async def still(self, identity: Identity) -> bool:
         """Whether what was checked before holds now."""
         if identity.key == DEVELOPER.key:

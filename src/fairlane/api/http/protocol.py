@@ -14,6 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from fairlane.api.http.body import too_large, too_slow
+from fairlane.api.http.connection_limit import is_exempt, too_many_connections
 from fairlane.api.http.headers import IDS, MAX_LENGTH_DIGITS
 from fairlane.api.http.problem_details import ProblemDetails, raw
 from fairlane.api.http.websocket_protocol import WebSocketProtocol
@@ -46,8 +47,7 @@ class StopParsing(Exception):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. A subclass decides in `take` what becomes of a request whose head is known,
-    and in `complete` what becomes of it when all of it has arrived."""
+    """One connection."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -56,7 +56,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._framing_bytes = self._body_bytes = 0
         self._opens_websocket = self._ignores_upgrade = False
-        self._is_last = self._is_over = False
+        self._is_last = self._is_over = self._is_extra = False
         self._running: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._writes = WriteTimeout(self.loop)
@@ -64,7 +64,11 @@ class HttpProtocol(HttpToolsProtocol):
     # --- the connection --------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._is_extra = self._is_crowded()
         self._start_timer()
+
+    def _is_crowded(self) -> bool:
+        return len(self.connections) > self._app.app_context.settings.server.connections
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -98,9 +102,6 @@ class HttpProtocol(HttpToolsProtocol):
 
     # --- bytes -----------------------------------------------------------------------------------
     def data_received(self, data: bytes) -> None:
-        self.event_stream(data)
-
-    def event_stream(self, data: bytes) -> None:
         """Blank lines between two requests do not stop the keep-alive timer: the next request
         does, when it begins."""
         if self._is_over:
@@ -159,14 +160,26 @@ class HttpProtocol(HttpToolsProtocol):
             or not self.parser.should_keep_alive()
         )
         self.expect_100_continue &= version != "1.0"
-        self.take()
+        self._refuse_if_extra()
+        super().on_headers_complete()
+        self._is_taken = True
+        if self._is_last:
+            self.cycle.keep_alive = False
+
+    def _refuse_if_extra(self) -> None:
+        """A connection beyond the limit serves only exempt requests, and closes after one."""
+        if not self._is_extra:
+            return
+        if not is_exempt(self.parser.get_method(), self.url):
+            self.demand(too_many_connections())
+        self._is_last |= self._is_crowded()
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes = 0
         self._body_bytes += len(body)
         if self._body_bytes > self._app.app_context.bounds.bytes:
             self._limit_body()
-        self.take_body(body)
+        super().on_body(body)
 
     def _limit_body(self) -> None:
         """A route answers 413 when it has read too much. Other bodies end here."""
@@ -182,24 +195,12 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_last:
             self._is_over = True
         self._stop_timer()
-        self.complete()
+        super().on_message_complete()
 
     # --- requests --------------------------------------------------------------------------------
-    def take(self) -> None:
-        super().on_headers_complete()
-        self._is_taken = True
-        if self._is_last:
-            self.cycle.keep_alive = False
-
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
-
-    def take_body(self, body: bytes) -> None:
-        super().on_body(body)
-
-    def complete(self) -> None:
-        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -272,9 +273,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_answering:
             self.demand(malformed("a WebSocket is opened after the last answer has come"))
         self._opens_websocket = True
-        self.take_websocket()
-
-    def take_websocket(self) -> None:
+        self._refuse_if_extra()
         super().on_headers_complete()
 
     def _should_upgrade(self) -> bool:
@@ -286,7 +285,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._ignores_upgrade = True
             head = self._head_without_upgrade()
             self.parser = httptools.HttpRequestParser(self)
-            self.event_stream(head + rest)
+            self.data_received(head + rest)
         elif rest:
             self.refuse(malformed("a WebSocket begins after the answer to its handshake"))
         else:

@@ -1,5 +1,17 @@
-"""The admission limiter: an adaptive concurrency limit (AIMD) on submits. The lowest tier is
-refused first."""
+"""The admission limiter: a concurrency limit on submits, with a short line in front of it.
+
+                 a place is free                            the response is sent
+    arrives ────────────────────────────▶ running ───────────────────────────────▶ done
+       │                                   ▲   │
+       │ every place is taken              │   │ waited longer than its tier may
+       ▼            a place becomes free   │   ▼
+    waiting ───────────────────────────────┘  refused: 503 overloaded, Retry-After
+       │                                       ▲
+       └───────────────────────────────────────┘
+         MAX_WAIT_SECONDS are over, or the line holds MAX_WAITING_BYTES
+
+The line is first in, first out. Only submits pass through it: reads, cancels, probes and the worker
+protocol are neither counted nor refused."""
 
 from __future__ import annotations
 
@@ -7,115 +19,158 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
+from types import TracebackType
 
 from fairlane.api.http.problem_details import MAX_RETRY_AFTER_SECONDS, ProblemDetails
 
+MAX_WAIT_SECONDS = 0.5
+"""A submit of the best tier waits in line for at most this long. The wait is also backpressure: a
+client that ignores `Retry-After` sends at most two requests a second on a connection."""
+
+LOWEST_TIER_WAIT = 0.5
+"""The part of it after which a submit of the lowest tier is refused."""
+
+MAX_WAITING_BYTES = 16 << 20
+"""Bytes of the bodies in line, in total."""
+
+EXPIRY_TICK_SECONDS = 0.01
 BATCH_JOB_WEIGHT = 0.02
 """What a job of a batch weighs beside one that comes alone."""
 
 SUBMIT_TIME_SMOOTHING = 0.02
 """How much one submit moves the known time of a submit."""
 
-SUBMITS_PER_LOOP_TURN = 8
-"""That begin in one turn of the loop: whoever is heard in between does not wait for all of them."""
-
-TARGET_WAIT_SECONDS = 0.1
-"""Seconds until a submit begins. When one waits longer, there are too many of them at once."""
-
-KEPT, REGAINED = 0.875, 0.02
-"""The part of the bound that a slow one leaves, and what a quick one gives back."""
-
-MIN_CONCURRENT_SUBMITS = 32
-"""Under way at once, however slow they are."""
-
 
 class AdmissionLimiter:
-    """Submits that this process has let in and not yet answered. At most `most` of them, and fewer
-    while they wait long before they begin: then the bound shrinks by an eighth, and grows again
-    with every quick one. The lowest tier is refused when half of the bound is reached, the best one
-    when all of it is, those in between at equal steps. Nothing else is counted or refused here:
-    what reads, cancels or settles passes."""
+    """At most `places` submits run at once in this process."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most, self._least, self._clock = most, min(MIN_CONCURRENT_SUBMITS, most), clock
-        self._under_way, self._bound = 0.0, float(most)
-        self._seconds = 0.0
-        self._slow_since = clock()
-        self._coming: deque[tuple[float, Callable[[], object]]] = deque()
+    def __init__(self, places: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self._places = clock, places
+        self._running = self._submit_seconds = 0.0
+        self._line: deque[tuple[float, int, asyncio.Future[bool]]] = deque()
+        self._waiting_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def room_for_all(self) -> bool:
-        """Whether nobody would be refused, whatever their tier."""
-        return self._under_way < self._bound / 2
+    def is_busy(self) -> bool:
+        """Whether half of the places are taken."""
+        return self._running >= self._places / 2
 
-    def has_room(self, rank: int = 0, tiers: int = 1) -> bool:
-        """Whether a submit of this tier, of so many, comes in."""
-        return self._under_way < self._bound * (1 - 0.5 * rank / max(1, tiers - 1))
+    @property
+    def waiting(self) -> int:
+        """Submits in line."""
+        return len(self._line)
 
-    def check(self, rank: int = 0, tiers: int = 1) -> None:
-        """Raises if a submit of this tier, of so many, has to wait outside."""
-        if not self.has_room(rank, tiers):
-            raise self.problem()
+    def place(self, body_bytes: int = 0) -> Place:
+        """`async with` waits for a place, and frees it at the end."""
+        return Place(self, body_bytes)
 
-    @contextmanager
-    def inside(self, jobs: int = 1) -> Iterator[None]:
-        """These count until they are answered."""
-        weight, came = 1 + BATCH_JOB_WEIGHT * (jobs - 1), self._clock()
-        self._under_way += weight
-        try:
-            yield
-        finally:
-            self._leave(weight, came)
-
-    def let_in(self, begin: Callable[[Callable[[], None]], object]) -> None:
-        """One that counts from now on. It begins when those before it have, and says when it is
-        answered."""
-        came = self._clock()
-        self._under_way += 1
-        self._coming.append((came, partial(begin, partial(self._leave, 1, came))))
-        if len(self._coming) == 1:
-            asyncio.get_running_loop().call_soon(self._turn)
-
-    def begin(self) -> None:
-        """Some of those that were let in."""
-        now = self._clock()
-        for _ in range(min(SUBMITS_PER_LOOP_TURN, len(self._coming))):
-            came, begin = self._coming.popleft()
-            self._learn(came, now)
-            begin()
-
-    def _turn(self) -> None:
-        try:
-            self.begin()
-        finally:
-            if self._coming:
-                asyncio.get_running_loop().call_soon(self._turn)
-
-    def _leave(self, weight: float, came: float) -> None:
-        self._under_way -= weight
-        self._seconds += SUBMIT_TIME_SMOOTHING * (self._clock() - came - self._seconds)
-
-    def problem(self) -> ProblemDetails:
+    def overloaded(self) -> ProblemDetails:
         return ProblemDetails(
             503,
             "overloaded",
             "more is being submitted than can be written; try again later",
-            headers={"Retry-After": str(self.retry_after())},
+            headers={"Retry-After": str(self._retry_after())},
         )
 
-    def retry_after(self) -> int:
-        """Those inside now are answered after about as long as the last ones took."""
-        if self._seconds < 1:
-            return 1
-        return max(1, min(MAX_RETRY_AFTER_SECONDS, round(self._seconds * random.uniform(0.8, 1.2))))
+    def _retry_after(self) -> int:
+        """Submits that run now are answered after about as long as the last ones took."""
+        wait = round(self._submit_seconds * random.uniform(0.8, 1.2))
+        return max(1, min(MAX_RETRY_AFTER_SECONDS, wait))
 
-    def _learn(self, came: float, now: float) -> None:
-        """Of those that waited together, the first one counts."""
-        if now - came <= TARGET_WAIT_SECONDS:
-            self._bound = min(self._most, self._bound + REGAINED)
-        elif came >= self._slow_since:
-            self._bound = max(self._least, self._bound * KEPT)
-            self._slow_since = now
+    # --- the line --------------------------------------------------------------------------------
+    async def enter(self, body_bytes: int) -> float:
+        """Seconds of waiting for a place; raises if none became free in time."""
+        if self._running < self._places and not self._line:
+            self._running += 1
+            return 0.0
+        if self._waiting_bytes + body_bytes > MAX_WAITING_BYTES:
+            raise self.overloaded()
+        loop, came = asyncio.get_running_loop(), self.clock()
+        turn: asyncio.Future[bool] = loop.create_future()
+        self._line.append((came, body_bytes, turn))
+        self._waiting_bytes += body_bytes
+        if self._timer is None:
+            self._timer = loop.call_later(MAX_WAIT_SECONDS, self._tick)
+        try:
+            is_admitted = await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.result():
+                self.leave(1)
+            raise
+        if not is_admitted:
+            raise self.overloaded()
+        return self.clock() - came
+
+    def leave(self, weight: float, seconds: float | None = None) -> None:
+        """Frees a place after so many seconds, and admits the first submits in line."""
+        self._running -= weight
+        if seconds is not None:
+            self._submit_seconds += SUBMIT_TIME_SMOOTHING * (seconds - self._submit_seconds)
+        while self._line and self._running < self._places:
+            if self._next(is_admitted=True):
+                self._running += 1
+
+    def grow(self, weight: float) -> None:
+        """A submit that has its place turns out to weigh more."""
+        self._running += weight
+
+    def expire(self) -> None:
+        """Refuses the submits that have waited long enough."""
+        latest = self.clock() - MAX_WAIT_SECONDS
+        while self._line and self._line[0][0] <= latest:
+            self._next(is_admitted=False)
+
+    def _next(self, *, is_admitted: bool) -> bool:
+        _, body_bytes, turn = self._line.popleft()
+        self._waiting_bytes -= body_bytes
+        if turn.done():  # its request was cancelled
+            return False
+        turn.set_result(is_admitted)
+        return True
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.expire()
+        if self._line:
+            loop, due = asyncio.get_running_loop(), self._line[0][0] + MAX_WAIT_SECONDS
+            seconds = max(due - self.clock(), EXPIRY_TICK_SECONDS)
+            self._timer = loop.call_later(seconds, self._tick)
+
+
+class Place:
+    """The place of one submit, or of one batch."""
+
+    __slots__ = ("_began", "_body_bytes", "_limiter", "_waited", "_weight")
+
+    def __init__(self, limiter: AdmissionLimiter, body_bytes: int) -> None:
+        self._limiter, self._body_bytes = limiter, body_bytes
+        self._weight, self._waited, self._began = 1.0, 0.0, 0.0
+
+    async def __aenter__(self) -> Place:
+        self._waited = await self._limiter.enter(self._body_bytes)
+        self._began = self._limiter.clock()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        limiter = self._limiter
+        limiter.leave(self._weight, limiter.clock() - self._began)
+
+    def check(self, rank: int, tiers: int) -> None:
+        """Raises if a submit of this tier waited longer than it may. The tiers between the lowest
+        and the best one differ by equal steps."""
+        shorter = (1 - LOWEST_TIER_WAIT) * rank / max(1, tiers - 1)
+        if rank and self._waited > MAX_WAIT_SECONDS * (1 - shorter):
+            raise self._limiter.overloaded()
+
+    def holds(self, jobs: int) -> None:
+        """A batch of so many jobs."""
+        more = BATCH_JOB_WEIGHT * max(0, jobs - 1)
+        self._weight += more
+        self._limiter.grow(more)

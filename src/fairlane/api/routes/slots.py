@@ -10,7 +10,7 @@ from starlette.responses import Response
 from fairlane.api.auth.ownership import check_own, checked
 from fairlane.api.context import Here, RequestContext
 from fairlane.api.routes.jobs import Again, JobId
-from fairlane.api.routes.submit import accepted, allowed_job, check_room
+from fairlane.api.routes.submit import allowed_job, check_tier
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import serializers, tasks
 from fairlane.api.schemas.tasks import SlotRequest
@@ -37,8 +37,9 @@ async def ask_for_slot(call: Here, wish: SlotRequest, key: Again = None) -> Resp
     if wish.slot_id is None:
         call.app_context.slots.check(wish.service)
         job = await allowed_job(call.app_context, call.identity, wish, key, None)
-        check_room(call.app_context, call.identity, job)
-        slot_id = (await accepted(call.app_context, call.identity, job)).job
+        async with call.app_context.limiter.place() as place:
+            check_tier(call.app_context, call.identity, job, place)
+            slot_id = (await call.engine.submit(job, call.identity.caller)).job
     else:
         slot_id = wish.slot_id
         await check_own(call.app_context, call.identity, slot_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,6 +16,7 @@ from fairlane.api.context import AppContext
 from fairlane.api.http.body import MAX_JSON_NODES, parse, read
 from fairlane.api.http.problem_details import ProblemDetails, problem_of
 from fairlane.api.http.validation_errors import invalid
+from fairlane.api.overload.limiter import Place
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import responses, serializers
 from fairlane.api.schemas.requests import (
@@ -80,13 +82,21 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
     """Up to 1,000 jobs, each with its own outcome. With an `Idempotency-Key` each job has that key
     and its number."""
     app_context: AppContext = scope["app_context"]
+    body = await read(scope, receive, app_context.bounds)
+    async with app_context.limiter.place(len(body)) as place:
+        results = await _submit_each(scope, place, _each(parse(body, MAX_BATCH_NODES)))
+    return serializers.answer({"results": results})
+
+
+async def _submit_each(
+    scope: Scope, place: Place, requests: Sequence[JobRequestBody | ProblemDetails]
+) -> list[dict[str, Any]]:
+    """What became of every job of a batch, in one transaction."""
+    app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
-    app_context.limiter.check()
-    body = parse(await read(scope, receive, app_context.bounds), MAX_BATCH_NODES)
     key, trace = marks(scope)
     results: list[dict[str, Any]] = []
     jobs: list[tuple[int, NewJob]] = []
-    requests = _each(body)
     app_context.rate_limiter.batch(identity, len(requests), app_context.engine.clock.now())
     cells = CellBudget(max(MAX_BATCH_JOBS, app_context.engine.catalog.limits.cells))
     for i, request in enumerate(requests):
@@ -97,15 +107,15 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
             cells.take(request.matrix or {})
             own = key_on(f"batch {i}", key)
             job = await allowed_job(app_context, identity, request, own, trace)
-            check_room(app_context, identity, job)
+            check_tier(app_context, identity, job, place)
             jobs.append((i, job))
         except (ProblemDetails, InvalidInput) as error:
             results[i] = _error(app_context, problem_of(error))
-    with app_context.limiter.inside(len(jobs)):
-        outcomes = await app_context.engine.submit_many([job for _, job in jobs], identity.caller)
+    place.holds(len(jobs))
+    outcomes = await app_context.engine.submit_many([job for _, job in jobs], identity.caller)
     for (i, _), outcome in zip(jobs, outcomes, strict=True):
         results[i] = await _result(app_context, identity, outcome)
-    return serializers.answer({"results": results})
+    return results
 
 
 def _each(body: Any) -> list[JobRequestBody | ProblemDetails]:
@@ -133,25 +143,16 @@ def _one_by_one(bodies: list[Any]) -> list[JobRequestBody | ProblemDetails]:
 async def taken(
     scope: Scope, receive: Receive, model: type[JobRequestBody] | type[TaskRequest]
 ) -> tuple[NewJob, SubmissionAccepted | Replayed]:
-    """The one job of a request, and what became of it. Who was let in counts already, and is not
-    refused any more."""
+    """The one job of a request, and what became of it. The whole body is here before the request
+    asks for a place: a slow body takes none."""
     app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
-    if "let_in" in scope:
-        job = await _asked(scope, receive, model)
+    body = await read(scope, receive, app_context.bounds)
+    async with app_context.limiter.place(len(body)) as place:
+        request = validated(model, parse(body))
+        job = await allowed_job(app_context, identity, request, *marks(scope))
+        check_tier(app_context, identity, job, place)
         return job, await app_context.engine.submit(job, identity.caller)
-    app_context.limiter.check()
-    job = await _asked(scope, receive, model)
-    check_room(app_context, identity, job)
-    return job, await accepted(app_context, identity, job)
-
-
-async def _asked(
-    scope: Scope, receive: Receive, model: type[JobRequestBody] | type[TaskRequest]
-) -> NewJob:
-    app_context: AppContext = scope["app_context"]
-    request = validated(model, parse(await read(scope, receive, app_context.bounds)))
-    return await allowed_job(app_context, scope["identity"], request, *marks(scope))
 
 
 def validated(model: type[Any], body: Any) -> Any:
@@ -184,11 +185,11 @@ async def allowed_job(
     return request.new_job(key, trace)
 
 
-def check_room(app_context: AppContext, identity: Identity, job: NewJob) -> None:
-    """Raises if one of its tier has to wait outside."""
+def check_tier(app_context: AppContext, identity: Identity, job: NewJob, place: Place) -> None:
+    """Raises if a job of its tier is refused now."""
     names = app_context.engine.catalog.tiers.names
     tier = app_context.engine.likely_tier(identity.tenant, job.user, job.tier)
-    app_context.limiter.check(names.index(tier) if tier in names else 0, len(names))
+    place.check(names.index(tier) if tier in names else 0, len(names))
 
 
 async def _check_callback(app_context: AppContext, url: str) -> None:
@@ -201,14 +202,6 @@ async def _check_callback(app_context: AppContext, url: str) -> None:
         egress.check(url)
     except UrlNotAllowed as error:
         raise ProblemDetails(422, error.code, str(error), more={"field": "callback_url"}) from None
-
-
-async def accepted(
-    app_context: AppContext, identity: Identity, job: NewJob
-) -> SubmissionAccepted | Replayed:
-    """Durable, and counted among the submits under way until it is."""
-    with app_context.limiter.inside():
-        return await app_context.engine.submit(job, identity.caller)
 
 
 def _check_same_key(header: str | None, body: str | None) -> None:
@@ -260,7 +253,7 @@ async def placement_of(
     """Nobody counts who is ahead while others have to be refused: that would cost a sixth of them
     their place."""
     began = time.perf_counter()
-    if not app_context.limiter.room_for_all or not app_context.counting.allows(began):
+    if app_context.limiter.is_busy or not app_context.counting.allows(began):
         return unplaced(accepted.tier)
     placement = await app_context.engine.placement(accepted, job)
     app_context.counting.spent(began, time.perf_counter())

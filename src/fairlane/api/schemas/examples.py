@@ -278,9 +278,9 @@ QUEUE_STATS: QueueStatsResponse = {
     "unrunnable_by_type": {"transcribe": 4},
 }
 METRICS = (
-    "# HELP fairlane_queue_depth Jobs in line.\n"
+    "# HELP fairlane_queue_depth Jobs that wait, by tier.\n"
     "# TYPE fairlane_queue_depth gauge\n"
-    'fairlane_queue_depth{service="image_gen"} 12\n'
+    'fairlane_queue_depth{tier="medium"} 12\n'
 )
 RUNTIME_STATS: RuntimeStatsResponse = {"main": 12, "retry": 1, "dead": 2}
 

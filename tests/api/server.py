@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -21,9 +22,11 @@ from fairlane.api.server import listening
 from fairlane.config.settings import ServerSettings, Settings
 from fairlane.engine import Engine
 from fairlane.model.key import Key, Role
+from tests.api.described import Description
 from tests.core import core_of
 
 TENANT = "acme"
+routes_description = cache(Description)
 
 
 class Beside(uvicorn.Server):
@@ -74,10 +77,14 @@ class Gateway:
         return credential
 
     def client(self, key: str | None = None, **more: Any) -> httpx2.AsyncClient:
+        """Its JSON answers are checked against the OpenAPI description."""
         headers = {**more.pop("headers", {})}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=20, **more)
+        hooks = {"response": [routes_description().check]}
+        return httpx2.AsyncClient(
+            base_url=self.url, headers=headers, timeout=20, event_hooks=hooks, **more
+        )
 
 
 @asynccontextmanager

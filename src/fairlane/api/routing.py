@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl, unquote
 
 from fastapi import FastAPI, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Match, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -22,7 +23,8 @@ from starlette.websockets import WebSocket
 from fairlane.api.auth.ownership import check_path
 from fairlane.api.auth.roles import ALLOWED, OPEN, Access, permit
 from fairlane.api.http.body import CheckedRequest
-from fairlane.api.http.problem_details import MEDIA_TYPE, ProblemDetails
+from fairlane.api.http.problem_details import ProblemDetails
+from fairlane.api.schemas.serializers import TypedResponse
 
 PROBLEMS = {
     400: "The request cannot be read.",
@@ -41,10 +43,16 @@ PROBLEMS = {
     431: "The headers are too large.",
     503: "Not now; Retry-After says when to try again.",
 }
-PROBLEM = "#/components/schemas/ProblemResponse"
 EVERYWHERE = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 503)
 
+JSON = "application/json"
+TEXT = {"schema": {"type": "string"}}
+Body = TypeVar("Body")
+Endpoint = Callable[..., Awaitable[TypedResponse[Body] | StreamingResponse | PlainTextResponse]]
+"""An endpoint answers with JSON; some of them with text, if the request asks for that."""
+
 Hot = Callable[[Scope, Receive], Awaitable[Response]]
+HotEndpoint = Callable[[Scope, Receive], Awaitable[TypedResponse[Body]]]
 
 
 @dataclass
@@ -57,6 +65,8 @@ class Declared:
     access: Access
     endpoint: Callable[..., Any]
     options: dict[str, Any]
+    examples: dict[str, Any]
+    """Of the response, by media type."""
     hot: Hot | None = None
     made: GuardedRoute | None = None
 
@@ -75,19 +85,42 @@ class Routes:
         path: str,
         access: Access,
         *,
-        gives: type[BaseModel] | Any = None,
+        example: Body,
         status: int = 200,
-        also: dict[int, Any] | None = None,
+        texts: dict[str, str] | None = None,
         problems: tuple[int, ...] = (),
         takes: type[BaseModel] | None = None,
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """`takes` describes a body that the function reads by itself."""
+    ) -> Callable[[Endpoint[Body]], Endpoint[Body]]:
+        """`example` is an example of the response; `texts` has one for each other media type.
+        `takes` describes a body that the function reads by itself."""
 
-        def declare(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-            options = self._options(endpoint, gives, status, {**(also or {})}, problems)
+        def declare(endpoint: Endpoint[Body]) -> Endpoint[Body]:
+            content = dict.fromkeys(texts or {}, TEXT)
+            options = self._options(endpoint, status, {status: {"content": content}}, problems)
             if takes is not None:
                 options["openapi_extra"] = {"requestBody": _body(takes)}
-            self.declared.append(Declared(method, path, access, endpoint, options))
+            examples = {JSON: example, **(texts or {})}
+            self.declared.append(Declared(method, path, access, endpoint, options, examples))
+            return endpoint
+
+        return declare
+
+    def add_file(
+        self,
+        path: str,
+        access: Access,
+        *media_types: str,
+        example: str = "",
+        problems: tuple[int, ...] = (),
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """A page or file to GET, which is not JSON."""
+
+        def declare(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+            content = {media_type: TEXT if example else {} for media_type in media_types}
+            options = self._options(endpoint, 200, {200: {"content": content}}, problems)
+            options["response_class"] = Response  # else the framework describes JSON
+            examples = dict.fromkeys(media_types, example) if example else {}
+            self.declared.append(Declared("GET", path, access, endpoint, options, examples))
             return endpoint
 
         return declare
@@ -99,20 +132,28 @@ class Routes:
         access: Access,
         *,
         takes: type[BaseModel],
-        gives: type[BaseModel],
+        example: Body,
         status: int,
-        also: dict[int, Any] | None = None,
-    ) -> Callable[[Hot], Hot]:
-        """A route that is served without detours; the framework only describes it."""
+        also: dict[int, str] | None = None,
+    ) -> Callable[[HotEndpoint[Body]], HotEndpoint[Body]]:
+        """A route that is served without detours; the framework only describes it. `also` are
+        other statuses with such a body, and what they mean."""
 
-        def declare(handler: Hot) -> Hot:
+        def declare(handler: HotEndpoint[Body]) -> HotEndpoint[Body]:
             async def endpoint(request: Request) -> Response:
                 return await handler(request.scope, request.receive)
 
             endpoint.__name__, endpoint.__doc__ = handler.__name__, handler.__doc__
-            options = self._options(endpoint, gives, status, {**(also or {})}, ())
+            model = response_body(handler)
+            responses: dict[int, Any] = {
+                code: {"model": model, "description": meaning}
+                for code, meaning in (also or {}).items()
+            }
+            options = self._options(handler, status, responses, ())
             options["openapi_extra"] = {"requestBody": _body(takes)}
-            self.declared.append(Declared(method, path, access, endpoint, options, handler))
+            self.declared.append(
+                Declared(method, path, access, endpoint, options, {JSON: example}, handler)
+            )
             return handler
 
         return declare
@@ -131,24 +172,29 @@ class Routes:
     def _options(
         self,
         endpoint: Callable[..., Any],
-        gives: Any,
         status: int,
         responses: dict[int, Any],
         problems: tuple[int, ...],
     ) -> dict[str, Any]:
         for code in sorted({*EVERYWHERE, *problems}):
-            responses[code] = {
-                "description": PROBLEMS[code],
-                "content": {MEDIA_TYPE: {"schema": {"$ref": PROBLEM}}},
-            }
+            responses[code] = {"description": PROBLEMS[code]}
         return {
-            "response_model": gives,
+            "response_model": response_body(endpoint),
             "status_code": status,
             "responses": responses,
             "tags": [self._tag],
             "operation_id": endpoint.__name__,
             "summary": endpoint.__name__.replace("_", " ").capitalize(),
         }
+
+
+def response_body(endpoint: Callable[..., Any]) -> Any:
+    """The type of the JSON body that an endpoint says it returns; None if it says none."""
+    returned = get_type_hints(endpoint).get("return")
+    for each in (returned, *get_args(returned)):
+        if get_origin(each) is TypedResponse:
+            return get_args(each)[0]
+    return None
 
 
 def _body(model: type[BaseModel]) -> dict[str, Any]:
@@ -208,6 +254,7 @@ class GuardedRoute(APIRoute):
     """Serves only whom its access names; reads only bodies that keep the bounds."""
 
     access: Access | None = None
+    examples: Mapping[str, Any] = MappingProxyType({})
 
     @cached_property
     def query_names(self) -> frozenset[str]:
@@ -299,7 +346,7 @@ def _make(app: FastAPI, declared: Declared) -> GuardedRoute:
     )
     route = app.router.routes.pop()
     assert isinstance(route, GuardedRoute)  # noqa: S101 - the class set above
-    route.access = declared.access
+    route.access, route.examples = declared.access, declared.examples
     return route
 
 

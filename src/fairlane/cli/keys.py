@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairlane.cli.remote import ApiKey, AsJson, Config, ListUnlessNamed, Remote, given, part
+
+if TYPE_CHECKING:
+    from fairlane.responses import NewKeyResponse
 
 app = typer.Typer(cls=ListUnlessNamed, help="API keys: create, list and revoke them.")
 
@@ -141,7 +144,7 @@ def revoke_key(
         typer.echo(f"revoked {revoked['id']}; every server refuses it within 5 seconds")
 
 
-def _created(settings: Any, wish: dict[str, Any], days: float | None) -> dict[str, Any]:
+def _created(settings: Any, wish: dict[str, Any], days: float | None) -> NewKeyResponse:
     from fairlane.cli.ledger_keys import create
     from fairlane.model.key import Key, Role
 

@@ -10,23 +10,24 @@ from typing import TypeVar
 import typer
 
 from fairlane.api.auth.api_keys import new_key
-from fairlane.api.schemas.serializers import Shown, key
+from fairlane.api.schemas.serializers import key
 from fairlane.clock import SystemClock, seconds
 from fairlane.compose import keys_of
 from fairlane.config.settings import Settings
 from fairlane.errors import FairlaneError
 from fairlane.ledger.api_keys import ApiKeys
 from fairlane.model.key import Key
+from fairlane.responses import KeyResponse, NewKeyResponse
 
 Out = TypeVar("Out")
 
 ACTOR = "cli"
 
 
-def create(settings: Settings, wanted: Key, days: float | None) -> Shown:
+def create(settings: Settings, wanted: Key, days: float | None) -> NewKeyResponse:
     """The new key with its credential."""
 
-    async def add(book: ApiKeys) -> Shown:
+    async def add(book: ApiKeys) -> NewKeyResponse:
         now = SystemClock().now()
         until = None if days is None else now + seconds(days * 86_400)
         made, credential = new_key(replace(wanted, created_at=now, expires_at=until))
@@ -36,7 +37,7 @@ def create(settings: Settings, wanted: Key, days: float | None) -> Shown:
     return _with_book(settings, add)
 
 
-def listed(settings: Settings) -> list[Shown]:
+def listed(settings: Settings) -> list[KeyResponse]:
     """All keys, in the format of the HTTP API."""
 
     async def all_keys(book: ApiKeys) -> list[Key]:
@@ -45,10 +46,10 @@ def listed(settings: Settings) -> list[Shown]:
     return [key(each) for each in _with_book(settings, all_keys)]
 
 
-def revoke(settings: Settings, name: str) -> Shown | None:
+def revoke(settings: Settings, name: str) -> KeyResponse | None:
     """The revoked key, or None if there is no such key."""
 
-    async def end(book: ApiKeys) -> Shown | None:
+    async def end(book: ApiKeys) -> KeyResponse | None:
         if not await book.revoke(name, SystemClock().now(), ACTOR):
             return None
         found = await book.get(name)

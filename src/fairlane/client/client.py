@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import orjson
@@ -14,6 +14,9 @@ from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 from fairlane.client.portal import Portal
 from fairlane.client.types import Event, Job, JobPage, JobRequest, Submitted
 from fairlane.ids import token
+
+if TYPE_CHECKING:
+    from fairlane.responses import BatchResultResponse
 
 MAX_BATCH_JOBS = 1_000
 MAX_TRIES = 5
@@ -155,8 +158,8 @@ class AsyncClient:
         raise AssertionError("unreachable")
 
 
-def _outcome(sent: dict[str, Any]) -> Submitted | ApiError:
-    if sent.get("job"):
+def _outcome(sent: BatchResultResponse) -> Submitted | ApiError:
+    if "job" in sent:
         return Submitted.read(sent["job"])
     error = dict(sent["error"])
     return ApiError(sent["status"], error.pop("code"), error.pop("detail"), error)

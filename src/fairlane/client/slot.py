@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -12,6 +13,9 @@ from fairlane.background import end
 from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 from fairlane.client.portal import Portal
 from fairlane.ids import token
+
+if TYPE_CHECKING:
+    from fairlane.responses import SlotResponse
 
 WAIT_SECONDS = 20.0
 RETRY_PAUSE_SECONDS = 0.5
@@ -88,7 +92,7 @@ class Slot:
             if self.slot_id:
                 sent["slot_id"] = self.slot_id
             try:
-                answer = await self._connection.call(
+                answer: SlotResponse = await self._connection.call(
                     "POST", "/api/v1/slots", sent, headers=headers, patience=WAIT_SECONDS + 15
                 )
             except (ApiError, Unreachable) as error:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fairlane.errors import JobCancelled, JobDead, JobFailed
+
+if TYPE_CHECKING:
+    from fairlane.responses import (
+        AcceptedResponse,
+        EtaResponse,
+        EventResponse,
+        JobPageResponse,
+        JobResponse,
+        JobSummaryResponse,
+        UpdateResponse,
+    )
 
 ENDED = frozenset({"completed", "failed", "cancelled", "dead", "expired"})
 
@@ -77,7 +88,7 @@ class Submitted:
     eta: tuple[float, float] | None
 
     @classmethod
-    def read(cls, sent: Mapping[str, Any]) -> Submitted:
+    def read(cls, sent: AcceptedResponse) -> Submitted:
         return cls(
             sent["job_id"], sent["status"], sent["priority"], sent["position"], _eta(sent["eta"])
         )
@@ -111,20 +122,22 @@ class Job:
         return steps[-1]["data"] if steps else None
 
     @classmethod
-    def read(cls, sent: Mapping[str, Any]) -> Job:
+    def read(cls, sent: JobSummaryResponse) -> Job:
+        """A job of a page has only the fields of a summary."""
         progress, error = sent["progress"], sent["error"]
+        more = cast("JobResponse", sent)
         return cls(
             sent["job_id"],
             sent["feature_name"],
             sent["status"],
             sent["user_id"],
             sent["effective_priority"],
-            sent.get("position"),
-            _eta(sent.get("eta")),
-            sent.get("reason"),
+            more.get("position"),
+            _eta(more.get("eta")),
+            more.get("reason"),
             (progress["percent"], progress["text"]) if progress else None,
             (error["code"], error["message"]) if error else None,
-            sent.get("context", {}),
+            more.get("context", {}),
             sent,
         )
 
@@ -145,7 +158,7 @@ class JobPage:
     next: str | None
 
     @classmethod
-    def read(cls, sent: Mapping[str, Any]) -> JobPage:
+    def read(cls, sent: JobPageResponse) -> JobPage:
         return cls([Job.read(each) for each in sent["jobs"]], sent["next"])
 
 
@@ -161,16 +174,17 @@ class Event:
     data: Mapping[str, Any]
 
     @classmethod
-    def read(cls, sent: Mapping[str, Any]) -> Event:
+    def read(cls, sent: EventResponse | UpdateResponse) -> Event:
+        event = cast("EventResponse", sent)
         return cls(
-            sent.get("seq"),
-            sent["type"],
-            sent["job_id"],
-            sent.get("at"),
-            sent.get("message", ""),
-            sent["data"],
+            event.get("seq"),
+            event["type"],
+            event["job_id"],
+            event.get("at"),
+            event.get("message", ""),
+            event["data"],
         )
 
 
-def _eta(sent: Mapping[str, float] | None) -> tuple[float, float] | None:
+def _eta(sent: EtaResponse | None) -> tuple[float, float] | None:
     return None if sent is None else (sent["p50_seconds"], sent["p90_seconds"])

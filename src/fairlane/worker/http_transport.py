@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 from fairlane.errors import SetupError
@@ -13,6 +13,15 @@ from fairlane.units import SECOND
 from fairlane.worker.transport import Registration, ServerAway, UnknownWorker
 from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result, Task, Verdict
 from fairlane.worker_protocol.service import TOO_LARGE
+
+if TYPE_CHECKING:
+    from fairlane.responses import (
+        HeartbeatResponse,
+        LeasedTaskResponse,
+        PollResponse,
+        RegisterResponse,
+        ResultListResponse,
+    )
 
 ANSWER_TIMEOUT_SECONDS = 15.0
 """Seconds that a response may take, in addition to the time that a poll waits."""
@@ -41,8 +50,9 @@ class HttpTransport:
         answer = await self._post("register", sent)
         if not isinstance(answer, dict) or "worker_id" not in answer:
             raise SetupError(f"{self._connection.url} is not a Fairlane server; check the URL")
-        self._me = answer["worker_id"]
-        return Registration(self._me, answer["heartbeat_seconds"], answer["lease_seconds"])
+        registered = cast("RegisterResponse", answer)
+        self._me = registered["worker_id"]
+        return Registration(self._me, registered["heartbeat_seconds"], registered["lease_seconds"])
 
     async def poll(self, ask: PollAsk) -> News:
         sent: dict[str, Any] = {
@@ -67,7 +77,7 @@ class HttpTransport:
 
     async def report(self, results: Sequence[Result]) -> list[Verdict]:
         try:
-            answer = await self._post(
+            answer: ResultListResponse = await self._post(
                 f"{self._me}/result", {"results": [_result(each) for each in results]}
             )
         except ApiError as error:
@@ -143,13 +153,14 @@ def _result(result: Result) -> dict[str, Any]:
     return sent
 
 
-def _news(answer: dict[str, Any]) -> News:
-    tasks = tuple(_task(each) for each in answer.get("tasks", ()))
-    cancel, lost = tuple(answer["cancel"]), tuple(answer["lost"])
-    return News(tasks, cancel, lost, answer["drain"], answer.get("confirm", False))
+def _news(answer: PollResponse | HeartbeatResponse) -> News:
+    polled = cast("PollResponse", answer)
+    tasks = tuple(_task(each) for each in polled.get("tasks", ()))
+    cancel, lost = tuple(polled["cancel"]), tuple(polled["lost"])
+    return News(tasks, cancel, lost, polled["drain"], polled.get("confirm", False))
 
 
-def _task(sent: dict[str, Any]) -> Task:
+def _task(sent: LeasedTaskResponse) -> Task:
     """The task without the end of its lease: the server's clock may differ from this machine's."""
     return Task(
         sent["task_id"],

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from fairlane.api.schemas.states import task_word
+from fairlane.api.schemas.states import task_status_or_none
 from fairlane.api.schemas.timestamps import iso
 from fairlane.errors import (
     BadRequest,
@@ -31,6 +31,7 @@ from fairlane.errors import (
     TookTooLong,
     is_store_error,
 )
+from fairlane.responses import ProblemResponse
 
 MEDIA_TYPE = "application/problem+json"
 DEFAULT_RETRY_AFTER_SECONDS = 5
@@ -57,8 +58,8 @@ class ProblemDetails(HTTPException):
         self.code, self.more = code, dict(more or {})
 
 
-def respond(problem: ProblemDetails, path: str, request_id: str) -> Response:
-    body = {
+def problem_body(problem: ProblemDetails, path: str, request_id: str) -> dict[str, object]:
+    body: ProblemResponse = {
         "type": f"urn:fairlane:problem:{problem.code}",
         "title": HTTPStatus(problem.status_code).phrase,
         "status": problem.status_code,
@@ -66,10 +67,13 @@ def respond(problem: ProblemDetails, path: str, request_id: str) -> Response:
         "instance": path,
         "code": problem.code,
         "request_id": request_id,
-        **problem.more,
     }
+    return {**body, **problem.more}
+
+
+def respond(problem: ProblemDetails, path: str, request_id: str) -> Response:
     return Response(
-        orjson.dumps(body),
+        orjson.dumps(problem_body(problem, path, request_id)),
         status_code=problem.status_code,
         headers=problem.headers,
         media_type=MEDIA_TYPE,
@@ -105,7 +109,7 @@ def problem_of(error: Exception, now: int = 0) -> ProblemDetails:
 def _where(error: Conflict) -> Mapping[str, Any]:
     """What became of the job. Who lost a lease knows tasks."""
     if isinstance(error, StaleLease):
-        return {"current_state": task_word(error.state)}
+        return {"current_state": task_status_or_none(error.state)}
     return {} if error.state is None else {"state": error.state}
 
 

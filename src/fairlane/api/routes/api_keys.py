@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Path, Query
-from starlette.responses import Response
 
 from fairlane.api.auth.api_keys import new_key
 from fairlane.api.context import Here
@@ -13,21 +12,23 @@ from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.pagination import cursor, read_cursor
 from fairlane.api.routes.jobs import MAX_PAGE, Cursor, Limit
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas import examples, serializers
 from fairlane.api.schemas.requests import KeyRequest
+from fairlane.api.schemas.serializers import TypedResponse
 from fairlane.model.key import Key, Role
+from fairlane.responses import KeyListResponse, KeyResponse, NewKeyResponse
 
 routes = Routes("keys")
 
 KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_\-]{1,64}$", examples=["fl0123456789abcdef"])]
 
 
-@routes.add("GET", "/admin/keys", "admin", gives=responses.KeysResponse)
+@routes.add("GET", "/admin/keys", "admin", example=examples.KEYS)
 async def list_keys(
     call: Here,
     cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
     limit: Limit = MAX_PAGE,
-) -> Response:
+) -> TypedResponse[KeyListResponse]:
     """Every key that was ever made, without its secret, oldest first."""
     after = read_cursor(call.app_context.signer, "keys", cursor_)
     found = await call.engine.api_keys.page(after, limit + 1)
@@ -40,8 +41,8 @@ async def list_keys(
     )
 
 
-@routes.add("POST", "/admin/keys", "admin", gives=responses.NewKeyResponse, status=201)
-async def create_key(call: Here, wish: KeyRequest) -> Response:
+@routes.add("POST", "/admin/keys", "admin", example=examples.NEW_KEY, status=201)
+async def create_key(call: Here, wish: KeyRequest) -> TypedResponse[NewKeyResponse]:
     """The secret is in this answer and nowhere else. With the first key the development mode
     ends."""
     role = Role(wish.role)
@@ -64,8 +65,10 @@ async def create_key(call: Here, wish: KeyRequest) -> Response:
     return serializers.answer({**serializers.key(key), "key": credential}, 201)
 
 
-@routes.add("DELETE", "/admin/keys/{key_id}", "admin", gives=responses.KeyResponse, problems=(404,))
-async def revoke_key(call: Here, key_id: KeyId) -> Response:
+@routes.add(
+    "DELETE", "/admin/keys/{key_id}", "admin", example=examples.REVOKED_KEY, problems=(404,)
+)
+async def revoke_key(call: Here, key_id: KeyId) -> TypedResponse[KeyResponse]:
     """It opens nothing any more; here at once, in other processes within five seconds."""
     book = call.engine.api_keys
     if not await book.revoke(key_id, call.engine.clock.now(), call.actor):

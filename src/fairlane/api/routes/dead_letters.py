@@ -7,27 +7,34 @@ from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Body, Query
-from starlette.responses import Response
 
 from fairlane.api.auth.ownership import checked
 from fairlane.api.context import Here, RequestContext
 from fairlane.api.http.problem_details import ProblemDetails
-from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, moved, operation, page
+from fairlane.api.routes.jobs import Cursor, IdempotencyKey, JobId, Limit, moved, operation, page
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import responses, serializers
-from fairlane.api.schemas.requests import DeadRequest, Name, Text, User
+from fairlane.api.schemas import examples, serializers
+from fairlane.api.schemas.requests import DeadLetterRequest, Name, Text, User
+from fairlane.api.schemas.serializers import TypedResponse
 from fairlane.errors import NotFound, WrongState
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Job
 from fairlane.model.state import State
+from fairlane.responses import (
+    CountResponse,
+    DeadLetterPageResponse,
+    DeadLetterResponse,
+    JobStateResponse,
+    RuntimeStatsResponse,
+)
 
 routes = Routes("dead letters")
 
 AT_ONCE, PAGE = 1_000, 200
 
 
-@routes.add("GET", "/admin/runtime/stats", "admin", gives=responses.RuntimeStatsResponse)
-async def runtime_stats(call: Here) -> Response:
+@routes.add("GET", "/admin/runtime/stats", "admin", example=examples.RUNTIME_STATS)
+async def runtime_stats(call: Here) -> TypedResponse[RuntimeStatsResponse]:
     """How many wait in line, wait for a time of their own, and are dead; of all tenants."""
     stats = await call.engine.index_stats()
     return serializers.answer(
@@ -39,7 +46,7 @@ async def runtime_stats(call: Here) -> Response:
     )
 
 
-@routes.add("GET", "/admin/queue-dead", "admin", gives=responses.DeadLetterPage)
+@routes.add("GET", "/admin/queue-dead", "admin", example=examples.DEAD_LETTER_PAGE)
 async def list_dead(
     call: Here,
     user_id: User | None = None,
@@ -47,7 +54,7 @@ async def list_dead(
     tag: Text | None = None,
     cursor: Annotated[Cursor, Query()] = None,
     limit: Limit = 50,
-) -> Response:
+) -> TypedResponse[DeadLetterPageResponse]:
     """Newest first; `total` counts all of the tenant's."""
     wanted = Filter(call.tenant, user_id, (State.DEAD,), feature_name, tag)
     found = await page(call, wanted, cursor, limit)
@@ -58,10 +65,10 @@ async def list_dead(
     "GET",
     "/admin/queue-dead/{job_id}/attempts",
     "admin",
-    gives=responses.DeadLetterResponse,
+    example=examples.DEAD_LETTER,
     problems=(404, 410),
 )
-async def get_dead(call: Here, job_id: JobId) -> Response:
+async def get_dead(call: Here, job_id: JobId) -> TypedResponse[DeadLetterResponse]:
     """One of them with every attempt: where, when, and what went wrong."""
     seen = await call.engine.view(checked(job_id), call.tenant)
     if seen.job.state is not State.DEAD:
@@ -76,20 +83,22 @@ async def get_dead(call: Here, job_id: JobId) -> Response:
     "POST",
     "/admin/queue-dead/{job_id}/replay",
     "admin",
-    gives=responses.JobStateResponse,
+    example=examples.QUEUED_AGAIN,
     status=202,
     problems=(404, 409, 410),
 )
-async def replay_dead(call: Here, job_id: JobId, key: Again = None) -> Response:
+async def replay_dead(
+    call: Here, job_id: JobId, key: IdempotencyKey = None
+) -> TypedResponse[JobStateResponse]:
     """On at the step that failed, with all attempts again."""
     await call.engine.replay(checked(job_id), call.tenant, operation(call, key))
     return await moved(call, job_id)
 
 
-@routes.add("POST", "/admin/queue-dead/replay", "admin", gives=responses.CountResponse)
+@routes.add("POST", "/admin/queue-dead/replay", "admin", example=examples.COUNT)
 async def replay_all_dead(
-    call: Here, wish: Annotated[DeadRequest | None, Body()] = None
-) -> Response:
+    call: Here, wish: Annotated[DeadLetterRequest | None, Body()] = None
+) -> TypedResponse[CountResponse]:
     """Up to 1,000 at a time; each is replayed once, however often this is asked."""
 
     async def replay(jobs: list[Job]) -> int:
@@ -103,8 +112,10 @@ async def replay_all_dead(
     return await _all(call, wish, replay)
 
 
-@routes.add("POST", "/admin/queue-dead/purge", "admin", gives=responses.CountResponse)
-async def purge_dead(call: Here, wish: Annotated[DeadRequest | None, Body()] = None) -> Response:
+@routes.add("POST", "/admin/queue-dead/purge", "admin", example=examples.COUNT)
+async def purge_dead(
+    call: Here, wish: Annotated[DeadLetterRequest | None, Body()] = None
+) -> TypedResponse[CountResponse]:
     """Up to 1,000 at a time are gone for good, as the audit says."""
 
     async def purge(jobs: list[Job]) -> int:
@@ -114,9 +125,9 @@ async def purge_dead(call: Here, wish: Annotated[DeadRequest | None, Body()] = N
 
 
 async def _all(
-    call: RequestContext, wish: DeadRequest | None, act: Callable[[list[Job]], Awaitable[int]]
-) -> Response:
-    chosen = (wish or DeadRequest()).filter
+    call: RequestContext, wish: DeadLetterRequest | None, act: Callable[[list[Job]], Awaitable[int]]
+) -> TypedResponse[CountResponse]:
+    chosen = (wish or DeadLetterRequest()).filter
     wanted = Filter(call.tenant, chosen.user_id, (State.DEAD,), chosen.feature_name, chosen.tag)
     count, after = 0, None
     for _ in range(AT_ONCE // PAGE):

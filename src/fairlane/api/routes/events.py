@@ -8,11 +8,11 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import Header, Query
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fairlane.api.auth.ownership import check_own, checked
@@ -23,11 +23,13 @@ from fairlane.api.event_stream import LastStanding, ListenerPause, News
 from fairlane.api.http.problem_details import no_job
 from fairlane.api.routes.jobs import JobId
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas import examples, serializers
+from fairlane.api.schemas.serializers import TypedResponse
 from fairlane.api.schemas.timestamps import iso
 from fairlane.errors import Expired, NotFound
 from fairlane.model.event import Event
 from fairlane.model.job import Progress
+from fairlane.responses import EventResponse, TicketResponse, UpdateResponse
 
 log = logging.getLogger("fairlane.api")
 routes = Routes("events")
@@ -48,8 +50,8 @@ ONLY_TEXT, GOING_AWAY, TRY_LATER, NOT_HERE, NOT_ANY_MORE = 1003, 1012, 1013, 440
     "GET",
     "/api/v1/jobs/{job_id}/events",
     "events",
-    gives=list[responses.EventResponse],
-    also={200: {"content": {SSE: {"schema": {"type": "string"}}}}},
+    example=examples.EVENTS,
+    texts={SSE: examples.EVENT_STREAM},
     problems=(404, 410),
 )
 async def get_events(
@@ -59,7 +61,7 @@ async def get_events(
     last_event_id: Annotated[str, Header(alias="Last-Event-ID", include_in_schema=False)] = "",
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     ticket: Annotated[str, Query(include_in_schema=False)] = "",  # noqa: ARG001 - the guard reads it
-) -> Response:
+) -> TypedResponse[list[EventResponse]] | StreamingResponse:
     """A list of what has happened; with `Accept: text/event-stream` also what happens, until the
     job is over. `Last-Event-ID` or `after` says what is known already."""
     await _own(call.app_context, call.identity, checked(job_id))
@@ -74,10 +76,10 @@ async def get_events(
     "POST",
     "/api/v1/jobs/{job_id}/ticket",
     "read",
-    gives=responses.TicketResponse,
+    example=examples.TICKET,
     problems=(404, 410),
 )
-async def issue_ticket(call: Here, job_id: JobId) -> Response:
+async def issue_ticket(call: Here, job_id: JobId) -> TypedResponse[TicketResponse]:
     """For a browser, which cannot send a key: `?ticket=`, once, within 30 s, for this job's
     events."""
     await _own(call.app_context, call.identity, checked(job_id))
@@ -113,7 +115,7 @@ async def _sse(call: RequestContext, job_id: str, after: int) -> AsyncIterator[b
             yield b"\n".join(lines) + b"\n\n"
 
 
-def message(job_id: str, news: News) -> dict[str, Any]:
+def message(job_id: str, news: News) -> EventResponse | UpdateResponse:
     match news:
         case Event():
             return serializers.event(news)

@@ -8,17 +8,19 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import Header, Query
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse
 
 from fairlane.api.auth.ownership import checked
 from fairlane.api.context import Here, RequestContext
 from fairlane.api.http.problem_details import no_job
 from fairlane.api.pagination import cursor, read_cursor
-from fairlane.api.routes.jobs import Again, Cursor, JobId, Limit, operation
+from fairlane.api.routes.jobs import Cursor, IdempotencyKey, JobId, Limit, operation
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas import examples, serializers
+from fairlane.api.schemas.serializers import TypedResponse
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Job
+from fairlane.responses import ExecutionPageResponse, ExecutionResponse, RetryResponse
 
 routes = Routes("executions")
 
@@ -36,8 +38,8 @@ result may be."""
     "GET",
     "/api/v1/jobs/{job_id}/executions",
     "read",
-    gives=responses.ExecutionsResponse,
-    also={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
+    example=examples.EXECUTION_PAGE,
+    texts={CSV: examples.EXECUTION_CSV},
     problems=(404, 410),
 )
 async def list_executions(
@@ -46,7 +48,7 @@ async def list_executions(
     cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
     limit: Limit = 50,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
-) -> Response:
+) -> TypedResponse[ExecutionPageResponse] | PlainTextResponse:
     """Newest first; as CSV with `Accept: text/csv`. A page with large results has fewer of
     them."""
     parent = await call.engine.get(checked(job_id), call.tenant)
@@ -54,7 +56,8 @@ async def list_executions(
     listing = orjson.dumps(list(wanted)).decode()
     after = read_cursor(call.app_context.signer, listing, cursor_)
     found = await call.engine.list_jobs(wanted, after, limit)
-    shown, size = [], 0
+    shown: list[ExecutionResponse] = []
+    size = 0
     for cell in found.jobs:
         shown.append(await _shown(call, cell))
         size += len(orjson.dumps(shown[-1]["result"]))
@@ -71,10 +74,10 @@ async def list_executions(
     "GET",
     "/api/v1/executions/{execution_id}",
     "read",
-    gives=responses.ExecutionResponse,
+    example=examples.EXECUTION,
     problems=(404, 410),
 )
-async def get_execution(call: Here, execution_id: JobId) -> Response:
+async def get_execution(call: Here, execution_id: JobId) -> TypedResponse[ExecutionResponse]:
     """One of them, with its result."""
     return serializers.answer(await _shown(call, await _cell(call, execution_id)))
 
@@ -83,17 +86,20 @@ async def get_execution(call: Here, execution_id: JobId) -> Response:
     "POST",
     "/api/v1/executions/{execution_id}/retry-question",
     "client",
-    gives=responses.RetryResponse,
+    example=examples.RETRIED,
     status=202,
     problems=(404, 409, 410),
 )
-async def retry_execution(call: Here, execution_id: JobId, key: Again = None) -> Response:
+async def retry_execution(
+    call: Here, execution_id: JobId, key: IdempotencyKey = None
+) -> TypedResponse[RetryResponse]:
     """Run one that failed again, with all its attempts."""
     before = await _cell(call, execution_id)
     await call.engine.replay(before.id, call.tenant, operation(call, key))
     cell = await call.engine.get(before.id, call.tenant)
-    answer = {"execution_id": cell.id, "status": cell.state, "retry_count": cell.fence}
-    return serializers.answer(answer, 202)
+    return serializers.answer(
+        {"execution_id": cell.id, "status": cell.state, "retry_count": cell.fence}, 202
+    )
 
 
 async def _cell(call: RequestContext, execution_id: str) -> Job:
@@ -103,12 +109,12 @@ async def _cell(call: RequestContext, execution_id: str) -> Job:
     return cell
 
 
-async def _shown(call: RequestContext, cell: Job) -> dict[str, Any]:
+async def _shown(call: RequestContext, cell: Job) -> ExecutionResponse:
     _, context = await call.engine.payload(cell.id)
     return serializers.execution(cell, context)
 
 
-def _csv(rows: list[dict[str, Any]], following: str | None) -> Response:
+def _csv(rows: list[ExecutionResponse], following: str | None) -> PlainTextResponse:
     axes = sorted({axis for row in rows for axis in row["cell"]})
     names = _names(axes)
     columns = ["execution_id", "job_id", *names.values(), *FIELDS[2:]]
@@ -120,7 +126,7 @@ def _csv(rows: list[dict[str, Any]], following: str | None) -> Response:
         flat = {**cell, **row, "result": orjson.dumps(row["result"]).decode()}
         writer.writerow([_cell_text(flat.get(column)) for column in columns])
     headers = {"X-Next-Cursor": following} if following is not None else None
-    return Response(written.getvalue(), 200, headers, CSV)
+    return PlainTextResponse(written.getvalue(), 200, headers, CSV)
 
 
 def _names(axes: list[str]) -> dict[str, str]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import Header, Path, Query
 from pydantic import WithJsonSchema
-from starlette.responses import Response
 
 from fairlane.api.auth.ownership import checked
 from fairlane.api.context import Here, RequestContext
 from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.pagination import cursor, read_cursor
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import responses, serializers
-from fairlane.api.schemas.requests import IDEMPOTENCY_KEY, Name, Text, User
+from fairlane.api.schemas import examples, serializers
+from fairlane.api.schemas.requests import EXAMPLE_ID, IDEMPOTENCY_KEY, Name, Text, User
+from fairlane.api.schemas.serializers import TypedResponse
 from fairlane.api.schemas.timestamps import iso_or_none
 from fairlane.engine.queries import JobDetail, WaitReason
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Band
 from fairlane.model.state import State
+from fairlane.responses import ExplanationResponse, JobPageResponse, JobResponse, JobStateResponse
 
 routes = Routes("jobs")
 
@@ -34,11 +35,11 @@ OTHER_WORDS = {
 }
 WORDS = {**{str(state): state for state in State}, **OTHER_WORDS}
 
-JobId = Annotated[str, Path(examples=[responses.ID], description="A job's id.")]
+JobId = Annotated[str, Path(examples=[EXAMPLE_ID], description="A job's id.")]
 MAX_PAGE = 200
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 Cursor = Annotated[str | None, Query(max_length=1000, description="`next` of the last page.")]
-Again = Annotated[
+IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
@@ -52,7 +53,7 @@ def operation(call: RequestContext, key: str | None) -> str | None:
     return None if key is None else f"{call.actor}:{key}"
 
 
-@routes.add("GET", "/api/v1/jobs", "read", gives=responses.JobPage)
+@routes.add("GET", "/api/v1/jobs", "read", example=examples.JOB_PAGE)
 async def list_jobs(
     call: Here,
     user_id: User | None = None,
@@ -64,7 +65,7 @@ async def list_jobs(
     tag: Text | None = None,
     cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
     limit: Limit = 50,
-) -> Response:
+) -> TypedResponse[JobPageResponse]:
     """Newest first. A job that lives through the whole listing is on exactly one page."""
     key = call.identity.key if call.identity.acts_alone else None
     wanted = Filter(call.tenant, user_id, states(status), feature_name, tag, key=key)
@@ -73,7 +74,7 @@ async def list_jobs(
 
 async def page(
     call: RequestContext, wanted: Filter, given: str | None, limit: int
-) -> dict[str, Any]:
+) -> JobPageResponse:
     listing = orjson.dumps(list(wanted)).decode()
     after = read_cursor(call.app_context.signer, listing, given)
     found = await call.engine.list_jobs(wanted, after, limit)
@@ -99,10 +100,8 @@ def states(words: list[str] | None) -> tuple[State, ...]:
     return tuple(dict.fromkeys(found))
 
 
-@routes.add(
-    "GET", "/api/v1/jobs/{job_id}", "read", gives=responses.JobResponse, problems=(404, 410)
-)
-async def get_job(call: Here, job_id: JobId) -> Response:
+@routes.add("GET", "/api/v1/jobs/{job_id}", "read", example=examples.JOB, problems=(404, 410))
+async def get_job(call: Here, job_id: JobId) -> TypedResponse[JobResponse]:
     """The job, where it stands, and what its steps have made."""
     seen = await call.engine.view(checked(job_id), call.tenant)
     return serializers.answer(serializers.view(seen))
@@ -112,10 +111,12 @@ async def get_job(call: Here, job_id: JobId) -> Response:
     "DELETE",
     "/api/v1/jobs/{job_id}",
     "client",
-    gives=responses.JobStateResponse,
+    example=examples.CANCELLED,
     problems=(404, 409, 410),
 )
-async def cancel_job(call: Here, job_id: JobId, key: Again = None) -> Response:
+async def cancel_job(
+    call: Here, job_id: JobId, key: IdempotencyKey = None
+) -> TypedResponse[JobStateResponse]:
     """At once and for good; a running call is told, and its result will be refused."""
     await call.engine.cancel(checked(job_id), call.tenant, operation(call, key))
     return serializers.answer({"job_id": job_id, "status": State.CANCELLED})
@@ -125,11 +126,13 @@ async def cancel_job(call: Here, job_id: JobId, key: Again = None) -> Response:
     "POST",
     "/api/v1/jobs/{job_id}/resume",
     "client",
-    gives=responses.JobStateResponse,
+    example=examples.QUEUED_AGAIN,
     status=202,
     problems=(404, 409, 410),
 )
-async def resume_job(call: Here, job_id: JobId, key: Again = None) -> Response:
+async def resume_job(
+    call: Here, job_id: JobId, key: IdempotencyKey = None
+) -> TypedResponse[JobStateResponse]:
     """On at the step that failed, with the attempts already used. Only if `error.resumable`."""
     await call.engine.resume(checked(job_id), call.tenant, operation(call, key))
     return await moved(call, job_id)
@@ -139,17 +142,19 @@ async def resume_job(call: Here, job_id: JobId, key: Again = None) -> Response:
     "POST",
     "/api/v1/jobs/{job_id}/replay",
     "admin",
-    gives=responses.JobStateResponse,
+    example=examples.QUEUED_AGAIN,
     status=202,
     problems=(404, 409, 410),
 )
-async def replay_job(call: Here, job_id: JobId, key: Again = None) -> Response:
+async def replay_job(
+    call: Here, job_id: JobId, key: IdempotencyKey = None
+) -> TypedResponse[JobStateResponse]:
     """On at the step that failed, with all attempts again; failed and dead jobs alike."""
     await call.engine.replay(checked(job_id), call.tenant, operation(call, key))
     return await moved(call, job_id)
 
 
-async def moved(call: RequestContext, job_id: str) -> Response:
+async def moved(call: RequestContext, job_id: str) -> TypedResponse[JobStateResponse]:
     job = await call.engine.get(job_id, call.tenant)
     return serializers.answer({"job_id": job.id, "status": job.state}, 202)
 
@@ -158,10 +163,10 @@ async def moved(call: RequestContext, job_id: str) -> Response:
     "GET",
     "/api/v1/jobs/{job_id}/explain",
     "read",
-    gives=responses.ExplanationResponse,
+    example=examples.EXPLANATION,
     problems=(404, 410),
 )
-async def explain_job(call: Here, job_id: JobId) -> Response:
+async def explain_job(call: Here, job_id: JobId) -> TypedResponse[ExplanationResponse]:
     """Why it waits, and what would help."""
     seen = await call.engine.view(checked(job_id), call.tenant)
     return serializers.answer(

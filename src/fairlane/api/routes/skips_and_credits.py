@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Body, Path
-from starlette.responses import Response
 
 from fairlane.api.auth.ownership import checked
 from fairlane.api.context import Here
 from fairlane.api.http.problem_details import ProblemDetails
-from fairlane.api.routes.jobs import Again, JobId, operation
+from fairlane.api.routes.jobs import IdempotencyKey, JobId, operation
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas import examples, serializers
 from fairlane.api.schemas.requests import SkipRequestBody, User
+from fairlane.api.schemas.serializers import TypedResponse
 from fairlane.api.schemas.timestamps import seconds
 from fairlane.errors import WrongState
 from fairlane.model.state import Move, State
+from fairlane.responses import BalanceResponse, QuoteResponse, SecondsSavedResponse, SkipResponse
 
 routes = Routes("credits")
 
-CURRENCY = "aura"
+CURRENCY: Literal["aura"] = "aura"
 UserId = Annotated[User, Path(examples=["ada"])]
 
 
@@ -28,16 +29,18 @@ UserId = Annotated[User, Path(examples=["ada"])]
     "GET",
     "/api/v1/jobs/{job_id}/skip",
     "read",
-    gives=responses.QuoteResponse,
+    example=examples.QUOTE,
     problems=(404, 409, 410),
 )
-async def quote_skip(call: Here, job_id: JobId) -> Response:
+async def quote_skip(call: Here, job_id: JobId) -> TypedResponse[QuoteResponse]:
     """What going to the front would cost and bring; nothing once it is paid for."""
     job = await call.engine.get(checked(job_id), call.tenant)
     if job.state is not State.QUEUED:
         raise WrongState(job.id, job.state, Move.SKIP)
     quote = await call.engine.quote(job_id, call.tenant)
-    saved = quote.saves and {"p50": seconds(quote.saves.p50), "p90": seconds(quote.saves.p90)}
+    saved: SecondsSavedResponse | None = None
+    if quote.saves is not None:
+        saved = {"p50": seconds(quote.saves.p50), "p90": seconds(quote.saves.p90)}
     return serializers.answer(
         {
             "price": quote.price,
@@ -52,23 +55,23 @@ async def quote_skip(call: Here, job_id: JobId) -> Response:
     "POST",
     "/api/v1/jobs/{job_id}/skip",
     "client",
-    gives=responses.SkipResponse,
+    example=examples.SKIPPED,
     problems=(402, 404, 409, 410),
 )
 async def skip_line(
     call: Here,
     job_id: JobId,
     wish: Annotated[SkipRequestBody | None, Body()] = None,
-    key: Again = None,
-) -> Response:
+    key: IdempotencyKey = None,
+) -> TypedResponse[SkipResponse]:
     """To the very front, charged once; refunded in full if it brings nothing."""
     most = wish.max_price if wish is not None else None
     paid = await call.engine.skip(checked(job_id), call.tenant, most, operation(call, key))
     return serializers.answer({"job_id": job_id, "price": paid.price, "balance": paid.balance})
 
 
-@routes.add("GET", "/api/v1/users/{user_id}/credits", "read", gives=responses.BalanceResponse)
-async def get_credits(call: Here, user_id: UserId) -> Response:
+@routes.add("GET", "/api/v1/users/{user_id}/credits", "read", example=examples.BALANCE)
+async def get_credits(call: Here, user_id: UserId) -> TypedResponse[BalanceResponse]:
     """The balance of a user; one nobody has heard of has none. A client key needs `act_as`."""
     if call.identity.acts_alone:
         raise ProblemDetails(

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from fastapi import Body
-from starlette.responses import Response
-
 from fairlane.api.auth.ownership import check_own, checked
 from fairlane.api.context import Here, RequestContext
-from fairlane.api.routes.jobs import Again, JobId
+from fairlane.api.routes.jobs import IdempotencyKey, JobId
 from fairlane.api.routes.submit import allowed_job, check_tier
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import serializers, tasks
-from fairlane.api.schemas.tasks import SlotRequest
+from fairlane.api.schemas import examples, serializers
+from fairlane.api.schemas.serializers import TypedResponse
+from fairlane.api.schemas.task_requests import SlotLeaseRequest, SlotRequest
 from fairlane.api.schemas.timestamps import seconds
+from fairlane.responses import SlotRenewedResponse, SlotResponse
 from fairlane.worker_protocol.caller_slots import HeldSlot
 
 routes = Routes("slots")
 
-LeaseText = Annotated[
-    str,
-    Body(
-        embed=True,
-        max_length=64,
-        pattern=r"^[A-Za-z0-9_\-]+$",
-        examples=["the-lease-of-the-slot"],
-    ),
-]
 
-
-@routes.add("POST", "/api/v1/slots", "client", gives=tasks.SlotResponse, problems=(404, 410))
-async def ask_for_slot(call: Here, wish: SlotRequest, key: Again = None) -> Response:
+@routes.add("POST", "/api/v1/slots", "client", example=examples.SLOT, problems=(404, 410))
+async def ask_for_slot(
+    call: Here, wish: SlotRequest, key: IdempotencyKey = None
+) -> TypedResponse[SlotResponse]:
     """Stands in line like any job, and answers when the slot is the caller's or the time is over;
     with `slot_id` it goes on waiting."""
     if wish.slot_id is None:
@@ -51,12 +40,14 @@ async def ask_for_slot(call: Here, wish: SlotRequest, key: Again = None) -> Resp
     "POST",
     "/api/v1/slots/{job_id}/renew",
     "client",
-    gives=tasks.SlotRenewedResponse,
+    example=examples.SLOT_RENEWED,
     problems=(404, 409, 410),
 )
-async def renew_slot(call: Here, job_id: JobId, lease: LeaseText) -> Response:
+async def renew_slot(
+    call: Here, job_id: JobId, wish: SlotLeaseRequest
+) -> TypedResponse[SlotRenewedResponse]:
     """The slot stays the caller's for another `lease_seconds`."""
-    await call.app_context.slots.renew(checked(job_id), call.tenant, lease)
+    await call.app_context.slots.renew(checked(job_id), call.tenant, wish.lease)
     return serializers.answer(
         {"slot_id": job_id, "lease_seconds": seconds(call.app_context.slots.lease)}
     )
@@ -66,16 +57,18 @@ async def renew_slot(call: Here, job_id: JobId, lease: LeaseText) -> Response:
     "POST",
     "/api/v1/slots/{job_id}/release",
     "client",
-    gives=tasks.SlotRenewedResponse,
+    example=examples.SLOT_RELEASED,
     problems=(404, 409, 410),
 )
-async def release_slot(call: Here, job_id: JobId, lease: LeaseText) -> Response:
+async def release_slot(
+    call: Here, job_id: JobId, wish: SlotLeaseRequest
+) -> TypedResponse[SlotRenewedResponse]:
     """The slot is somebody else's now."""
-    await call.app_context.slots.release(checked(job_id), call.tenant, lease)
+    await call.app_context.slots.release(checked(job_id), call.tenant, wish.lease)
     return serializers.answer({"slot_id": job_id, "lease_seconds": 0})
 
 
-async def _shown(call: RequestContext, held: HeldSlot) -> dict[str, Any]:
+async def _shown(call: RequestContext, held: HeldSlot) -> SlotResponse:
     placed = await call.engine.standing(held.job) if held.lease is None else None
     return {
         "slot_id": held.job.id,

@@ -5,35 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Set
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from starlette.responses import PlainTextResponse, Response
 
 from fairlane.api.context import AppContext, Here, RequestContext
 from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas import examples, serializers
+from fairlane.api.schemas.serializers import TypedResponse
 from fairlane.api.schemas.timestamps import seconds
 from fairlane.index.index import Stats
 from fairlane.model.catalog import Catalog
 from fairlane.model.key import Role
 from fairlane.model.service import Service
 from fairlane.model.step import Lane
+from fairlane.responses import QueueStatusResponse, ServiceStatusResponse
 
 routes = Routes("status")
 
 
-@routes.add("GET", "/queue/status", "read", gives=responses.QueueStatusResponse)
-async def queue_status(call: Here) -> Response:
+@routes.add("GET", "/queue/status", "read", example=examples.QUEUE_STATUS)
+async def queue_status(call: Here) -> TypedResponse[QueueStatusResponse]:
     """Every service and region, and the caller's own task types: how many wait and run, whether it
     answers, how long the oldest waits."""
     return serializers.answer(await _status(call))
 
 
 @routes.add(
-    "GET", "/queue/status/{region}", "read", gives=responses.ServiceQueueResponse, problems=(404,)
+    "GET", "/queue/status/{region}", "read", example=examples.SERVICE_STATUS, problems=(404,)
 )
-async def region_status(call: Here, region: str) -> Response:
+async def region_status(call: Here, region: str) -> TypedResponse[ServiceStatusResponse]:
     """One region, over all services that run there."""
     found = (await _status(call))["regions"].get(region)
     if found is None:
@@ -41,7 +43,7 @@ async def region_status(call: Here, region: str) -> Response:
     return serializers.answer(found)
 
 
-@routes.add("GET", "/metrics", "read", also={200: {"content": {"text/plain": {}}}})
+@routes.add_file("/metrics", "read", "text/plain", example=examples.METRICS)
 async def metrics(call: Here) -> Response:
     """For Prometheus: what this process has counted, and how the queue is now. A client key sees
     task types of other tenants as `other`."""
@@ -111,7 +113,7 @@ class QueueLines:
 NOTHING = RegionWaits()
 
 
-async def _status(call: RequestContext) -> dict[str, Any]:
+async def _status(call: RequestContext) -> QueueStatusResponse:
     """Of what is configured, and of the task types that the caller's tenant has jobs of."""
     engine = call.engine
     stats = await engine.index_stats()
@@ -125,7 +127,7 @@ def shown(
     catalog: Catalog,
     task_types: Set[str],
     now: int,
-) -> dict[str, Any]:
+) -> QueueStatusResponse:
     use, lines = SlotUse(stats, running), QueueLines(stats, catalog)
     services = catalog.services.values()
     types = sorted(task_types - catalog.services.keys())
@@ -144,7 +146,7 @@ def shown(
 
 def _service(
     service: Service, stats: Stats, use: SlotUse, lines: QueueLines, now: int
-) -> dict[str, Any]:
+) -> ServiceStatusResponse:
     line = lines.services.get(service.name, NOTHING)
     return {
         "waiting": line.waiting,
@@ -158,7 +160,7 @@ def _service(
 
 def _region(
     region: str, stats: Stats, use: SlotUse, catalog: Catalog, lines: QueueLines, now: int
-) -> dict[str, Any]:
+) -> ServiceStatusResponse:
     """What may run there waits there, also if it may run elsewhere."""
     here = [service for service in catalog.services.values() if region in service.regions]
     line = lines.regions.get(region, NOTHING)
@@ -177,7 +179,7 @@ def _age(line: RegionWaits, now: int) -> float | None:
     return None if line.since is None else seconds(max(0, now - line.since))
 
 
-def _health(name: str, stats: Stats) -> str:
+def _health(name: str, stats: Stats) -> Literal["failing", "healthy"]:
     breaker = stats.breakers.get(name)
     return "failing" if breaker is not None and breaker.closed else "healthy"
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
-from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from fairlane.api.auth.roles import Identity
@@ -18,21 +17,23 @@ from fairlane.api.http.problem_details import ProblemDetails, problem_of
 from fairlane.api.http.validation_errors import invalid
 from fairlane.api.overload.limiter import Place
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import responses, serializers
+from fairlane.api.schemas import examples, serializers
 from fairlane.api.schemas.requests import (
     IDEMPOTENCY_KEY,
     MAX_BATCH_JOBS,
-    BatchOutside,
     BatchRequest,
     JobRequestBody,
+    UncheckedBatchRequest,
     key_on,
 )
-from fairlane.api.schemas.tasks import SlotRequest, TaskRequest
+from fairlane.api.schemas.serializers import TypedResponse
+from fairlane.api.schemas.task_requests import SlotRequest, TaskRequest
 from fairlane.engine.fanout_limits import CellBudget
 from fairlane.engine.queries import Placement, unplaced
 from fairlane.errors import Expired, FairlaneError, InvalidInput, UrlNotAllowed
 from fairlane.ledger.messages import Replayed, SubmissionAccepted, SubmitOutcome
 from fairlane.model.job import NewJob
+from fairlane.responses import AcceptedResponse, BatchResponse, BatchResultResponse
 
 routes = Routes("jobs")
 
@@ -47,13 +48,11 @@ MAX_EXPLAINED = 20
     "/api/v1/jobs",
     "client",
     takes=JobRequestBody,
-    gives=responses.AcceptedResponse,
+    example=examples.ACCEPTED,
     status=202,
-    also={
-        200: {"model": responses.AcceptedResponse, "description": "Accepted before, with this key."}
-    },
+    also={200: "Accepted before, with this key."},
 )
-async def submit_job(scope: Scope, receive: Receive) -> Response:
+async def submit_job(scope: Scope, receive: Receive) -> TypedResponse[AcceptedResponse]:
     """Durable and in line when it is answered. With an `Idempotency-Key` it is safe to send
     again."""
     app_context: AppContext = scope["app_context"]
@@ -75,10 +74,10 @@ async def submit_job(scope: Scope, receive: Receive) -> Response:
     "/api/v1/jobs:batch",
     "client",
     takes=BatchRequest,
-    gives=responses.BatchResponse,
+    example=examples.BATCH,
     status=200,
 )
-async def submit_batch(scope: Scope, receive: Receive) -> Response:
+async def submit_batch(scope: Scope, receive: Receive) -> TypedResponse[BatchResponse]:
     """Up to 1,000 jobs, each with its own outcome. With an `Idempotency-Key` each job has that key
     and its number."""
     app_context: AppContext = scope["app_context"]
@@ -90,17 +89,17 @@ async def submit_batch(scope: Scope, receive: Receive) -> Response:
 
 async def _submit_each(
     scope: Scope, place: Place, requests: Sequence[JobRequestBody | ProblemDetails]
-) -> list[dict[str, Any]]:
+) -> list[BatchResultResponse]:
     """What became of every job of a batch, in one transaction."""
     app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
     key, trace = marks(scope)
-    results: list[dict[str, Any]] = []
+    results: list[BatchResultResponse] = []
     jobs: list[tuple[int, NewJob]] = []
     app_context.rate_limiter.batch(identity, len(requests), app_context.engine.clock.now())
     cells = CellBudget(max(MAX_BATCH_JOBS, app_context.engine.catalog.limits.cells))
     for i, request in enumerate(requests):
-        results.append({})
+        results.append({"status": 0})
         try:
             if isinstance(request, ProblemDetails):
                 raise request
@@ -123,7 +122,7 @@ def _each(body: Any) -> list[JobRequestBody | ProblemDetails]:
     try:
         return list(BatchRequest.model_validate(body).jobs)
     except ValidationError:
-        return _one_by_one(validated(BatchOutside, body).jobs)
+        return _one_by_one(validated(UncheckedBatchRequest, body).jobs)
 
 
 def _one_by_one(bodies: list[Any]) -> list[JobRequestBody | ProblemDetails]:
@@ -262,7 +261,7 @@ async def placement_of(
 
 async def _result(
     app_context: AppContext, identity: Identity, outcome: SubmitOutcome
-) -> dict[str, Any]:
+) -> BatchResultResponse:
     match outcome:
         case SubmissionAccepted():
             return {"status": 202, "job": serializers.accepted(outcome.job, unplaced(outcome.tier))}
@@ -272,16 +271,24 @@ async def _result(
             return _error(app_context, problem_of(outcome, app_context.engine.clock.now()))
 
 
-def _error(app_context: AppContext, problem: ProblemDetails) -> dict[str, Any]:
+def _error(app_context: AppContext, problem: ProblemDetails) -> BatchResultResponse:
     app_context.instrumentation.refused(problem.status_code, problem.code)
     error = {"code": problem.code, "detail": problem.detail, **problem.more}
     return {"status": problem.status_code, "error": error}
 
 
-async def _known(app_context: AppContext, identity: Identity, outcome: Replayed) -> dict[str, Any]:
+async def _known(
+    app_context: AppContext, identity: Identity, outcome: Replayed
+) -> AcceptedResponse:
     """The job as it is now, or only how it ended if its record is gone."""
     try:
         return serializers.known(await app_context.engine.view(outcome.job, identity.tenant))
     except Expired:
-        gone = dict.fromkeys(("priority", "effective_priority", "position", "eta"))
-        return {"job_id": outcome.job, "status": "expired", **gone}
+        return {
+            "job_id": outcome.job,
+            "status": "expired",
+            "priority": None,
+            "effective_priority": None,
+            "position": None,
+            "eta": None,
+        }

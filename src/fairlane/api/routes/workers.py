@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
 from pydantic import ValidationError
-from starlette.responses import Response
 
 from fairlane.api.context import Here, RequestContext
 from fairlane.api.http.body import parse, read
@@ -16,10 +15,12 @@ from fairlane.api.http.validation_errors import invalid
 from fairlane.api.pagination import cursor, read_cursor
 from fairlane.api.routes.jobs import MAX_PAGE, Cursor, Limit
 from fairlane.api.routing import Routes
-from fairlane.api.schemas import responses, serializers, workers
-from fairlane.api.schemas.states import task_word
+from fairlane.api.schemas import examples, serializers
+from fairlane.api.schemas.requests import EXAMPLE_ID
+from fairlane.api.schemas.serializers import TypedResponse
+from fairlane.api.schemas.states import task_status_or_none
 from fairlane.api.schemas.timestamps import iso, seconds
-from fairlane.api.schemas.workers import (
+from fairlane.api.schemas.worker_requests import (
     HeartbeatRequest,
     PollRequest,
     ProgressRequest,
@@ -28,6 +29,18 @@ from fairlane.api.schemas.workers import (
 )
 from fairlane.errors import NotYours, StaleLease
 from fairlane.model.worker import Worker, WorkerState, worker_of
+from fairlane.responses import (
+    AcknowledgedResponse,
+    HeartbeatResponse,
+    LeasedTaskResponse,
+    LeaseNewsResponse,
+    PollResponse,
+    RegisterResponse,
+    ResultListResponse,
+    ResultResponse,
+    WorkerListResponse,
+    WorkerResponse,
+)
 from fairlane.worker_protocol.messages import News, Task, Verdict
 from fairlane.worker_protocol.service import TOO_LARGE
 
@@ -38,16 +51,14 @@ MAX_RESULT_NODES = 2_000_000
 """JSON values in one request with results: a result is a step's output, and may be long."""
 
 STATUSES = {"": 200, NotYours.code: 403, StaleLease.code: 409, TOO_LARGE: 413}
-WorkerId = Annotated[str, Path(pattern=r"^[^\u0000]{1,100}$", examples=[responses.ID])]
+WorkerId = Annotated[str, Path(pattern=r"^[^\u0000]{1,100}$", examples=[EXAMPLE_ID])]
 
 
-@routes.add(
-    "POST", "/internal/workers/register", "worker", gives=workers.RegisterResponse, status=201
-)
-async def register_worker(call: Here, wish: RegisterRequest) -> Response:
+@routes.add("POST", "/internal/workers/register", "worker", example=examples.REGISTERED, status=201)
+async def register_worker(call: Here, wish: RegisterRequest) -> TypedResponse[RegisterResponse]:
     """A worker of this key. Its leases last three of its heartbeats."""
     worker = await call.app_context.worker_service.register(wish.offer(), call.identity.key)
-    shown = {
+    shown: RegisterResponse = {
         "worker_id": worker.id,
         "poll_interval_ms": POLL_INTERVAL_MS,
         "heartbeat_seconds": seconds(worker.heartbeat),
@@ -60,12 +71,12 @@ async def register_worker(call: Here, wish: RegisterRequest) -> Response:
     "POST",
     "/internal/workers/{worker_id}/poll",
     "worker",
-    gives=workers.PollResponse,
+    example=examples.POLLED,
     problems=(404,),
 )
 async def poll_tasks(
     call: Here, worker_id: WorkerId, wish: PollRequest, request: Request
-) -> Response:
+) -> TypedResponse[PollResponse]:
     """Waits until there is work, or one of `leases` is gone. The same `poll_id` again gets the same
     leases."""
     worker = await _own(call, worker_id)
@@ -86,10 +97,12 @@ async def poll_tasks(
     "POST",
     "/internal/workers/{worker_id}/heartbeat",
     "worker",
-    gives=workers.HeartbeatResponse,
+    example=examples.HEARTBEAT,
     problems=(404,),
 )
-async def hear_worker(call: Here, worker_id: WorkerId, wish: HeartbeatRequest) -> Response:
+async def hear_worker(
+    call: Here, worker_id: WorkerId, wish: HeartbeatRequest
+) -> TypedResponse[HeartbeatResponse]:
     """The worker lives and its leases go on. What to stop, and whether to take no more."""
     worker = await _own(call, worker_id)
     leases = None if wish.leases is None else [each.ref() for each in wish.leases]
@@ -102,10 +115,12 @@ async def hear_worker(call: Here, worker_id: WorkerId, wish: HeartbeatRequest) -
     "/internal/workers/{worker_id}/result",
     "worker",
     takes=ResultRequest,
-    gives=workers.ResultsResponse,
+    example=examples.RESULTS,
     problems=(404, 409),
 )
-async def take_results(call: Here, worker_id: WorkerId, request: Request) -> Response:
+async def take_results(
+    call: Here, worker_id: WorkerId, request: Request
+) -> TypedResponse[ResultListResponse]:
     """How attempts ended. One result is answered with its own status; of many, each has its
     own."""
     worker = await _own(call, worker_id)
@@ -123,10 +138,12 @@ async def take_results(call: Here, worker_id: WorkerId, request: Request) -> Res
     "POST",
     "/internal/workers/{worker_id}/progress",
     "worker",
-    gives=workers.ProgressResponseBody,
+    example=examples.ACKNOWLEDGED,
     problems=(404, 409),
 )
-async def take_progress(call: Here, worker_id: WorkerId, wish: ProgressRequest) -> Response:
+async def take_progress(
+    call: Here, worker_id: WorkerId, wish: ProgressRequest
+) -> TypedResponse[AcknowledgedResponse]:
     """How far a task is, for whoever watches it."""
     worker = await _own(call, worker_id)
     await call.app_context.worker_service.progress(worker, wish.ref(), wish.percent, wish.text)
@@ -144,7 +161,7 @@ def _validated(sent: Any) -> ResultRequest:
         raise invalid(error.errors(include_url=False, include_input=False)) from None
 
 
-def _task(task: Task) -> dict[str, Any]:
+def _task(task: Task) -> LeasedTaskResponse:
     return {
         "task_id": task.id,
         "task_type": task.type,
@@ -160,14 +177,14 @@ def _task(task: Task) -> dict[str, Any]:
     }
 
 
-def _heard(news: News) -> dict[str, Any]:
+def _heard(news: News) -> LeaseNewsResponse:
     return {"cancel": list(news.cancel), "lost": list(news.lost), "drain": news.drain}
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def _verdict(verdict: Verdict) -> ResultResponse:
     return {
         "task_id": verdict.task,
-        "status": task_word(verdict.state),
+        "status": task_status_or_none(verdict.state),
         "http_status": STATUSES.get(verdict.code, 422),
         "code": verdict.code,
         "detail": verdict.detail,
@@ -177,19 +194,19 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 def _raise_for(verdict: Verdict) -> None:
     if verdict.code:
         told = verdict.state or verdict.code == StaleLease.code
-        more = {"current_state": task_word(verdict.state)} if told else {}
+        more = {"current_state": task_status_or_none(verdict.state)} if told else {}
         raise ProblemDetails(
             STATUSES.get(verdict.code, 422), verdict.code, verdict.detail, more=more
         )
 
 
 # --- looking at them -----------------------------------------------------------------------------
-@routes.add("GET", "/api/v1/workers", "read", gives=workers.Workers)
+@routes.add("GET", "/api/v1/workers", "read", example=examples.WORKERS)
 async def list_workers(
     call: Here,
     cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
     limit: Limit = MAX_PAGE,
-) -> Response:
+) -> TypedResponse[WorkerListResponse]:
     """Every worker that was heard of in the last day, with what it runs, by id."""
     engine = call.engine
     after = read_cursor(call.app_context.signer, "workers", cursor_) or ""
@@ -217,7 +234,7 @@ async def list_workers(
     )
 
 
-def _worker(worker: Worker, at: int, now: int, load: int, tasks: list[str]) -> dict[str, Any]:
+def _worker(worker: Worker, at: int, now: int, load: int, tasks: list[str]) -> WorkerResponse:
     return {
         "worker_id": worker.id,
         "status": status_of(worker, at, now),
@@ -242,10 +259,10 @@ def status_of(worker: Worker, at: int, now: int) -> WorkerState:
     "POST",
     "/admin/workers/{worker_id}/drain",
     "admin",
-    gives=workers.WorkerView,
+    example=examples.DRAINING_WORKER,
     problems=(404,),
 )
-async def drain_worker(call: Here, worker_id: WorkerId) -> Response:
+async def drain_worker(call: Here, worker_id: WorkerId) -> TypedResponse[WorkerResponse]:
     """It gets no more work, finishes what it has, and hears of it with its next answer."""
     worker = await call.app_context.worker_service.drain(worker_id)
     held = await call.engine.workers.running_jobs(worker_id)

@@ -1,1 +1,1 @@
-"""Request and response schemas of the API, and the serializers that fill them."""
+"""Request schemas of the API, and the serializers that fill the responses."""

@@ -25,6 +25,8 @@ TEXT = r"^[^\u0000]*$"
 IDEMPOTENCY_KEY = r"^[A-Za-z0-9_\-:.]{1,255}$"
 MAX_SECONDS = 10 * 365 * 86_400
 MAX_BATCH_JOBS = 1_000
+EXAMPLE_ID = "018f4c1e-7d2a-7c3b-9f10-5a6b7c8d9e0f"
+EXAMPLE_LEASE = "9f3c1b7e5d2a48609c8e7f6a5b4c3d2e"
 
 
 def key_on(route: str, key: str | None) -> str | None:
@@ -62,7 +64,7 @@ Time = Annotated[
 ]
 
 
-def _whole(value: Any) -> Any:
+def whole_number(value: Any) -> Any:
     """2.0 is a whole number in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -74,7 +76,7 @@ def _only(one: str, other: str) -> JsonDict:
     }
 
 
-Retries = Annotated[int, Field(ge=0, le=MAX_RETRIES), BeforeValidator(_whole)]
+Retries = Annotated[int, Field(ge=0, le=MAX_RETRIES), BeforeValidator(whole_number)]
 Pause = Annotated[float, Field(ge=0, le=MAX_PAUSE / SECOND, allow_inf_nan=False)]
 Backoff = Annotated[list[Pause], Field(min_length=1, max_length=MAX_PAUSES)]
 RETRIES = "Tries after the first; null = the worker's, the service's, or the tier's."
@@ -86,8 +88,8 @@ def pauses(backoff: list[float] | None) -> tuple[int, ...]:
     return tuple(round(pause * SECOND) for pause in backoff or ())
 
 
-Limit = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(_whole)]
-Amount = Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000), BeforeValidator(_whole)]
+Limit = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(whole_number)]
+Amount = Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000), BeforeValidator(whole_number)]
 
 
 MAX_NAME_CHARACTERS = 200
@@ -213,8 +215,8 @@ class BatchRequest(RequestModel):
     )
 
 
-class BatchOutside(RequestModel):
-    """A batch, whatever its jobs are."""
+class UncheckedBatchRequest(RequestModel):
+    """A batch whose jobs are checked one by one."""
 
     jobs: Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_JOBS)]
 
@@ -276,15 +278,15 @@ class KeyRequest(RequestModel):
     expires_at: Time | None = None
 
 
-class DeadFilter(RequestModel):
+class DeadLetterFilter(RequestModel):
     user_id: User | None = None
     feature_name: Name | None = None
     tag: Text | None = None
 
 
-class DeadRequest(RequestModel):
+class DeadLetterRequest(RequestModel):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"filter": {"feature_name": "full_pipeline"}}]}
     )
 
-    filter: DeadFilter = DeadFilter()
+    filter: DeadLetterFilter = DeadLetterFilter()

@@ -1,29 +1,56 @@
-"""Serializers: jobs, events and reasons as callers see them."""
+"""Serializers: what the engine knows as response bodies (`fairlane/responses.py`)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic, TypeVar
 
 import orjson
 from starlette.responses import Response
 
+from fairlane.api.schemas.states import task_status
 from fairlane.api.schemas.timestamps import iso, iso_or_none, seconds
 from fairlane.engine.queries import JobDetail, Placement, WaitReason
 from fairlane.ids import trace_id
+from fairlane.ledger.messages import AuditedChange
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Error, Job, Json, Progress
 from fairlane.model.key import Key
 from fairlane.model.service import Service
-from fairlane.model.state import State
+from fairlane.model.state import Code, State
+from fairlane.model.step import Lane
 from fairlane.model.worker import worker_of
 from fairlane.policy.eta import Eta
+from fairlane.responses import (
+    AcceptedResponse,
+    AttemptResponse,
+    AuditEntryResponse,
+    ErrorResponse,
+    EtaResponse,
+    EventResponse,
+    ExecutionResponse,
+    JobResponse,
+    JobSummaryResponse,
+    KeyResponse,
+    LastErrorResponse,
+    ProgressResponse,
+    ReasonResponse,
+    ServiceResponse,
+    TaskErrorResponse,
+    TaskResponse,
+)
 
-Shown = dict[str, Any]
+Body = TypeVar("Body")
 
 
-def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(value), status, headers, "application/json")
+class TypedResponse(Response, Generic[Body]):
+    """A JSON response, and the type of its body: for mypy, and for the OpenAPI description."""
+
+
+def answer(
+    value: Body, status: int = 200, headers: dict[str, str] | None = None
+) -> TypedResponse[Body]:
+    return TypedResponse(orjson.dumps(value), status, headers, "application/json")
 
 
 def job(
@@ -31,7 +58,7 @@ def job(
     effective: str | None = None,
     waited: int | None = None,
     started_at: int | None = None,
-) -> Shown:
+) -> JobSummaryResponse:
     """`started_at`: when it first started, if it did so more than once."""
     return {
         "job_id": found.id,
@@ -58,7 +85,7 @@ def job(
     }
 
 
-def view(seen: JobDetail) -> Shown:
+def view(seen: JobDetail) -> JobResponse:
     return {
         **job(seen.job, seen.effective_tier, seen.waited, seen.started_at),
         "execution_time_ms": milliseconds(seen.execution_time),
@@ -67,8 +94,54 @@ def view(seen: JobDetail) -> Shown:
         "context": seen.context,
         "position": seen.position,
         "eta": eta(seen.eta),
-        "reason": " · ".join(reason.text for reason in seen.reasons) or None,
+        "reason": _reason(seen),
     }
+
+
+def task(seen: JobDetail, *, unrunnable: bool) -> TaskResponse:
+    """A job of one step in the words of task queues."""
+    job = seen.job
+    step = job.current
+    outputs = [value for name, value in seen.context.items() if not name.endswith("__attempts")]
+    return {
+        "task_id": job.id,
+        "task_type": job.name,
+        "status": task_status(job.state),
+        "priority": job.tier,
+        "effective_priority": seen.effective_tier,
+        "parameters": seen.input,
+        "required_capabilities": list(Lane.parse(step.lane).capabilities),
+        "timeout_seconds": seconds(job.timeout),
+        "retry_count": max(0, job.attempt - (job.state is not State.QUEUED)),
+        "max_retries": step.max_attempts - 1,
+        "created_at": iso(job.created_at),
+        "started_at": iso_or_none(seen.started_at),
+        "completed_at": iso_or_none(job.finished_at),
+        "execution_time_ms": milliseconds(seen.execution_time),
+        "assigned_worker_id": worker(job),
+        "queue_position": seen.position,
+        "reason": _reason(seen),
+        "unrunnable": unrunnable,
+        "progress": progress(job.progress),
+        "result": outputs[-1].get("data") if outputs else None,
+        "error": _task_error(job.error),
+        "last_error": last_error(seen.last_error),
+        "trace_id": trace_id(job.id, job.trace),
+    }
+
+
+def _task_error(value: Error | None) -> TaskErrorResponse | None:
+    if value is None:
+        return None
+    return {
+        "message": value.message,
+        "retriable": value.code is Code.MAX_ATTEMPTS or value.resumable,
+        "code": value.code,
+    }
+
+
+def _reason(seen: JobDetail) -> str | None:
+    return " · ".join(reason.text for reason in seen.reasons) or None
 
 
 def worker(found: Job) -> str | None:
@@ -78,7 +151,7 @@ def worker(found: Job) -> str | None:
     return worker_of(found.worker)
 
 
-def last_error(value: Attempt | None) -> Shown | None:
+def last_error(value: Attempt | None) -> LastErrorResponse | None:
     if value is None:
         return None
     return {
@@ -99,10 +172,10 @@ def _last_progress(found: Job) -> int | None:
     return max((at for at in times if at is not None), default=None) if found.started_at else None
 
 
-def accepted(job_id: str, placement: Placement) -> Shown:
+def accepted(job_id: str, placement: Placement) -> AcceptedResponse:
     return {
         "job_id": job_id,
-        "status": "queued",
+        "status": State.QUEUED,
         "priority": placement.tier,
         "effective_priority": placement.effective_tier,
         "position": placement.position,
@@ -110,7 +183,7 @@ def accepted(job_id: str, placement: Placement) -> Shown:
     }
 
 
-def known(seen: JobDetail) -> Shown:
+def known(seen: JobDetail) -> AcceptedResponse:
     """A job that had been accepted before."""
     return {
         "job_id": seen.job.id,
@@ -122,23 +195,23 @@ def known(seen: JobDetail) -> Shown:
     }
 
 
-def eta(value: Eta | None) -> Shown | None:
+def eta(value: Eta | None) -> EtaResponse | None:
     if value is None:
         return None
     return {"p50_seconds": seconds(value.p50), "p90_seconds": seconds(value.p90)}
 
 
-def progress(value: Progress | None) -> Shown | None:
+def progress(value: Progress | None) -> ProgressResponse | None:
     return None if value is None else {"percent": value.percent, "text": value.text}
 
 
-def error(value: Error | None) -> Shown | None:
+def error(value: Error | None) -> ErrorResponse | None:
     if value is None:
         return None
     return {"code": value.code, "message": value.message, "resumable": value.resumable}
 
 
-def event(value: Event) -> Shown:
+def event(value: Event) -> EventResponse:
     return {
         "seq": value.seq,
         "type": value.type,
@@ -155,15 +228,15 @@ def _data(values: dict[str, Json]) -> dict[str, Json]:
     return {**values, "again_at": iso(again_at)} if isinstance(again_at, int) else values
 
 
-def reason(value: WaitReason) -> Shown:
+def reason(value: WaitReason) -> ReasonResponse:
     return {"code": value.code, "text": value.text, "until": iso_or_none(value.until)}
 
 
-def execution(cell: Job, context: dict[str, Json]) -> Shown:
+def execution(cell: Job, context: dict[str, Json]) -> ExecutionResponse:
     steps = [value for name, value in context.items() if not name.endswith("__attempts")]
     return {
         "execution_id": cell.id,
-        "job_id": cell.parent,
+        "job_id": cell.parent or "",
         "cell": cell.cell or {},
         "status": cell.state,
         "region": cell.region,
@@ -176,7 +249,7 @@ def execution(cell: Job, context: dict[str, Json]) -> Shown:
     }
 
 
-def attempt(value: Attempt) -> Shown:
+def attempt(value: Attempt) -> AttemptResponse:
     return {
         "number": value.number,
         "step": value.step,
@@ -190,7 +263,7 @@ def attempt(value: Attempt) -> Shown:
     }
 
 
-def key(value: Key) -> Shown:
+def key(value: Key) -> KeyResponse:
     return {
         "id": value.id,
         "name": value.name,
@@ -204,7 +277,7 @@ def key(value: Key) -> Shown:
     }
 
 
-def service(value: Service) -> Shown:
+def service(value: Service) -> ServiceResponse:
     return {
         "name": value.name,
         "executor": value.executor,
@@ -214,4 +287,15 @@ def service(value: Service) -> Shown:
         "paused": value.paused,
         "provider": value.provider,
         "regions": {name: region.limit for name, region in value.regions.items()},
+    }
+
+
+def change(value: AuditedChange) -> AuditEntryResponse:
+    return {
+        "at": iso(value.at),
+        "actor": value.actor,
+        "action": value.action,
+        "target": value.target,
+        "before": value.before,
+        "after": value.after,
     }

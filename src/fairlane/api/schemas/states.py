@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from fairlane.model.state import State
+from fairlane.responses import TaskStatus
 
-TASK_WORDS = {State.RUNNING: "executing", State.DEAD: "dead_letter"}
+TASK_STATUSES: dict[State, TaskStatus] = {
+    State.QUEUED: "queued",
+    State.RUNNING: "executing",
+    State.COMPLETED: "completed",
+    State.FAILED: "failed",
+    State.CANCELLED: "cancelled",
+    State.DEAD: "dead_letter",
+}
 
 
-def task_word(state: str | None) -> str | None:
-    """None for what is gone."""
-    if state not in list(State):
-        return None
-    return TASK_WORDS.get(State(state), str(state))
+def task_status(state: State) -> TaskStatus:
+    return TASK_STATUSES[state]
+
+
+def task_status_or_none(state: str | None) -> TaskStatus | None:
+    """None for a task that is gone."""
+    return TASK_STATUSES.get(State(state)) if state in list(State) else None

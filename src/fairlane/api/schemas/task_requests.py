@@ -1,13 +1,14 @@
-"""Schemas of tasks and slots: requests and responses."""
+"""Request schemas of tasks and slots."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from fairlane.api.schemas.requests import (
     BACKOFF,
+    EXAMPLE_LEASE,
     IDEMPOTENCY_KEY,
     RETRIES,
     Address,
@@ -22,12 +23,10 @@ from fairlane.api.schemas.requests import (
     key_on,
     pauses,
 )
-from fairlane.api.schemas.responses import ID, EtaResponse, LastError, ProgressResponse
 from fairlane.model.job import NewJob
 from fairlane.units import SECOND
 
 MAX_WAIT_SECONDS = 60
-Word = Literal["queued", "executing", "completed", "failed", "cancelled", "dead_letter"]
 Id = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_\-]+$")]
 Names = Annotated[list[Name], Field(max_length=50)]
 
@@ -88,79 +87,6 @@ class TaskRequest(RequestModel):
         )
 
 
-class TaskAcceptedResponse(BaseModel):
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"task_id": ID, "status": "queued", "queue_position": 5}]}
-    )
-
-    task_id: str
-    status: Word | Literal["expired"]
-    queue_position: int | None
-
-
-class TaskError(BaseModel):
-    message: str
-    retriable: bool
-    code: str
-
-
-class TaskResponse(BaseModel):
-    task_id: str
-    task_type: str
-    status: Word
-    priority: str
-    effective_priority: str
-    parameters: Any
-    required_capabilities: list[str]
-    timeout_seconds: float
-    retry_count: int
-    max_retries: int
-    created_at: str
-    started_at: str | None
-    completed_at: str | None
-    execution_time_ms: int | None = Field(description="What its attempts took together.")
-    assigned_worker_id: str | None = Field(description="Who runs it, or ran it last.")
-    queue_position: int | None
-    reason: str | None = Field(description="Why it waits.")
-    unrunnable: bool = Field(description="Nobody alive offers what it requires.")
-    progress: ProgressResponse | None
-    result: Any
-    error: TaskError | None
-    last_error: LastError | None
-    trace_id: str
-
-
-class TaskStateResponse(BaseModel):
-    task_id: str
-    status: Word
-
-
-class TierDepth(BaseModel):
-    depth: int
-    oldest_age_seconds: float | None
-
-
-class WorkerCounts(BaseModel):
-    active: int
-    draining: int
-    dead: int
-    total_capacity: int
-    used_capacity: int
-
-
-class Throughput(BaseModel):
-    completed_last_minute: int
-    failed_last_minute: int
-
-
-class QueueStatsResponse(BaseModel):
-    queues: dict[str, TierDepth]
-    workers: WorkerCounts
-    throughput: Throughput
-    unrunnable: int = Field(description="Tasks that no live worker can run.")
-    unrunnable_by_type: dict[str, int]
-
-
 class SlotRequest(RequestModel):
     """A slot of a service that its callers run themselves. With `slot_id`: wait on."""
 
@@ -186,15 +112,11 @@ class SlotRequest(RequestModel):
         )
 
 
-class SlotResponse(BaseModel):
-    slot_id: str
-    status: Literal["queued", "running", "completed", "failed", "cancelled", "dead"]
-    lease: str | None = Field(description="The secret that keeps and gives back; null = wait on.")
-    lease_seconds: float
-    position: int | None
-    eta: EtaResponse | None
+class SlotLeaseRequest(RequestModel):
+    """Proves that the caller holds the slot."""
 
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"examples": [{"lease": EXAMPLE_LEASE}]}
+    )
 
-class SlotRenewedResponse(BaseModel):
-    slot_id: str
-    lease_seconds: float
+    lease: Id

@@ -1,14 +1,16 @@
-"""Schemas of the worker protocol: requests and responses."""
+"""Request schemas of the worker protocol."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict, JsonValue
 
 from fairlane.api.schemas.requests import (
     BACKOFF,
+    EXAMPLE_ID,
+    EXAMPLE_LEASE,
     Backoff,
     Name,
     RequestModel,
@@ -16,9 +18,9 @@ from fairlane.api.schemas.requests import (
     Seconds,
     Text,
     pauses,
+    whole_number,
 )
-from fairlane.api.schemas.responses import ID, TIME
-from fairlane.api.schemas.tasks import MAX_WAIT_SECONDS, Id, Names, Word
+from fairlane.api.schemas.task_requests import MAX_WAIT_SECONDS, Id, Names
 from fairlane.model.step import RetryTerms
 from fairlane.model.worker import WorkerState
 from fairlane.units import SECOND
@@ -27,15 +29,10 @@ from fairlane.worker_protocol.messages import LoadedModel, Offer, PollAsk, Ref, 
 MAX_RESULTS_PER_REQUEST = 1_000
 
 
-def _whole(value: Any) -> Any:
-    """2.0 is a whole number in JSON."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+Room = Annotated[int, Field(ge=0, le=MAX_RESULTS_PER_REQUEST), BeforeValidator(whole_number)]
 
 
-Room = Annotated[int, Field(ge=0, le=MAX_RESULTS_PER_REQUEST), BeforeValidator(_whole)]
-
-
-class TaskTerms(RequestModel):
+class TaskOptions(RequestModel):
     """For one task type: what holds unless a submit says otherwise."""
 
     max_retries: Retries | None = Field(default=None, description="Null = as configured.")
@@ -59,13 +56,15 @@ class RegisterRequest(RequestModel):
     )
 
     capabilities: Names = Field(default_factory=list)
-    capacity: Annotated[int, Field(ge=1, le=MAX_RESULTS_PER_REQUEST), BeforeValidator(_whole)] = 5
+    capacity: Annotated[
+        int, Field(ge=1, le=MAX_RESULTS_PER_REQUEST), BeforeValidator(whole_number)
+    ] = 5
     task_types: Annotated[list[Name], Field(min_length=1, max_length=1000)] | None = None
     region: Name | None = None
     tiers: Annotated[list[Name], Field(min_length=1, max_length=100)] | None = None
     version: Text = ""
     heartbeat_seconds: Annotated[float, Field(ge=0.5, le=200, allow_inf_nan=False)] = 30
-    task_options: Annotated[dict[Name, TaskTerms], Field(max_length=1000)] = Field(
+    task_options: Annotated[dict[Name, TaskOptions], Field(max_length=1000)] = Field(
         default_factory=dict, description="Retries and timeout of its task types, by their names."
     )
 
@@ -82,14 +81,7 @@ class RegisterRequest(RequestModel):
         )
 
 
-class RegisterResponse(BaseModel):
-    worker_id: str
-    poll_interval_ms: int
-    heartbeat_seconds: float
-    lease_seconds: float
-
-
-class LeaseName(RequestModel):
+class LeaseReference(RequestModel):
     task_id: Id
     lease: Id
 
@@ -97,10 +89,10 @@ class LeaseName(RequestModel):
         return Ref(self.task_id, self.lease)
 
 
-Leases = Annotated[list[LeaseName], Field(max_length=MAX_RESULTS_PER_REQUEST)]
+Leases = Annotated[list[LeaseReference], Field(max_length=MAX_RESULTS_PER_REQUEST)]
 
 
-class ModelState(RequestModel):
+class LoadedModelReport(RequestModel):
     loaded: Annotated[str, Field(max_length=100, pattern=r"^[^|\u0000]*$")]
     load_seconds: Seconds = 0
 
@@ -120,7 +112,7 @@ class PollRequest(RequestModel):
     again: bool = True
     confirms: bool = False
     leases: Leases | None = None
-    model: ModelState | None = None
+    model: LoadedModelReport | None = None
     capabilities: Names | None = None
 
     def ask(self) -> PollAsk:
@@ -138,56 +130,6 @@ class PollRequest(RequestModel):
         )
 
 
-class WorkerTask(BaseModel):
-    task_id: str
-    task_type: str
-    parameters: Any
-    context: dict[str, Any]
-    timeout_seconds: float
-    timeout_given: bool = Field(description="By the caller or a worker, not by the settings.")
-    trace_id: str | None
-    attempt: int
-    model: str
-    lease: str = Field(description="The secret that proves who holds it.")
-    lease_expires_at: str
-
-
-class PollResponse(BaseModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "tasks": [
-                        {
-                            "task_id": ID,
-                            "task_type": "resize",
-                            "parameters": {"width": 640},
-                            "context": {},
-                            "timeout_seconds": 600.0,
-                            "timeout_given": False,
-                            "trace_id": None,
-                            "attempt": 1,
-                            "model": "",
-                            "lease": "…",
-                            "lease_expires_at": TIME,
-                        }
-                    ],
-                    "cancel": [],
-                    "lost": [],
-                    "drain": False,
-                    "confirm": False,
-                }
-            ]
-        }
-    )
-
-    tasks: list[WorkerTask]
-    cancel: list[str] = Field(description="Tasks to stop: they were cancelled.")
-    lost: list[str] = Field(description="Tasks to stop: their leases are gone.")
-    drain: bool = Field(description="Take no more; finish what runs.")
-    confirm: bool = Field(description="Start nothing before a heartbeat with its lease.")
-
-
 class HeartbeatRequest(RequestModel):
     """Without `leases` everything the worker holds goes on."""
 
@@ -202,13 +144,6 @@ class HeartbeatRequest(RequestModel):
     @property
     def state(self) -> WorkerState:
         return WorkerState(self.status)
-
-
-class HeartbeatResponse(BaseModel):
-    acknowledged: bool
-    cancel: list[str]
-    lost: list[str]
-    drain: bool
 
 
 class ErrorReport(RequestModel):
@@ -251,7 +186,12 @@ class ResultRequest(RequestModel):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
-                {"task_id": ID, "lease": "…", "status": "completed", "result": {"ok": True}}
+                {
+                    "task_id": EXAMPLE_ID,
+                    "lease": EXAMPLE_LEASE,
+                    "status": "completed",
+                    "result": {"ok": True},
+                }
             ],
             "oneOf": [
                 {"required": [*ALONE], "properties": {**_all("string"), "results": NULL}},
@@ -286,25 +226,17 @@ class ResultRequest(RequestModel):
         return [TaskResult.model_validate(alone).given()]
 
 
-class ResultVerdict(BaseModel):
-    """`code` is empty where the result was taken; `http_status` is what it alone would have been
-    answered with."""
-
-    task_id: str
-    status: Word | None
-    http_status: int
-    code: str
-    detail: str
-
-
-class ResultsResponse(BaseModel):
-    results: list[ResultVerdict]
-
-
 class ProgressRequest(RequestModel):
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [{"task_id": ID, "lease": "…", "percent": 40, "text": "2 of 5 pages"}]
+            "examples": [
+                {
+                    "task_id": EXAMPLE_ID,
+                    "lease": EXAMPLE_LEASE,
+                    "percent": 40,
+                    "text": "2 of 5 pages",
+                }
+            ]
         }
     )
 
@@ -315,26 +247,3 @@ class ProgressRequest(RequestModel):
 
     def ref(self) -> Ref:
         return Ref(self.task_id, self.lease)
-
-
-class ProgressResponseBody(BaseModel):
-    acknowledged: bool
-
-
-class WorkerView(BaseModel):
-    worker_id: str
-    status: Literal["active", "draining", "dead"]
-    capabilities: list[str]
-    task_types: list[str] | None
-    region: str | None
-    tiers: list[str] | None
-    capacity: int
-    current_load: int
-    current_tasks: list[str] = Field(description="Those of your own tenant.")
-    last_heartbeat: str
-    version: str
-
-
-class Workers(BaseModel):
-    workers: list[WorkerView]
-    next: str | None = Field(description="The cursor of the next page; null on the last.")

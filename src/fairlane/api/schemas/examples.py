@@ -1,0 +1,443 @@
+"""Examples of responses, for the OpenAPI description. The serializers make them where they can, so
+that a new field shows up by itself; the others are checked by mypy and by a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.api.http.problem_details import ProblemDetails, no_job, problem_body, problem_of
+from fairlane.api.schemas import serializers
+from fairlane.api.schemas.requests import EXAMPLE_ID, EXAMPLE_LEASE
+from fairlane.api.schemas.timestamps import iso, microseconds
+from fairlane.engine.queries import JobDetail, Placement, WaitReason
+from fairlane.errors import (
+    Expired,
+    InsufficientCredits,
+    InvalidInput,
+    NotReady,
+    Refused,
+    WrongState,
+)
+from fairlane.model.attempt import Attempt, Fault, Outcome
+from fairlane.model.event import Event, EventType, place
+from fairlane.model.job import Error, Job, Progress
+from fairlane.model.key import Key, Role
+from fairlane.model.service import Executor, Region, Service
+from fairlane.model.state import Code, Move, State
+from fairlane.model.step import Lane, Step, context_name
+from fairlane.model.worker import WorkerState
+from fairlane.policy.eta import Eta
+from fairlane.responses import (
+    AcceptedResponse,
+    AcknowledgedResponse,
+    AuditResponse,
+    BalanceResponse,
+    BatchResponse,
+    CountResponse,
+    DeadLetterPageResponse,
+    DeadLetterResponse,
+    EventResponse,
+    ExecutionPageResponse,
+    ExecutionResponse,
+    ExplanationResponse,
+    HeartbeatResponse,
+    JobPageResponse,
+    JobResponse,
+    JobStateResponse,
+    KeyListResponse,
+    KeyResponse,
+    NewKeyResponse,
+    PollResponse,
+    ProviderResponse,
+    QueueStatsResponse,
+    QueueStatusResponse,
+    QuoteResponse,
+    RegisterResponse,
+    ResultListResponse,
+    RetryResponse,
+    RuntimeStatsResponse,
+    SecretsResponse,
+    ServiceListResponse,
+    ServiceResponse,
+    ServiceStatusResponse,
+    SkipResponse,
+    SlotRenewedResponse,
+    SlotResponse,
+    TaskAcceptedResponse,
+    TaskResponse,
+    TaskStateResponse,
+    TicketResponse,
+    UserResponse,
+    UserTierResponse,
+    WorkerListResponse,
+    WorkerResponse,
+)
+from fairlane.units import SECOND
+
+CREATED_AT = microseconds("2026-01-31T12:00:00Z")
+STARTED_AT = CREATED_AT + 20 * SECOND
+NOW = CREATED_AT + 42 * SECOND
+WORKER_ID = "018f4c1e-8a10-7b2c-8d3e-4f5061728394"
+EXECUTION_ID = "018f4c1e-7d2b-7a01-8c3d-2e4f60718293"
+CURSOR = "WyIwMThmNGMxZSJd.5b1c0f4e"
+ETA = Eta(42 * SECOND, 84 * SECOND)
+
+
+def _step(service: str, executor: Executor, capabilities: tuple[str, ...] = ()) -> Step:
+    return Step(service, executor, Lane(service, (), capabilities).name, 600 * SECOND, 4)
+
+
+def _job(state: State, **known: Any) -> Job:
+    """A job of two steps; what it does not have is null."""
+    plan = (_step("text_enhance", Executor.HTTP), _step("image_gen", Executor.HTTP))
+    values: dict[str, Any] = {
+        "id": EXAMPLE_ID,
+        "tenant": "shop",
+        "user": "ada",
+        "name": "full_pipeline",
+        "state": state,
+        "plan": plan,
+        "step": 0,
+        "tier": "medium",
+        "level": "medium",
+        "attempt": 0,
+        "timeout": 600 * SECOND,
+        "fence": 0,
+        "waited": 0,
+        "created_at": CREATED_AT,
+        "tags": ("launch",),
+    }
+    return Job(**{**dict.fromkeys(Job._fields), **values, **known})
+
+
+def _detail(job: Job, **known: Any) -> JobDetail:
+    values: dict[str, Any] = {
+        "input": {"prompt": "a heron at dawn"},
+        "context": {},
+        "waited": 20 * SECOND,
+        "effective_tier": job.level,
+        "reasons": (),
+        "started_at": job.started_at,
+    }
+    return JobDetail(**{**dict.fromkeys(JobDetail._fields), "job": job, **values, **known})
+
+
+FAILED_ATTEMPT = Attempt(
+    EXAMPLE_ID,
+    4,
+    1,
+    4,
+    WORKER_ID,
+    None,
+    STARTED_AT,
+    NOW,
+    Outcome.FAILED,
+    Fault.TRANSIENT,
+    "the service answered 500",
+)
+RUNNING_JOB = _job(
+    State.RUNNING,
+    step=1,
+    attempt=1,
+    fence=2,
+    worker=WORKER_ID,
+    started_at=STARTED_AT,
+    waited=20 * SECOND,
+    progress=Progress(40.0, "2 of 5 pages", NOW),
+)
+DEAD_JOB = RUNNING_JOB._replace(
+    state=State.DEAD,
+    attempt=4,
+    fence=5,
+    finished_at=NOW,
+    error=Error(Code.MAX_ATTEMPTS, "the service answered 500"),
+    progress=None,
+)
+CONTEXT = {context_name(0, "text_enhance"): {"data": {"prompt": "a grey heron at dawn, mist"}}}
+
+# --- jobs ----------------------------------------------------------------------------------------
+ACCEPTED: AcceptedResponse = serializers.accepted(EXAMPLE_ID, Placement("medium", "medium", 3, ETA))
+BATCH: BatchResponse = {
+    "results": [
+        {
+            "status": 202,
+            "job": serializers.accepted(EXAMPLE_ID, Placement("medium", "medium", None, None)),
+        },
+        {
+            "status": 422,
+            "error": {
+                "code": "unknown_name",
+                "detail": 'unknown feature "full_pipelin"; known: full_pipeline, image_gen',
+            },
+        },
+    ]
+}
+JOB: JobResponse = serializers.view(
+    _detail(RUNNING_JOB, context=CONTEXT, execution_time=12 * SECOND)
+)
+JOB_PAGE: JobPageResponse = {"jobs": [serializers.job(RUNNING_JOB)], "next": CURSOR}
+CANCELLED: JobStateResponse = {"job_id": EXAMPLE_ID, "status": State.CANCELLED}
+QUEUED_AGAIN: JobStateResponse = {"job_id": EXAMPLE_ID, "status": State.QUEUED}
+EXPLANATION: ExplanationResponse = {
+    "job_id": EXAMPLE_ID,
+    "status": State.QUEUED,
+    "position": 3,
+    "eta": serializers.eta(ETA),
+    "reasons": [serializers.reason(WaitReason("busy", "image_gen 1/1 busy"))],
+    "next_promotion_at": iso(CREATED_AT + 300 * SECOND),
+    "changes": [
+        serializers.reason(WaitReason("busy", "a higher limit: PUT /admin/services/image_gen"))
+    ],
+}
+TICKET: TicketResponse = {
+    "ticket": "WyJlMDEyIiwiZmwwMTIzIl0.7c9d2e1f",
+    "expires_at": iso(NOW + 30 * SECOND),
+}
+EVENTS: list[EventResponse] = [
+    serializers.event(
+        Event(1, EventType.WAITING, EXAMPLE_ID, CREATED_AT, place("image_gen", 0, 1))
+    ),
+    serializers.event(
+        Event(2, EventType.STEP_START, EXAMPLE_ID, STARTED_AT, place("image_gen", 0, 1))
+    ),
+]
+EVENT_STREAM = (
+    "retry: 1000\n\n"
+    "id: 1\nevent: WAITING\n"
+    f'data: {{"seq":1,"type":"WAITING","job_id":"{EXAMPLE_ID}","at":"{iso(CREATED_AT)}",'
+    '"message":"Waiting for image_gen (1/1)","data":{"service":"image_gen","step":1,"total":1}}\n\n'
+    "event: POSITION\n"
+    f'data: {{"type":"POSITION","job_id":"{EXAMPLE_ID}","data":{{"position":3,"eta":null}}}}\n\n'
+)
+
+# --- executions of a fan-out ---------------------------------------------------------------------
+EXECUTION: ExecutionResponse = serializers.execution(
+    _job(
+        State.COMPLETED,
+        id=EXECUTION_ID,
+        parent=EXAMPLE_ID,
+        cell={"model": "flux", "prompt": "a heron"},
+        region="EU",
+        fence=1,
+        started_at=STARTED_AT,
+        finished_at=NOW,
+    ),
+    {context_name(0, "image_gen"): {"data": {"url": "https://cdn.example/heron.png"}}},
+)
+EXECUTION_PAGE: ExecutionPageResponse = {"executions": [EXECUTION], "next": None}
+EXECUTION_CSV = (
+    "execution_id,job_id,model,prompt,status,region,attempts,result\r\n"
+    f"{EXECUTION_ID},{EXAMPLE_ID},flux,a heron,completed,EU,1,"
+    '"{""url"":""https://cdn.example/heron.png""}"\r\n'
+)
+RETRIED: RetryResponse = {
+    "execution_id": EXECUTION_ID,
+    "status": State.QUEUED,
+    "retry_count": 4,
+}
+
+# --- paid skips and credits ----------------------------------------------------------------------
+QUOTE: QuoteResponse = {
+    "price": 5,
+    "currency": "aura",
+    "balance": 20,
+    "seconds_saved": {"p50": 42.0, "p90": 84.0},
+}
+SKIPPED: SkipResponse = {"job_id": EXAMPLE_ID, "price": 5, "balance": 15}
+BALANCE: BalanceResponse = {"user_id": "ada", "currency": "aura", "balance": 20}
+
+# --- status of the queue -------------------------------------------------------------------------
+SERVICE_STATUS: ServiceStatusResponse = {
+    "waiting": 12,
+    "retry": 1,
+    "running": 1,
+    "limit": 1,
+    "health": "healthy",
+    "oldest_age_seconds": 42.0,
+}
+QUEUE_STATUS: QueueStatusResponse = {
+    "regions": {"EU": SERVICE_STATUS},
+    "services": {"image_gen": SERVICE_STATUS},
+    "global_retry": 1,
+    "providers": {"modal": {"running": 1, "limit": 10}},
+}
+QUEUE_STATS: QueueStatsResponse = {
+    "queues": {
+        "high": {"depth": 0, "oldest_age_seconds": None},
+        "medium": {"depth": 12, "oldest_age_seconds": 42.0},
+    },
+    "workers": {
+        "active": 2,
+        "draining": 0,
+        "dead": 0,
+        "total_capacity": 10,
+        "used_capacity": 3,
+    },
+    "throughput": {"completed_last_minute": 30, "failed_last_minute": 1},
+    "unrunnable": 4,
+    "unrunnable_by_type": {"transcribe": 4},
+}
+METRICS = (
+    "# HELP fairlane_queue_depth Jobs that wait, by tier.\n"
+    "# TYPE fairlane_queue_depth gauge\n"
+    'fairlane_queue_depth{tier="medium"} 12\n'
+)
+RUNTIME_STATS: RuntimeStatsResponse = {"main": 12, "retry": 1, "dead": 2}
+
+# --- dead letters --------------------------------------------------------------------------------
+DEAD_LETTER_PAGE: DeadLetterPageResponse = {
+    "jobs": [serializers.job(DEAD_JOB)],
+    "next": None,
+    "total": 1,
+}
+DEAD_LETTER: DeadLetterResponse = {
+    **serializers.view(_detail(DEAD_JOB, context=CONTEXT, execution_time=22 * SECOND)),
+    "attempts": [serializers.attempt(FAILED_ATTEMPT)],
+}
+COUNT: CountResponse = {"count": 1000, "more": True}
+
+# --- administration ------------------------------------------------------------------------------
+SERVICE: ServiceResponse = serializers.service(
+    Service("image_gen", limit=2, provider="modal", regions={"EU": Region("EU", 2)})
+)
+SERVICES: ServiceListResponse = {"services": [SERVICE]}
+PROVIDER: ProviderResponse = {"limit": 4, "rate": 60}
+USER: UserResponse = {"user_id": "ada", "priority": "high", "balance": 20}
+USER_TIER: UserTierResponse = {"user_id": "ada", "priority": "high"}
+KEY: KeyResponse = serializers.key(
+    Key("fl0123456789abcdef", "shop", Role.CLIENT, "", "web shop", created_at=CREATED_AT)
+)
+REVOKED_KEY: KeyResponse = {**KEY, "revoked_at": iso(NOW)}
+NEW_KEY: NewKeyResponse = {**KEY, "key": "fl0123456789abcdef.s3cr3t"}
+KEYS: KeyListResponse = {"keys": [KEY], "next": None}
+SECRETS: SecretsResponse = {"secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]}
+AUDIT: AuditResponse = {
+    "changes": [
+        {
+            "at": iso(NOW),
+            "actor": "fl0123456789abcdef",
+            "action": "set",
+            "target": "services.image_gen.limit",
+            "before": "1",
+            "after": "2",
+        }
+    ]
+}
+
+# --- tasks and slots -----------------------------------------------------------------------------
+TASK_ACCEPTED: TaskAcceptedResponse = {
+    "task_id": EXAMPLE_ID,
+    "status": "queued",
+    "queue_position": 5,
+}
+TASK: TaskResponse = serializers.task(
+    _detail(
+        RUNNING_JOB._replace(
+            name="resize", plan=(_step("resize", Executor.PULL, ("gpu",)),), step=0
+        ),
+        input={"file": "heron.png", "width": 640},
+    ),
+    unrunnable=False,
+)
+TASK_CANCELLED: TaskStateResponse = {"task_id": EXAMPLE_ID, "status": "cancelled"}
+SLOT: SlotResponse = {
+    "slot_id": EXAMPLE_ID,
+    "status": State.RUNNING,
+    "lease": EXAMPLE_LEASE,
+    "lease_seconds": 15.0,
+    "position": None,
+    "eta": None,
+}
+SLOT_RENEWED: SlotRenewedResponse = {"slot_id": EXAMPLE_ID, "lease_seconds": 15.0}
+SLOT_RELEASED: SlotRenewedResponse = {"slot_id": EXAMPLE_ID, "lease_seconds": 0}
+
+# --- worker protocol -----------------------------------------------------------------------------
+REGISTERED: RegisterResponse = {
+    "worker_id": WORKER_ID,
+    "poll_interval_ms": 1000,
+    "heartbeat_seconds": 30.0,
+    "lease_seconds": 90.0,
+}
+POLLED: PollResponse = {
+    "tasks": [
+        {
+            "task_id": EXAMPLE_ID,
+            "task_type": "resize",
+            "parameters": {"file": "heron.png", "width": 640},
+            "context": {},
+            "timeout_seconds": 600.0,
+            "timeout_given": False,
+            "trace_id": EXAMPLE_ID.replace("-", ""),
+            "attempt": 1,
+            "model": "",
+            "lease": EXAMPLE_LEASE,
+            "lease_expires_at": iso(NOW + 90 * SECOND),
+        }
+    ],
+    "cancel": [],
+    "lost": [],
+    "drain": False,
+    "confirm": False,
+}
+HEARTBEAT: HeartbeatResponse = {
+    "acknowledged": True,
+    "cancel": [EXAMPLE_ID],
+    "lost": [],
+    "drain": False,
+}
+RESULTS: ResultListResponse = {
+    "results": [
+        {
+            "task_id": EXAMPLE_ID,
+            "status": "completed",
+            "http_status": 200,
+            "code": "",
+            "detail": "",
+        }
+    ]
+}
+ACKNOWLEDGED: AcknowledgedResponse = {"acknowledged": True}
+WORKER: WorkerResponse = {
+    "worker_id": WORKER_ID,
+    "status": WorkerState.ACTIVE,
+    "capabilities": ["gpu"],
+    "task_types": ["resize"],
+    "region": None,
+    "tiers": None,
+    "capacity": 5,
+    "current_load": 1,
+    "current_tasks": [EXAMPLE_ID],
+    "last_heartbeat": iso(NOW),
+    "version": "",
+}
+DRAINING_WORKER: WorkerResponse = {**WORKER, "status": WorkerState.DRAINING}
+WORKERS: WorkerListResponse = {"workers": [WORKER], "next": None}
+
+# --- problems ------------------------------------------------------------------------------------
+_QUEUE_FULL = Refused(
+    "queue_full", "1000 jobs wait for image_gen; the limit is 1000", limit=1000, frees_at=NOW
+)
+_PROBLEMS: dict[int, Exception] = {
+    400: ProblemDetails(400, "malformed_json", "the body is not JSON: unexpected end of data"),
+    401: ProblemDetails(401, "unauthorized", "send a key: Authorization: Bearer …"),
+    402: InsufficientCredits(5, 3),
+    403: ProblemDetails(403, "forbidden", "this key may not do that"),
+    404: no_job(EXAMPLE_ID),
+    408: ProblemDetails(408, "too_slow", "a request arrives within 30 s"),
+    409: WrongState(EXAMPLE_ID, State.COMPLETED, Move.CANCEL),
+    410: Expired(EXAMPLE_ID, State.COMPLETED),
+    413: ProblemDetails(413, "too_large", "a request has at most 10485760 bytes"),
+    415: ProblemDetails(415, "unsupported_media_type", "send application/json"),
+    421: ProblemDetails(421, "host_not_allowed", "this is not the name it may be called by"),
+    422: InvalidInput("max_wait_seconds: 0 or more is needed"),
+    429: _QUEUE_FULL,
+    431: ProblemDetails(431, "headers_too_large", "at most 16 KiB of headers"),
+    503: NotReady("the index is being rebuilt; try again in a moment"),
+}
+PROBLEMS = {
+    status: problem_body(
+        problem_of(error, CREATED_AT), f"/api/v1/jobs/{EXAMPLE_ID}", "5f0c9f7be3a1"
+    )
+    for status, error in _PROBLEMS.items()
+}
+"""An example of each problem response, by its HTTP status."""

@@ -16,6 +16,7 @@ from fairlane.ledger.gateway import (
     webhook,
 )
 from fairlane.ledger.postgres.admin import audited
+from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.webhook import Webhook
@@ -32,14 +33,17 @@ async def _known(connection: Connection, tenant: str, users: Sequence[str]) -> d
     return {row[0]: row[1] for row in found}
 
 
+KNOW = Statement("""
+INSERT INTO known_tiers VALUES (:tenant, :username, :tier, :now)
+ON CONFLICT (tenant, username) DO UPDATE SET tier = :tier, learnt_at = :now
+""")
+
+
 async def _know(tx: PostgresTransaction, items: Sequence[KnownTier]) -> list[None]:
     told = [row for item in items for row in item.rows]
     for row in sorted(told, key=lambda row: (row[0], row[1], row[3])):  # locked in one order
-        await tx.execute(
-            "INSERT INTO known_tiers VALUES ($1, $2, $3, $4) "
-            "ON CONFLICT (tenant, username) DO UPDATE SET tier = $3, learnt_at = $4",
-            *row,
-        )
+        tenant, username, tier, now = row
+        await tx.execute(*KNOW(tenant=tenant, username=username, tier=tier, now=now))
     return [None] * len(items)
 
 

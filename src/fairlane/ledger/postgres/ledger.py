@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from fairlane.errors import SetupError
-from fairlane.ledger import rows
+from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.postgres import (
     admin,
     api_keys,
@@ -115,7 +115,7 @@ class PostgresLedger(SqlLedger):
             with asking(connection):
                 cursor = await connection.cursor(queries.LIVE)
             while found := await _next(connection, cursor, page):
-                yield [rows.job(tuple(row)) for row in found]
+                yield [read_job(tuple(row)) for row in found]
 
     async def load(self) -> tuple[int, int]:
         queued, running = await self._read(queries.load)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fairlane.errors import SetupError
-from fairlane.ledger import rows
+from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Submission, SubmitOutcome, Unwritten, WrittenOrNot
 from fairlane.ledger.sql_ledger import SqlLedger
 from fairlane.ledger.sqlite import (
@@ -146,4 +146,4 @@ class SqliteLedger(SqlLedger):
 
 
 def _jobs(cursor: sqlite3.Cursor, page: int) -> list[Job]:
-    return [rows.job(row) for row in cursor.fetchmany(page)]
+    return [read_job(row) for row in cursor.fetchmany(page)]

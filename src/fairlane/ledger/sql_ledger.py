@@ -15,7 +15,7 @@ from fairlane.errors import FairlaneError
 from fairlane.ledger import rows
 from fairlane.ledger.api_keys import ApiKeys
 from fairlane.ledger.credit_accounts import account_of
-from fairlane.ledger.gateway import KnownTiers, Webhooks
+from fairlane.ledger.known_tiers import KnownTiers
 from fairlane.ledger.messages import (
     AuditedChange,
     Confirmation,
@@ -60,6 +60,7 @@ from fairlane.ledger.requests import (
     UnconfirmedProposal,
 )
 from fairlane.ledger.store_stats import StoreStats, StoreWaits
+from fairlane.ledger.webhooks import Webhooks
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json, Progress
@@ -128,20 +129,21 @@ class SqlLedger(SqlReader):
     _confirm: ModuleType
     _credits: ModuleType
     _epochs: ModuleType
-    _gateway: ModuleType
     _job_actions: ModuleType
+    _known_tiers: ModuleType
     _leases: ModuleType
     _outbox: ModuleType
     _retention: ModuleType
     _settle: ModuleType
     _store_stats: ModuleType
     _submit: ModuleType
+    _webhooks: ModuleType
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self.keys = ApiKeys(self._one, self._read, self._api_keys.VERBS)
-        self.known_tiers = KnownTiers(self._one, self._read, self._gateway.TIERS)
-        self.webhooks = Webhooks(self._one, self._read, self._gateway.WEBHOOKS)
+        self.known_tiers = KnownTiers(self._one, self._read, self._known_tiers.VERBS)
+        self.webhooks = Webhooks(self._one, self._read, self._webhooks.VERBS)
         self.vitals = StoreStats(
             writer.waits,
             self._read,

@@ -17,9 +17,9 @@ from fairlane.ledger.postgres import (
     confirm,
     credits,
     epochs,
-    gateway,
     job_actions,
     job_lists,
+    known_tiers,
     leases,
     outbox,
     queries,
@@ -27,6 +27,7 @@ from fairlane.ledger.postgres import (
     settle,
     store_stats,
     submit,
+    webhooks,
 )
 from fairlane.ledger.postgres.connect import (
     connect,
@@ -57,9 +58,9 @@ class PostgresLedger(SqlLedger):
     shared = True
     _writer: PostgresWriter
     _queries, _admin, _api_keys, _confirm = queries, admin, api_keys, confirm
-    _credits, _epochs, _gateway, _job_actions = credits, epochs, gateway, job_actions
+    _credits, _epochs, _job_actions, _known_tiers = credits, epochs, job_actions, known_tiers
     _leases, _outbox, _retention, _settle = leases, outbox, retention, settle
-    _store_stats, _submit = store_stats, submit
+    _store_stats, _submit, _webhooks = store_stats, submit, webhooks
 
     def __init__(self, pool: asyncpg.Pool, presence: ProcessLock) -> None:
         self._pool, self._presence, self._closed = pool, presence, False

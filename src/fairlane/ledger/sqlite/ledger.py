@@ -19,8 +19,8 @@ from fairlane.ledger.sqlite import (
     confirm,
     credits,
     epochs,
-    gateway,
     job_actions,
+    known_tiers,
     leases,
     outbox,
     queries,
@@ -28,6 +28,7 @@ from fairlane.ledger.sqlite import (
     settle,
     store_stats,
     submit,
+    webhooks,
 )
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
 from fairlane.ledger.sqlite.connect import (
@@ -48,9 +49,9 @@ class SqliteLedger(SqlLedger):
     shared, alone = False, True
     _writer: SqliteWriter
     _queries, _admin, _api_keys, _confirm = queries, admin, api_keys, confirm
-    _credits, _epochs, _gateway, _job_actions = credits, epochs, gateway, job_actions
+    _credits, _epochs, _job_actions, _known_tiers = credits, epochs, job_actions, known_tiers
     _leases, _outbox, _retention, _settle = leases, outbox, retention, settle
-    _store_stats, _submit = store_stats, submit
+    _store_stats, _submit, _webhooks = store_stats, submit, webhooks
 
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from fairlane.errors import FairlaneError, KeyReused
@@ -20,6 +21,7 @@ from fairlane.policy.admission import HOUR_MICROSECONDS, Quota, Usage, admit
 
 own_values, rare_own_values = values_of(Submission, OWN), values_of(Submission, RARE_OWN)
 shared_values, rare_shared_values = values_of(Common, SHARED), values_of(Common, RARE_SHARED)
+rare_shared_fields = attrgetter(*(column.source or column.name for column in RARE_SHARED))
 NOTHING = Usage()
 MINUTE_MICROSECONDS = 60_000_000
 accepted_as = maker(SubmissionAccepted)
@@ -73,7 +75,7 @@ def _insert(tx: SqliteTransaction, items: list[Submission]) -> None:
         common = item.common
         if id(common) not in shared:
             shared[id(common)] = shared_values(common)
-            plain = plain and not any(rare_shared_values(common))
+            plain = plain and not any(rare_shared_fields(common))
         plain = plain and item.parent is None and not item.cells
         if len(item.input or "") > MAX_INLINE_BYTES:
             tx.execute("INSERT INTO inputs VALUES (?, ?)", (item.id, item.input))

@@ -281,7 +281,7 @@ async def tries_of_a_settle_without_an_answer(url: str, lease: Lease) -> int:
     finally:
         await holder.close()
         await pool.close()
-    return sent.count(SETTLE)
+    return sent.count(SETTLE.sql)
 
 
 async def test_the_only_process_on_a_database_takes_the_calls_of_its_last_life_back(

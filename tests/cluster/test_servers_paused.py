@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from fairlane.ledger.postgres.fast_path import CONFIRM, SETTLE, SUBMIT
+from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.model.service import Service
 from fairlane.servers import Redis
 from tests.cluster.conftest import NewFleet
@@ -51,7 +52,11 @@ async def test_a_redis_that_stands_still_for_ten_seconds_costs_time_and_nothing_
     await load.ends_well()
 
 
-@pytest.mark.parametrize("statement", [SUBMIT, CONFIRM, SETTLE], ids=["submit", "claim", "result"])
+@pytest.mark.parametrize(
+    "statement",
+    [SUBMIT.sql, Statement(CONFIRM).sql, SETTLE.sql],
+    ids=["submit", "claim", "result"],
+)
 async def test_a_backend_that_stands_still_in_a_write_costs_time_and_nothing_else(
     new_fleet: NewFleet, statement: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger.api_keys import ApiKeys
-from fairlane.ledger.gateway import KnownTiers, Webhooks
+from fairlane.ledger.known_tiers import KnownTiers
 from fairlane.ledger.messages import (
     AuditedChange,
     Confirmation,
@@ -36,6 +36,7 @@ from fairlane.ledger.messages import (
     WrittenOrNot,
 )
 from fairlane.ledger.store_stats import StoreStats
+from fairlane.ledger.webhooks import Webhooks
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json, Progress

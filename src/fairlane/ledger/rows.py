@@ -9,46 +9,13 @@ from typing import Any
 import orjson
 
 from fairlane.model.attempt import Attempt, Fault, Outcome
-from fairlane.model.construct import maker
 from fairlane.model.event import EventType, Fact
-from fairlane.model.job import Band, Error, Job, Json, Progress, fair_user
+from fairlane.model.job import Job, Json, fair_user
 from fairlane.model.lease import Lease
-from fairlane.model.state import Code, State
 from fairlane.model.step import Plan, Step, attempts_name, context_name
-
-JOB = (
-    "id, tenant, key, user, name, state, plan, step, model, duration, tier, level, promoted_at, "
-    "band, paid_at, rev, seq, written, attempt, timeout, lane, token, fence, worker, region, "
-    "lease_until, deadline, started_at, waited, ready_at, created_at, finished_at, error_code, "
-    "error_message, progress, parent, cell, cells, cells_left, tags, callback, trace"
-)
-
-
-NAMES = JOB.split(", ")
-STATE, PLAN, BAND, CODE = map(NAMES.index, ("state", "plan", "band", "error_code"))
-PROGRESS, CELL, TAGS = (NAMES.index(name) - 1 for name in ("progress", "cell", "tags"))
-"""Where they stand; the last three when code and message have become one."""
-
-STATES, BANDS = {str(state): state for state in State}, tuple(Band)
-new_job = maker(Job)
 
 MAX_INLINE_BYTES = 4096
 """Longer inputs and outputs stand in tables of their own."""
-
-
-def job(row: Sequence[Any]) -> Job:
-    values = list(row)
-    code, message = values[CODE : CODE + 2]
-    values[CODE : CODE + 2] = [Error(Code(code), message or "") if code else None]
-    values[STATE], values[BAND] = STATES[values[STATE]], BANDS[values[BAND]]
-    values[PLAN] = plan(values[PLAN])
-    tags, cell, progress = values[TAGS], values[CELL], values[PROGRESS]
-    values[TAGS] = tuple(loads(tags)) if tags else ()
-    if cell:
-        values[CELL] = loads(cell)
-    if progress:
-        values[PROGRESS] = Progress(*loads(progress))
-    return new_job(tuple(values))
 
 
 def lease(held: Job) -> Lease:

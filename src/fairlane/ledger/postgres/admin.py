@@ -20,6 +20,7 @@ from fairlane.ledger.postgres import epochs
 from fairlane.ledger.postgres.credits import balance, booked, transfer
 from fairlane.ledger.postgres.job_lists import IS_LEASED
 from fairlane.ledger.postgres.locks import hold_jobs
+from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.read_connection import Connection, snapshot
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, PostgresTransaction
 from fairlane.ledger.requests import (
@@ -39,11 +40,14 @@ CHANGES_LOCK = 4219
 LOCK = "SELECT pg_advisory_xact_lock($1)"
 
 
-async def tier_of(connection: Connection, tenant: str, user: str) -> str | None:
-    found: str | None = await connection.fetchval(
-        "SELECT tier FROM users WHERE tenant = $1 AND id = $2", tenant, user
-    )
-    return found
+SET_TIER = Statement("""
+INSERT INTO users (tenant, id, tier, changed_at) VALUES (:tenant, :id, :tier, :now)
+ON CONFLICT (tenant, id) DO UPDATE SET tier = :tier, changed_at = :now
+""")
+SET_QUOTA = Statement("""
+INSERT INTO quotas (tenant, username, pending, per_hour)
+VALUES (:tenant, :username, :pending, :per_hour)
+""")
 
 
 async def set_tier(tx: PostgresTransaction, items: Sequence[TierChange]) -> list[None]:
@@ -55,14 +59,7 @@ async def set_tier(tx: PostgresTransaction, items: Sequence[TierChange]) -> list
         before = await tx.fetchval(
             "SELECT tier FROM users WHERE tenant = $1 AND id = $2", item.tenant, item.user
         )
-        await tx.execute(
-            "INSERT INTO users (tenant, id, tier, changed_at) VALUES ($1, $2, $3, $4) "
-            "ON CONFLICT (tenant, id) DO UPDATE SET tier = $3, changed_at = $4",
-            item.tenant,
-            item.user,
-            item.tier,
-            item.now,
-        )
+        await tx.execute(*SET_TIER(tenant=item.tenant, id=item.user, tier=item.tier, now=item.now))
         await audited(
             tx, AuditedChange(item.now, item.actor, "set tier", target, before, item.tier)
         )
@@ -82,22 +79,27 @@ async def set_quota(tx: PostgresTransaction, items: Sequence[QuotaChange]) -> li
             item.user,
         )
         if item.pending is not None or item.per_hour is not None:
-            await tx.execute(
-                "INSERT INTO quotas (tenant, username, pending, per_hour) VALUES ($1, $2, $3, $4)",
-                item.tenant,
-                item.user,
-                item.pending,
-                item.per_hour,
+            quota = SET_QUOTA(
+                tenant=item.tenant,
+                username=item.user,
+                pending=item.pending,
+                per_hour=item.per_hour,
             )
+            await tx.execute(*quota)
         before = rows.dumps(list(row)) if row is not None else None
         await audited(tx, AuditedChange(item.now, item.actor, "set quota", target, before, after))
     return [None] * len(items)
 
 
-IS_MADE = """
+IS_MADE = Statement("""
 SELECT true FROM (SELECT at, actor, action, target, after FROM audit ORDER BY seq DESC LIMIT 1000) a
-WHERE at = $1 AND actor = $2 AND action = $3 AND target = $4 AND after = $5 LIMIT 1
-"""
+WHERE at = :at AND actor = :actor AND action = :action AND target = :target AND after = :after
+LIMIT 1
+""")
+AUDIT = Statement("""
+INSERT INTO audit (at, actor, action, target, before, after)
+VALUES (:at, :actor, :action, :target, :before, :after)
+""")
 
 
 async def _is_made(
@@ -105,15 +107,12 @@ async def _is_made(
 ) -> bool:
     """Whether this very change was committed before, and its answer lost. Also if it was changed
     again since: the audit knows."""
-    return await tx.fetchval(IS_MADE, at, actor, action, target, after) is not None
+    made = IS_MADE(at=at, actor=actor, action=action, target=target, after=after)
+    return await tx.fetchval(*made) is not None
 
 
 async def audited(tx: PostgresTransaction, change: AuditedChange) -> None:
-    await tx.execute(
-        "INSERT INTO audit (at, actor, action, target, before, after) "
-        "VALUES ($1, $2, $3, $4, $5, $6)",
-        *change,
-    )
+    await tx.execute(*AUDIT(**change._asdict()))
 
 
 async def audit(connection: Connection, limit: int) -> list[AuditedChange]:
@@ -254,6 +253,12 @@ async def _uncounted(
     }
 
 
+COUNT = Statement(f"""
+INSERT INTO slots (pool, n, token, job)
+SELECT :pool, v.n, v.token, v.job FROM {table("n bigint, token text, job text")}
+""")
+
+
 async def _count(tx: PostgresTransaction, pool: PoolLimit, running: dict[str, str]) -> None:
     """What already runs takes a slot, also above the limit: it drains, nothing is killed."""
     if not running:
@@ -261,29 +266,24 @@ async def _count(tx: PostgresTransaction, pool: PoolLimit, running: dict[str, st
     found = await tx.fetch("SELECT n FROM slots WHERE pool = $1", pool.name)
     taken = {row[0] for row in found}
     free = (n for n in itertools.count(1) if n not in taken)
+    numbers = list(itertools.islice(free, len(running)))
     await tx.execute(
-        "INSERT INTO slots (pool, n, token, job) "
-        "SELECT $1, v.n, v.token, v.job FROM unnest($2::bigint[], $3::text[], $4::text[]) "
-        "v (n, token, job)",
-        pool.name,
-        list(itertools.islice(free, len(running))),
-        list(running.values()),
-        list(running),
+        *COUNT(pool=pool.name, n=numbers, token=list(running.values()), job=list(running))
     )
+
+
+KEEP = Statement("""
+INSERT INTO settings (name, value, file_value, changed_at) VALUES (:name, :value, :file_value, :now)
+ON CONFLICT (name) DO UPDATE SET value = :value, file_value = :file_value, changed_at = :now
+""")
 
 
 async def _keep(tx: PostgresTransaction, item: SettingChange) -> None:
     await tx.execute(LOCK, CHANGES_LOCK)
     before = await tx.fetchval("SELECT value FROM settings WHERE name = $1", item.name)
     value = rows.dumps(item.value)
-    await tx.execute(
-        "INSERT INTO settings (name, value, file_value, changed_at) VALUES ($1, $2, $3, $4) "
-        "ON CONFLICT (name) DO UPDATE SET value = $2, file_value = $3, changed_at = $4",
-        item.name,
-        value,
-        rows.dumps(item.file_value),
-        item.now,
-    )
+    file_value = rows.dumps(item.file_value)
+    await tx.execute(*KEEP(name=item.name, value=value, file_value=file_value, now=item.now))
     await audited(tx, AuditedChange(item.now, item.actor, "set", item.name, before, value))
 
 
@@ -298,16 +298,16 @@ async def settings(connection: Connection) -> StoredSettings:
 
 
 # --- workers -------------------------------------------------------------------------------------
+PUT_WORKER = Statement("""
+INSERT INTO workers (id, spec, state, heartbeat_at) VALUES (:id, :spec, :state, :now)
+ON CONFLICT (id) DO UPDATE SET spec = :spec, state = :state, heartbeat_at = :now
+""")
+
+
 async def put_worker(tx: PostgresTransaction, items: Sequence[tuple[Worker, int]]) -> list[None]:
     for worker, now in sorted(items, key=lambda item: item[0].id):
-        await tx.execute(
-            "INSERT INTO workers (id, spec, state, heartbeat_at) VALUES ($1, $2, $3, $4) "
-            "ON CONFLICT (id) DO UPDATE SET spec = $2, state = $3, heartbeat_at = $4",
-            worker.id,
-            worker_specs.worker_spec(worker),
-            worker.state,
-            now,
-        )
+        spec = worker_specs.worker_spec(worker)
+        await tx.execute(*PUT_WORKER(id=worker.id, spec=spec, state=worker.state, now=now))
     return [None] * len(items)
 
 

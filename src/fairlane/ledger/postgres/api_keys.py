@@ -14,14 +14,11 @@ from fairlane.ledger.api_keys import (
     told,
     values,
 )
-from fairlane.ledger.postgres.admin import CHANGES_LOCK, LOCK
+from fairlane.ledger.messages import AuditedChange
+from fairlane.ledger.postgres.admin import CHANGES_LOCK, LOCK, audited
 from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.key import Key
-
-AUDIT = """
-INSERT INTO audit (at, actor, action, target, before, after) VALUES ($1, $2, $3, $4, $5, $6)
-"""
 
 
 async def _add(tx: PostgresTransaction, items: Sequence[KeyAddition]) -> list[bool]:
@@ -36,7 +33,8 @@ async def _add(tx: PostgresTransaction, items: Sequence[KeyAddition]) -> list[bo
             *values(key),
         )
         if added:
-            await tx.execute(AUDIT, key.created_at, actor, "add key", key.id, None, told(key))
+            change = AuditedChange(key.created_at, actor, "add key", key.id, None, told(key))
+            await audited(tx, change)
         known = await tx.fetchval("SELECT hash FROM keys WHERE id = $1", key.id)
         done.append(known == key.hash)
     return done
@@ -50,7 +48,7 @@ async def _revoke(tx: PostgresTransaction, items: Sequence[KeyRevocation]) -> li
         done.append(found is not None)
         if found is not None and found[0] is None:
             await tx.execute("UPDATE keys SET revoked_at = $1 WHERE id = $2", now, key)
-            await tx.execute(AUDIT, now, actor, "revoke key", key, None, None)
+            await audited(tx, AuditedChange(now, actor, "revoke key", key, None, None))
     return done
 
 

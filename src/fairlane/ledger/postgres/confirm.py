@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import Any
+from operator import attrgetter, itemgetter
 
 from fairlane.ledger.lease_rows import COLUMNS, granted, reason, wrong_epoch_or_pools
 from fairlane.ledger.messages import Confirmation, Unconfirmed
@@ -12,6 +11,7 @@ from fairlane.ledger.postgres.events import find
 from fairlane.ledger.postgres.job_context import contexts, inputs_elsewhere
 from fairlane.ledger.postgres.job_lists import LEASED, enrol
 from fairlane.ledger.postgres.locks import hold_jobs
+from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import hold, take, take_all
 from fairlane.ledger.postgres.transaction import SETTINGS_LOCK, PostgresTransaction, Reader, Row
 from fairlane.ledger.rows import loads
@@ -33,14 +33,15 @@ WHERE jobs.id = v.id AND jobs.rev = v.rev AND jobs.state = 'queued' AND jobs.cel
     AND jobs.ready_at <= v.now AND jobs.lane = v.lane AND jobs.tier = v.tier
     AND coalesce(tenant || ':u:' || username, tenant || ':k:' || key) = v.who
 """
-PROPOSALS = """
-    unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::bigint[], $10::bigint[])
-    AS v (id, rev, lane, tier, who, token, worker, region, lease, now)
-"""
+PROPOSALS = table(
+    "id text, rev bigint, lane text, tier text, who text, token text, worker text, region text, "
+    "lease bigint, now bigint"
+)
+proposal_row = attrgetter(
+    "job", "rev", "lane", "tier", "user", "token", "worker", "region", "lease", "now"
+)
 
-
-START_ALL = f"{START.format(proposals=PROPOSALS, begin=BEGIN)} RETURNING {RETURNED}"
+START_ALL = Statement(f"{START.format(proposals=PROPOSALS, begin=BEGIN)} RETURNING {RETURNED}")
 
 
 async def confirm(
@@ -101,25 +102,8 @@ async def _update_and_take(
 async def _update(tx: PostgresTransaction, items: Sequence[Confirmation]) -> dict[str, Row]:
     if not items:
         return {}
-    rows = await tx.fetch(START_ALL, *_values(items))
-    return {row[0]: row for row in rows}
-
-
-def _values(items: Sequence[Confirmation]) -> tuple[list[Any], ...]:
-    """Column by column. In the order of the jobs: that is the order they are locked in."""
-    items = sorted(items, key=attrgetter("job"))
-    return (
-        [item.job for item in items],
-        [item.rev for item in items],
-        [item.lane for item in items],
-        [item.tier for item in items],
-        [item.user for item in items],
-        [item.token for item in items],
-        [item.worker for item in items],
-        [item.region for item in items],
-        [item.lease for item in items],
-        [item.now for item in items],
-    )
+    proposals = sorted(map(proposal_row, items), key=itemgetter(0))  # jobs are locked in order
+    return {row[0]: row for row in await tx.fetch(*START_ALL.rows(proposals))}
 
 
 async def _start_one_by_one(

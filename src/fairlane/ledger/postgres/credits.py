@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlane.errors import InsufficientCredits
 from fairlane.ledger.credit_accounts import SKIPS, is_house
+from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.job import Band
@@ -19,10 +20,10 @@ BOOK = """
 UPDATE accounts SET balance = balance + v.change
 FROM unnest($1::text[], $2::bigint[]) v (name, change) WHERE accounts.name = v.name
 """
-ENTER = """
+ENTER = Statement(f"""
 INSERT INTO entries (operation, account, amount, at, note)
-SELECT $3, v.name, v.change, $4, $5 FROM unnest($1::text[], $2::bigint[]) v (name, change)
-"""
+SELECT :operation, v.name, v.change, :now, :note FROM {table("name text, change bigint")}
+""")
 
 
 async def balance(tx: PostgresTransaction | Connection, account: str) -> int:
@@ -64,7 +65,7 @@ async def transfer(
         return InsufficientCredits(amount, available)
     changes = [-amount, amount]
     await tx.execute(BOOK, accounts, changes)
-    await tx.execute(ENTER, accounts, changes, operation, now, note)
+    await tx.execute(*ENTER(operation=operation, name=accounts, change=changes, now=now, note=note))
     return None
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlane.ledger import rows
+from fairlane.ledger.job_columns import READ, read_job
 from fairlane.ledger.postgres.locks import IN_ORDER
 from fairlane.ledger.postgres.transaction import PostgresTransaction, Reader
 from fairlane.model.event import Fact, implied, in_order
 from fairlane.model.job import Job
 
-JOB = rows.JOB.replace(" user,", " username,")
-"""The columns of a job, in the order `rows.job` expects them."""
+JOB = ", ".join(column.postgres_name or column.name for column in READ)
+"""The columns of a job, in the order `read_job` expects them."""
 
 FIND = f"SELECT {JOB} FROM jobs WHERE id = $1"
 LOCK = f"{FIND} FOR UPDATE"
@@ -70,9 +71,9 @@ async def find(tx: Reader, job_id: str, *, lock: bool = True) -> Job | None:
     """The job, which nobody else changes until this transaction ends, unless it is only looked
     at."""
     row = await tx.fetchrow(LOCK if lock else FIND, job_id)
-    return None if row is None else rows.job(tuple(row))
+    return None if row is None else read_job(tuple(row))
 
 
 async def find_all(tx: PostgresTransaction, ids: Sequence[str]) -> dict[str, Job]:
     """Those of these jobs that exist, locked."""
-    return {row["id"]: rows.job(tuple(row)) for row in await tx.fetch(LOCK_ALL, ids)}
+    return {row["id"]: read_job(tuple(row)) for row in await tx.fetch(LOCK_ALL, ids)}

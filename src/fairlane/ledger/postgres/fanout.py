@@ -5,10 +5,17 @@ from __future__ import annotations
 
 from fairlane.ledger.postgres.events import find, write_events
 from fairlane.ledger.postgres.job_lists import enrol, enrol_live
+from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.row_groups import ending
 from fairlane.model.event import EventType, Fact
 from fairlane.model.state import Move, State, moved
+
+END = Statement("""
+UPDATE jobs SET state = :state, rev = rev + 1, finished_at = :at, error_code = :code,
+    error_message = :message
+WHERE id = :id
+""")
 
 
 async def cell_ended(tx: PostgresTransaction, parent: str, now: int) -> str | None:
@@ -47,15 +54,7 @@ async def _end(tx: PostgresTransaction, parent: str, now: int) -> None:
     cells, bad = row if row is not None else (0, 0)
     end = ending(cells, bad, now)
     at = await _tell(tx, parent, end.fact)
-    await tx.execute(
-        "UPDATE jobs SET state = $2, rev = rev + 1, finished_at = $3, error_code = $4, "
-        "error_message = $5 WHERE id = $1",
-        parent,
-        end.state,
-        at,
-        end.code,
-        end.message,
-    )
+    await tx.execute(*END(state=end.state, at=at, code=end.code, message=end.message, id=parent))
     await enrol(tx, end.state, at, [parent])
 
 

@@ -22,13 +22,23 @@ from fairlane.ledger.postgres import confirm as confirming
 from fairlane.ledger.postgres import settle as settling
 from fairlane.ledger.postgres import submit as submitting
 from fairlane.ledger.postgres.confirm import BEGIN, RETURNED, START, found_leases, loser
+from fairlane.ledger.postgres.named_parameters import Statement, column_names, table
 from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.settle import COMPLETE, present, too_late
-from fairlane.ledger.postgres.slots import slot_values
-from fairlane.ledger.postgres.submit import EXACT_COUNT_MARGIN, LINE
+from fairlane.ledger.postgres.slots import SLOTS, slot_values
+from fairlane.ledger.postgres.submit import (
+    EXACT_COUNT_MARGIN,
+    LINE,
+    SHARED_AND_RARE,
+    insert_list,
+    select_list,
+    sent,
+    shared_values,
+    typed,
+)
 from fairlane.ledger.postgres.text_arrays import Unpackable, packed, unpacked
 from fairlane.ledger.postgres.transaction import Verb
-from fairlane.ledger.rows import MAX_INLINE_BYTES, dumps, plan_text
+from fairlane.ledger.rows import MAX_INLINE_BYTES
 from fairlane.ledger.settle_rows import fits
 from fairlane.model.construct import maker
 from fairlane.model.lease import Lease
@@ -54,38 +64,37 @@ Quick = Callable[[Connection, Sequence[Any], FastPathExtras], Awaitable[FastPath
 """None = nothing was written; the verb has to decide."""
 
 # --- submit --------------------------------------------------------------------------------------
-SUBMIT = f"""
+GROUP_COLUMNS = f"{typed(sent(SHARED_AND_RARE))}, ids text, usernames text, inputs text"
+"""What the jobs of a group share, and what each has of its own, packed into one text."""
+
+GROUP_NAMES = column_names(GROUP_COLUMNS)
+
+SUBMIT = Statement(f"""
 WITH fit AS MATERIALIZED (
     SELECT (SELECT count(*) = 0 FROM quotas
-            JOIN unnest($19::text[], $20::text[]) u (tenant, name)
+            JOIN unnest(:user_tenants::text[], :user_names::text[]) u (tenant, name)
                 ON quotas.tenant = u.tenant AND quotas.username = u.name)
-        AND ($21 = 0 OR ({LINE}) + $22 + {EXACT_COUNT_MARGIN} <= $21) AS ok
+        AND (:most = 0 OR ({LINE}) + :number + {EXACT_COUNT_MARGIN} <= :most) AS ok
 ), new AS (
-    INSERT INTO jobs (id, tenant, key, username, name, plan, lane, input, model, duration, tier,
-        level, timeout, ready_at, give_up_at, created_at, tags, callback, trace)
-    SELECT id, tenant, key, username, name, plan, lane, input, model, duration, tier,
-        tier, timeout, ready_at, give_up_at, created_at, tags, callback, trace
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
-            $7::float8[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
-            $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[])
-        alike (tenant, key, name, plan, lane, model, duration, tier, timeout, ready_at, give_up_at,
-            created_at, tags, callback, trace, ids, usernames, inputs),
+    INSERT INTO jobs (id, username, input, {insert_list(SHARED_AND_RARE)})
+    SELECT id, username, input, {select_list(SHARED_AND_RARE)}
+    FROM {table(GROUP_COLUMNS, "alike")},
         unnest({unpacked("ids")}, {unpacked("usernames")}, {unpacked("inputs")})
             one (id, username, input)
     WHERE (SELECT ok FROM fit)
     RETURNING 1
 ), counted AS (
-    UPDATE line SET queued = queued + $22
-    WHERE part = $25 AND (SELECT count(*) FROM new) > 0 -- all are written before
+    UPDATE line SET queued = queued + :number
+    WHERE part = :part AND (SELECT count(*) FROM new) > 0 -- all are written before
 ), cleared AS (
-    DELETE FROM outbox WHERE seq = ANY($26::bigint[])
+    DELETE FROM outbox WHERE seq = ANY(:cleared::bigint[])
 ), named AS MATERIALIZED (
-    SELECT {unpacked("$23::text")} AS ids WHERE (SELECT ok FROM fit) -- of all, whatever their group
+    SELECT {unpacked(":all_ids::text")} AS ids WHERE (SELECT ok FROM fit) -- whatever their group
 ), listed AS (
-    INSERT INTO rolls (kind, first, number, jobs) SELECT 'live', $24, $22, ids FROM named
+    INSERT INTO rolls (kind, first, number, jobs) SELECT 'live', :first, :number, ids FROM named
 )
 INSERT INTO outbox (jobs) SELECT ids FROM named RETURNING seq
-"""
+""")
 
 
 async def submit(
@@ -117,17 +126,17 @@ async def submit(
     ids = [item.id for item in items]
     try:
         columns = zip(*(_group(*group) for group in groups.values()), strict=True)
-        seq = await connection.fetchval(
-            SUBMIT,
-            *columns,
-            [tenant for tenant, _ in users],
-            [user for _, user in users],
-            min((quota.waiting for quota in quotas if quota.waiting), default=0),
-            len(items),
-            packed(ids),
-            min(ids),
-            *beside,
+        statement = SUBMIT(
+            **dict(zip(GROUP_NAMES, columns, strict=True)),
+            user_tenants=[tenant for tenant, _ in users],
+            user_names=[user for _, user in users],
+            most=min((quota.waiting for quota in quotas if quota.waiting), default=0),
+            number=len(items),
+            all_ids=packed(ids),
+            first=min(ids),
+            **beside._asdict(),
         )
+        seq = await connection.fetchval(*statement)
     except Unpackable:
         return None
     except asyncpg.UniqueViolationError:  # run again after a lost answer
@@ -138,18 +147,8 @@ async def submit(
 
 
 def _group(common: Common, items: list[Submission]) -> tuple[Any, ...]:
-    tenant, key, name, plan, model, *more, tags, callback, trace, _ = common
     return (
-        tenant,
-        key,
-        name,
-        plan_text(plan),
-        plan[0].lane,
-        model,
-        *more,
-        dumps(tags) if tags else None,
-        callback,
-        trace,
+        *shared_values(common),
         packed([item.id for item in items]),
         packed([item.user for item in items]),
         packed([item.input for item in items]),
@@ -157,22 +156,25 @@ def _group(common: Common, items: list[Submission]) -> tuple[Any, ...]:
 
 
 # --- confirm -------------------------------------------------------------------------------------
+PROPOSAL_COLUMNS = (
+    "rev bigint, lane text, tier text, worker text, region text, lease bigint, now bigint, "
+    "ids text, tokens text, users text"
+)
+PROPOSAL_NAMES = column_names(PROPOSAL_COLUMNS)
 PROPOSALS = f"""(
     SELECT id, token, who, rev, lane, tier, worker, region, lease, now
-    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
-            $7::bigint[], $8::text[], $9::text[], $10::text[])
-        alike (rev, lane, tier, worker, region, lease, now, ids, tokens, users),
+    FROM {table(PROPOSAL_COLUMNS, "alike")},
         unnest({unpacked("ids")}, {unpacked("tokens")}, {unpacked("users")}) one (id, token, who)
-    WHERE (SELECT epoch FROM held) = $12
+    WHERE (SELECT epoch FROM held) = :epoch
         AND now + 0 = now -- always; few rows are expected of it, so each job is looked up
     ORDER BY id COLLATE "C"
 ) v"""
 CONFIRM = f"""
-WITH held AS MATERIALIZED (SELECT hold_settings($11::text[]) AS epoch),
+WITH held AS MATERIALIZED (SELECT hold_settings(:limited::text[]) AS epoch),
 started AS (
     {START.format(proposals=PROPOSALS, begin=BEGIN)} RETURNING {RETURNED}
 ), parents AS (
-    UPDATE jobs SET state = 'running', rev = rev + 1, started_at = $13
+    UPDATE jobs SET state = 'running', rev = rev + 1, started_at = :started_at
     WHERE state = 'queued' AND id = ANY(ARRAY(
         SELECT id FROM jobs WHERE id IN (SELECT parent FROM started WHERE parent IS NOT NULL)
             AND state = 'queued' ORDER BY id FOR UPDATE))
@@ -180,22 +182,21 @@ started AS (
 ), counted AS (
     UPDATE line SET queued = queued - (SELECT count(*) FROM started),
         running = running + (SELECT count(*) FROM started)
-    WHERE part = $14 AND (SELECT count(*) FROM parents) >= 0 -- always; they are locked before
+    WHERE part = :part AND (SELECT count(*) FROM parents) >= 0 -- always; they are locked before
 ), cleared AS (
-    DELETE FROM outbox WHERE seq = ANY($15::bigint[])
+    DELETE FROM outbox WHERE seq = ANY(:cleared::bigint[])
 ), listed AS (
     INSERT INTO rolls (kind, at, number, jobs)
     SELECT 'leased', min(lease_until), count(*), array_agg(id) FROM started HAVING count(*) > 0
 )
 """
-CONFIRM_FREELY = f"{CONFIRM} SELECT * FROM started"
-CONFIRM_WITH_SLOTS = f"""{CONFIRM}, taken AS (
-    INSERT INTO slots SELECT s.* FROM unnest($16::text[], $17::bigint[], $18::text[], $19::text[],
-        $20::bigint[]) s (pool, n, token, job, until)
-    WHERE (s.token IN (SELECT token FROM started)) IS TRUE -- looked up, not joined
+CONFIRM_FREELY = Statement(f"{CONFIRM} SELECT * FROM started")
+CONFIRM_WITH_SLOTS = Statement(f"""{CONFIRM}, taken AS (
+    INSERT INTO slots SELECT v.* FROM {SLOTS}
+    WHERE (v.token IN (SELECT token FROM started)) IS TRUE -- looked up, not joined
 )
 SELECT * FROM started
-"""
+""")
 
 
 async def confirm(
@@ -217,11 +218,15 @@ async def confirm(
         return None
     try:
         columns = zip(*(_proposals(*group) for group in groups.items()), strict=True)
-        args = *columns, list(limited), epoch, items[0].now, *beside
-        if wanted:
-            found = await connection.fetch(CONFIRM_WITH_SLOTS, *args, *slot_values(wanted))
-        else:
-            found = await connection.fetch(CONFIRM_FREELY, *args)
+        statement = (CONFIRM_WITH_SLOTS if wanted else CONFIRM_FREELY)(
+            **dict(zip(PROPOSAL_NAMES, columns, strict=True)),
+            limited=list(limited),
+            epoch=epoch,
+            started_at=items[0].now,
+            **beside._asdict(),
+            **(slot_values(wanted) if wanted else {}),
+        )
+        found = await connection.fetch(*statement)
     except (Unpackable, asyncpg.IntegrityConstraintViolationError):
         return None
     if wanted and not found:
@@ -247,28 +252,29 @@ async def _loser(connection: Connection, item: Confirmation) -> Lease | Unconfir
 
 
 # --- settle --------------------------------------------------------------------------------------
+RESULT_COLUMNS = "now bigint, ids text, tokens text, outputs text, metrics_of_all text"
+RESULT_NAMES = column_names(RESULT_COLUMNS)
 RESULTS = f"""(
     SELECT id, token, output, metrics, now
-    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
-            alike (now, ids, tokens, outputs, metrics_of_all),
+    FROM {table(RESULT_COLUMNS, "alike")},
         unnest({unpacked("ids")}, {unpacked("tokens")}, {unpacked("outputs")},
             {unpacked("metrics_of_all")}) one (id, token, output, metrics)
     WHERE now + 0 = now
     ORDER BY id COLLATE "C"
 ) v"""
-SETTLE = f"""
+SETTLE = Statement(f"""
 WITH done AS ({COMPLETE.format(results=RESULTS)}), freed AS MATERIALIZED (
-    SELECT free_slots({unpacked("$6::text")}, count(*)) AS ended FROM done -- when all are done
+    SELECT free_slots({unpacked(":all_tokens::text")}, count(*)) AS ended FROM done -- after all
 ), counted AS (
-    UPDATE line SET running = running - (SELECT ended FROM freed) WHERE part = $7
+    UPDATE line SET running = running - (SELECT ended FROM freed) WHERE part = :part
 ), cleared AS (
-    DELETE FROM outbox WHERE seq = ANY($8::bigint[])
+    DELETE FROM outbox WHERE seq = ANY(:cleared::bigint[])
 ), listed AS (
     INSERT INTO rolls (kind, at, number, jobs)
     SELECT 'completed', max(now), count(*), array_agg(id) FROM done HAVING count(*) > 0
 )
 SELECT token FROM done
-"""
+""")
 
 
 async def settle(
@@ -286,8 +292,12 @@ async def settle(
         groups.setdefault(item.now, []).append(item)
     try:
         columns = zip(*(_results(*group) for group in groups.items()), strict=True)
-        tokens = packed([item.lease.token for item in items])
-        found = await connection.fetch(SETTLE, *columns, tokens, *beside)
+        statement = SETTLE(
+            **dict(zip(RESULT_NAMES, columns, strict=True)),
+            all_tokens=packed([item.lease.token for item in items]),
+            **beside._asdict(),
+        )
+        found = await connection.fetch(*statement)
     except Unpackable:
         return None
     held = {row[0] for row in found}

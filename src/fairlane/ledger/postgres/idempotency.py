@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fairlane.errors import FairlaneError, KeyReused
 from fairlane.ledger.messages import Replayed, Submission
+from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 
 FIND = """
@@ -14,13 +15,13 @@ SELECT v.scope, v.key, hash, job, status
 FROM unnest($1::text[], $2::text[], $3::bigint[]) v (scope, key, gone)
 JOIN idempotency i ON i.scope = v.scope AND i.key = v.key AND i.at > v.gone
 """
-TAKE = """
-INSERT INTO idempotency (scope, key, hash, job, at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+USES = table("scope text, key text, hash text, job text, at bigint")
+TAKE = Statement(f"""
+INSERT INTO idempotency (scope, key, hash, job, at) SELECT * FROM {USES}
 ON CONFLICT (scope, key) DO UPDATE SET hash = excluded.hash, job = excluded.job, at = excluded.at,
-    status = NULL WHERE idempotency.at <= excluded.at - $6
+    status = NULL WHERE idempotency.at <= excluded.at - :keep
 RETURNING job
-"""
+""")
 
 
 class IdempotencyUse(NamedTuple):
@@ -85,7 +86,9 @@ class IdempotencyKeys:
         uses = sorted(
             (*(item.idempotency or ()), item.id, item.common.created_at) for item in items
         )
-        return [row[0] for row in await self._tx.fetch(TAKE, *zip(*uses, strict=True), keep)]
+        scopes, keys, hashes, jobs, times = zip(*uses, strict=True)
+        taken = TAKE(scope=scopes, key=keys, hash=hashes, job=jobs, at=times, keep=keep)
+        return [row[0] for row in await self._tx.fetch(*taken)]
 
     async def _find(self, items: Sequence[Submission]) -> None:
         wanted = {

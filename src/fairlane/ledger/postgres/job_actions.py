@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
-from fairlane.ledger import rows
 from fairlane.ledger.credit_accounts import SKIPS, account_of
+from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
 from fairlane.ledger.postgres.credits import balance, is_done, refund, transfer
 from fairlane.ledger.postgres.events import JOB, find, write_all, write_events
 from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
 from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, enrol, enrol_live
 from fairlane.ledger.postgres.locks import Held, hold_families, hold_named, hold_owners
+from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import keep_until
 from fairlane.ledger.postgres.submit import LINE, hold_queue
 from fairlane.ledger.postgres.transaction import PostgresTransaction
@@ -183,14 +184,14 @@ async def _is_cancelled(tx: PostgresTransaction, parent: str) -> bool:
     return bool(state == State.CANCELLED)
 
 
-BACK_IN_LINE = """
+PLACES = table("id text, attempt bigint, timeout bigint, give_up_at bigint, lane text, at bigint")
+BACK_IN_LINE = Statement(f"""
 UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = v.at,
     attempt = v.attempt, timeout = v.timeout, give_up_at = v.give_up_at, lane = v.lane,
     error_code = NULL, error_message = NULL
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[])
-    v (id, attempt, timeout, give_up_at, lane, at)
+FROM {PLACES}
 WHERE jobs.id = v.id
-"""
+""")
 
 
 async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move, now: int) -> None:
@@ -200,8 +201,8 @@ async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move
     fact = Fact(EventType.JOB_REOPENED, now, {"how": str(move)})
     times = await write_all(tx, [(job, [fact]) for job in jobs])
     ids = [job.id for job in jobs]
-    places = [(*place(job, move, times[job.id]), times[job.id]) for job in jobs]
-    await tx.execute(BACK_IN_LINE, ids, *map(list, zip(*places, strict=True)))
+    places = [(job.id, *place(job, move, times[job.id]), times[job.id]) for job in jobs]
+    await tx.execute(*BACK_IN_LINE.rows(places))
     await enrol_live(tx, ids)
     tx.line += len(jobs)
     tx.touched += ids
@@ -211,6 +212,12 @@ async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move
 
 
 # --- skip ----------------------------------------------------------------------------------------
+SKIP = Statement("""
+UPDATE jobs SET band = :band, paid_at = :paid_at, charge = :charge, rev = rev + 1, last_op = :op
+WHERE id = :id
+""")
+
+
 async def skip(
     tx: PostgresTransaction, items: Sequence[SkipCommand]
 ) -> list[Skipped | FairlaneError]:
@@ -239,15 +246,7 @@ async def _skip(
     if refusal is not None:
         return refusal
     at = await write_events(tx, job, [Fact(EventType.JOB_SKIPPED, request.now, {"price": price})])
-    await tx.execute(
-        "UPDATE jobs SET band = $2, paid_at = $3, charge = $4, rev = rev + 1, last_op = $5 "
-        "WHERE id = $1",
-        job.id,
-        Band.SKIP,
-        at,
-        charge,
-        request.op,
-    )
+    await tx.execute(*SKIP(band=Band.SKIP, paid_at=at, charge=charge, op=request.op, id=job.id))
     tx.touched.append(job.id)
     return Skipped(price, await balance(tx, account), again=False)
 
@@ -269,7 +268,7 @@ async def _find_with_cells(
 ) -> tuple[Job | None, list[Job]]:
     job = await _find(tx, held, request)
     cells = await tx.fetch(CELLS, job.id) if job is not None and job.fan_out else []
-    return job, [rows.job(tuple(row)) for row in cells]
+    return job, [read_job(tuple(row)) for row in cells]
 
 
 async def _seen(tx: PostgresTransaction, request: Request) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 
 LIVE, LEASED = "live", "leased"
@@ -19,10 +20,10 @@ IS_LEASED = f"{IN_ROLL.format(LEASED)} AND token IS NOT NULL"
 OLDEST_LIVE = f"SELECT coalesce(min(first), '~') FROM rolls WHERE kind = '{LIVE}'"
 """No live job has a smaller id."""
 
-ENROL = """
+ENROL = Statement("""
 INSERT INTO rolls (kind, at, first, number, jobs)
-VALUES ($1::text, $2::bigint, $3::text, cardinality($4::text[]), $4)
-"""
+VALUES (:kind::text, :at::bigint, :first::text, cardinality(:jobs::text[]), :jobs)
+""")
 ENROL_LIVE = """
 INSERT INTO rolls (kind, first, number, jobs)
 VALUES ('live', $1::text, cardinality($2::text[]), $2)
@@ -33,7 +34,7 @@ async def enrol(tx: PostgresTransaction, kind: str, at: int, jobs: Sequence[str]
     """From `at` on somebody will look. Ended jobs: when they ended; leased ones: when the first of
     these leases ends."""
     if jobs:
-        await tx.execute(ENROL, kind, at, min(jobs), jobs)
+        await tx.execute(*ENROL(kind=kind, at=at, first=min(jobs), jobs=jobs))
 
 
 async def enrol_live(tx: PostgresTransaction, jobs: Sequence[str]) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 from fairlane.ids import token as new_token
 from fairlane.ledger import rows
+from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Renewal
 from fairlane.ledger.postgres.credits import refund
 from fairlane.ledger.postgres.events import JOB, find_all, write_all
 from fairlane.ledger.postgres.fanout import cell_ended
 from fairlane.ledger.postgres.job_lists import IS_LEASED, enrol
 from fairlane.ledger.postgres.locks import hold_jobs
+from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
 from fairlane.model.event import EventType, Fact
@@ -20,17 +22,17 @@ from fairlane.model.job import Band, Job
 from fairlane.model.service import is_rate_pool
 from fairlane.model.state import Code, Move, State, moved
 
-RENEW = """
+RENEW = Statement("""
 WITH held AS (
-    SELECT jobs.id FROM jobs
-    JOIN unnest($1::text[], $2::text[]) v (id, token) ON jobs.id = v.id AND jobs.token = v.token
-    WHERE jobs.lease_until > $4
+    SELECT jobs.id FROM jobs JOIN unnest(:jobs::text[], :tokens::text[]) v (id, token)
+        ON jobs.id = v.id AND jobs.token = v.token
+    WHERE jobs.lease_until > :now
     ORDER BY jobs.id FOR UPDATE OF jobs
 )
-UPDATE jobs SET lease_until = greatest(lease_until, least($3, deadline))
+UPDATE jobs SET lease_until = greatest(lease_until, least(:until, deadline))
 FROM held WHERE jobs.id = held.id
 RETURNING jobs.id, jobs.token
-"""
+""")
 
 
 async def renew(tx: PostgresTransaction, items: Sequence[RenewRequest]) -> list[Renewal]:
@@ -43,7 +45,8 @@ async def _renew(tx: PostgresTransaction, item: RenewRequest) -> Renewal:
     if not item.tokens:
         return Renewal([], [])
     jobs, tokens = [job for job, _ in item.tokens], [token for _, token in item.tokens]
-    held = {tuple(row) for row in await tx.fetch(RENEW, jobs, tokens, item.until, item.now)}
+    renewal = RENEW(jobs=jobs, tokens=tokens, until=item.until, now=item.now)
+    held = {tuple(row) for row in await tx.fetch(*renewal)}
     gone = [job for job, token in item.tokens if (job, token) not in held]
     states = await _states(tx, gone)
     lost: list[str] = []
@@ -205,12 +208,12 @@ WAITED_TOO_LONG = f"""
 SELECT {JOB} FROM jobs WHERE give_up_at <= $1 AND state = 'queued'
 ORDER BY give_up_at LIMIT $2 FOR UPDATE SKIP LOCKED
 """
-GIVE_UP = """
+GIVE_UP = Statement(f"""
 UPDATE jobs SET state = 'failed', rev = rev + 1, finished_at = v.at, give_up_at = NULL,
-    waited = v.waited, error_code = $5, error_message = v.message
-FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[]) v (id, waited, message, at)
+    waited = v.waited, error_code = :code, error_message = v.message
+FROM {table("id text, waited bigint, message text, at bigint")}
 WHERE jobs.id = v.id
-"""
+""")
 
 
 async def give_up(tx: PostgresTransaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
@@ -226,7 +229,7 @@ async def give_up(tx: PostgresTransaction, items: Sequence[tuple[int, int]]) -> 
 
 
 async def _give_up(tx: PostgresTransaction, now: int, limit: int) -> list[Job]:
-    jobs = [rows.job(tuple(row)) for row in await tx.fetch(WAITED_TOO_LONG, now, limit)]
+    jobs = [read_job(tuple(row)) for row in await tx.fetch(WAITED_TOO_LONG, now, limit)]
     if not jobs:
         return []
     code = Code.RESOURCE_EXHAUSTED
@@ -235,7 +238,9 @@ async def _give_up(tx: PostgresTransaction, now: int, limit: int) -> list[Job]:
     ids = [job.id for job in jobs]
     waited = [job.waited_until(now) for job in jobs]
     messages = [f"no capacity at {job.current.service} in time" for job in jobs]
-    await tx.execute(GIVE_UP, ids, waited, messages, times.values(), code)
+    await tx.execute(
+        *GIVE_UP(id=ids, waited=waited, message=messages, at=times.values(), code=code)
+    )
     await enrol(tx, State.FAILED, max(times.values()), ids)
     tx.touched += ids
     tx.line -= len(jobs)

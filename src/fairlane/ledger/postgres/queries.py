@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fairlane.ledger import row_groups, rows
+from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Counts, Filter, LiveSlot
 from fairlane.ledger.postgres.events import JOB
 from fairlane.ledger.postgres.job_lists import IS_LEASED, IS_LIVE
@@ -21,7 +22,7 @@ from fairlane.model.state import LIVE as LIVE_STATES
 
 async def jobs(connection: Connection, ids: Sequence[str]) -> dict[str, Job]:
     found = await connection.fetch(f"SELECT {JOB} FROM jobs WHERE id = ANY($1::text[])", ids)
-    return {row[0]: rows.job(tuple(row)) for row in found}
+    return {row[0]: read_job(tuple(row)) for row in found}
 
 
 TAKE_TIME = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
@@ -62,7 +63,7 @@ async def expired(connection: Connection, now: int, reached: int, limit: int) ->
         reached,
         limit,
     )
-    return [rows.job(tuple(row)) for row in found]
+    return [read_job(tuple(row)) for row in found]
 
 
 HELD = f"""
@@ -72,7 +73,7 @@ WHERE {IS_LEASED} AND ($1::text IS NULL OR split_part(worker, '#', 1) = $1)
 
 
 async def held(connection: Connection, worker: str | None) -> list[Job]:
-    return [rows.job(tuple(row)) for row in await connection.fetch(HELD, worker)]
+    return [read_job(tuple(row)) for row in await connection.fetch(HELD, worker)]
 
 
 RUNNING = f"SELECT lane, region, count(*) FROM jobs WHERE {IS_LEASED} GROUP BY lane, region"
@@ -148,7 +149,7 @@ async def list_jobs(
     query = f"SELECT {JOB} FROM jobs WHERE {condition} ORDER BY id DESC LIMIT ${len(args)}"
     async with brief(connection):
         found = await connection.fetch(query, *args)
-    return [rows.job(tuple(row)) for row in found]
+    return [read_job(tuple(row)) for row in found]
 
 
 PAYLOAD = row_groups.PAYLOAD.format("$1")

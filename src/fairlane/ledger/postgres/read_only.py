@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import asyncpg
 
+from fairlane.ledger.postgres import queries
 from fairlane.ledger.postgres.connect import connect, demand_schema
-from fairlane.ledger.postgres.read_verbs import PostgresReadVerbs
-
-T = TypeVar("T")
+from fairlane.ledger.sql_ledger import SqlReader
 
 
-class PostgresReadOnly(PostgresReadVerbs):
+class PostgresReadOnly(SqlReader):
     """Writes nothing, so it may be there while somebody is alone with the ledger."""
+
+    _queries = queries
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -29,7 +30,7 @@ class PostgresReadOnly(PostgresReadVerbs):
             raise
         return cls(pool)
 
-    async def _read(self, query: Callable[..., Awaitable[T]], *args: object) -> T:
+    async def _read(self, query: Callable[..., Any], *args: object) -> Any:
         async with self._pool.acquire() as connection:
             return await query(connection, *args)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fairlane.ledger.messages import AuditedChange
 from fairlane.ledger.postgres.admin import audited
 from fairlane.ledger.postgres.job_lists import enrol
+from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.requests import Purge, Retirement
 from fairlane.model.state import ENDED, State
@@ -17,16 +18,17 @@ MAX_ROUNDS = 5
 Gone = tuple[str, str]
 """A job, and how it ended."""
 
-DUE = """
+DUE = Statement("""
 SELECT rolls.kind, rolls.at, rolls.seq, rolls.jobs FROM rolls JOIN (
     SELECT kind, at, seq, sum(number) OVER (ORDER BY at, seq) - number AS earlier FROM (
         SELECT kind, at, seq, number FROM rolls
-        WHERE (kind = ANY($1::text[]) AND at <= $2) OR (kind = 'dead' AND at <= $3)
-        ORDER BY at, seq LIMIT $4
+        WHERE (kind = ANY(:kinds::text[]) AND at <= :finished_before)
+            OR (kind = 'dead' AND at <= :dead_before)
+        ORDER BY at, seq LIMIT :limit
     ) oldest
 ) due USING (kind, at, seq)
-WHERE due.earlier < $4 ORDER BY at, seq FOR UPDATE OF rolls SKIP LOCKED
-"""
+WHERE due.earlier < :limit ORDER BY at, seq FOR UPDATE OF rolls SKIP LOCKED
+""")
 STRIKE_OFF = "DELETE FROM rolls WHERE kind = $1 AND at = $2 AND seq = $3"
 BUT_DEAD = [str(state) for state in ENDED - {State.DEAD}]
 
@@ -97,9 +99,13 @@ async def _due(
     """(state, jobs) off the rolls: not more jobs than that, and nobody else has them. Those that
     stay are enrolled again behind all others that are due, so none waits for ever."""
     found: list[tuple[str, list[str]]] = []
-    for kind, at, seq, jobs in await tx.fetch(
-        DUE, BUT_DEAD, item.finished_before, item.dead_before, limit
-    ):
+    due = DUE(
+        kinds=BUT_DEAD,
+        finished_before=item.finished_before,
+        dead_before=item.dead_before,
+        limit=limit,
+    )
+    for kind, at, seq, jobs in await tx.fetch(*due):
         mine, rest = jobs[:limit], jobs[limit:]
         limit -= len(mine)
         await tx.execute(STRIKE_OFF, kind, at, seq)

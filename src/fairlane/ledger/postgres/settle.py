@@ -11,6 +11,7 @@ from fairlane.ledger.postgres.credits import refund
 from fairlane.ledger.postgres.fanout import cell_ended
 from fairlane.ledger.postgres.job_lists import enrol
 from fairlane.ledger.postgres.locks import hold_jobs
+from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import free
 from fairlane.ledger.postgres.transaction import PostgresTransaction, Reader, Row
 from fairlane.ledger.rows import facts_text
@@ -35,45 +36,48 @@ UPDATE jobs SET state = 'completed', rev = rev + 1, seq = seq + 2, finished_at =
 FROM {results}
 WHERE jobs.id = v.id AND jobs.token = v.token RETURNING v.token, v.id, v.now
 """
-COMPLETE_ALL = COMPLETE.format(
-    results="""unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
-    AS v (now, output, metrics, id, token)"""
+COMPLETE_ALL = Statement(
+    COMPLETE.format(results=table("now bigint, output text, metrics text, id text, token text"))
 )
 
-END = """
+ENDS = table(
+    "state text, seq bigint, now bigint, attempt bigint, code text, message text, "
+    "seen_until bigint, id text, token text"
+)
+END = Statement(f"""
 UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
     finished_at = v.now, attempt = v.attempt, error_code = v.code, error_message = v.message,
     token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
-        $7::bigint[], $8::text[], $9::text[])
-    AS v (state, seq, now, attempt, code, message, seen_until, id, token)
+FROM {ENDS}
 WHERE jobs.id = v.id AND jobs.token = v.token
     AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
 RETURNING v.token
-"""
+""")
 
-REQUEUE = """
+REQUEUES = table(
+    "seq bigint, step bigint, lane text, attempt bigint, timeout bigint, ready_at bigint, "
+    "give_up_at bigint, band bigint, seen_until bigint, id text, token text"
+)
+REQUEUE = Statement(f"""
 UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, step = v.step,
     lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
     give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[],
-        $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[])
-    AS v (seq, step, lane, attempt, timeout, ready_at, give_up_at, band, seen_until, id, token)
+FROM {REQUEUES}
 WHERE jobs.id = v.id AND jobs.token = v.token
     AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
 RETURNING v.token
-"""
+""")
 
-ATTEMPTS = """
-INSERT INTO attempts SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[],
-    $5::bigint[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::text[], $11::text[],
-    $12::text[])
-"""
-STEPS = """
-INSERT INTO steps SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[],
-    $6::bigint[], $7::bigint[])
-"""
-EVENTS = "INSERT INTO events SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])"
+ATTEMPT_ROWS = table(
+    "job text, fence bigint, token text, step bigint, number bigint, worker text, region text, "
+    "started_at bigint, ended_at bigint, outcome text, fault text, message text"
+)
+ATTEMPTS = Statement(f"INSERT INTO attempts SELECT * FROM {ATTEMPT_ROWS}")
+STEP_ROWS = table(
+    "job text, step bigint, service text, output text, metrics text, attempts bigint, at bigint"
+)
+STEPS = Statement(f"INSERT INTO steps SELECT * FROM {STEP_ROWS}")
+EVENTS = Statement(f"INSERT INTO events SELECT * FROM {table('job text, first bigint, body text')}")
 
 
 async def settle(tx: PostgresTransaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
@@ -104,7 +108,7 @@ async def settle(tx: PostgresTransaction, items: Sequence[Settlement]) -> list[S
     return outcomes
 
 
-def _statement(item: Settlement) -> str:
+def _statement(item: Settlement) -> Statement:
     """What writes its job. One statement locks jobs in their order; for several all are locked
     before."""
     if item.move is Move.COMPLETE:
@@ -146,16 +150,18 @@ async def _write_others(tx: PostgresTransaction, items: Sequence[Settlement]) ->
 
 
 async def _update(
-    tx: PostgresTransaction, statement: str, rows: Sequence[tuple[Any, ...]]
+    tx: PostgresTransaction, statement: Statement, rows: Sequence[tuple[Any, ...]]
 ) -> set[str]:
     if not rows:
         return set()
-    return {row[0] for row in await tx.fetch(statement, *zip(*rows, strict=True))}
+    return {row[0] for row in await tx.fetch(*statement.rows(rows))}
 
 
-async def _insert(tx: PostgresTransaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+async def _insert(
+    tx: PostgresTransaction, statement: Statement, rows: Sequence[tuple[Any, ...]]
+) -> None:
     if rows:
-        await tx.execute(statement, *zip(*rows, strict=True))
+        await tx.execute(*statement.rows(rows))
 
 
 async def _enrol_ended(tx: PostgresTransaction, items: Sequence[Settlement]) -> None:

@@ -11,14 +11,13 @@ from typing import Any
 import asyncpg
 
 from fairlane.ledger.messages import Confirmation, Settlement, Unconfirmed
+from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.lease import Slot
 from fairlane.model.service import RATE_WINDOW_MICROSECONDS, is_rate_pool, is_user_pool
 
-INSERT = """
-INSERT INTO slots
-SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])
-"""
+SLOTS = table("pool text, n bigint, token text, job text, until bigint")
+INSERT = Statement(f"INSERT INTO slots SELECT * FROM {SLOTS}")
 
 NOT_FREE = "slot taken or above the limit"
 
@@ -41,19 +40,19 @@ async def take_all(tx: PostgresTransaction, items: Sequence[Confirmation]) -> bo
 
 
 async def _insert(tx: PostgresTransaction, wanted: Wanted) -> None:
-    await tx.execute(INSERT, *slot_values(wanted))
+    await tx.execute(*INSERT(**slot_values(wanted)))
 
 
-def slot_values(wanted: Wanted) -> tuple[list[Any], ...]:
-    """Rows of slots, column by column. In one order for all, so that nobody waits in a circle."""
+def slot_values(wanted: Wanted) -> dict[str, list[Any]]:
+    """The parameters of `SLOTS`. In one order for all, so that nobody waits in a circle."""
     wanted = sorted(wanted, key=lambda each: each[:2])
-    return (
-        [pool for pool, _, _ in wanted],
-        [n for _, n, _ in wanted],
-        [item.token for _, _, item in wanted],
-        [item.job for _, _, item in wanted],
-        [_until(pool, item.now) for pool, _, item in wanted],
-    )
+    return {
+        "pool": [pool for pool, _, _ in wanted],
+        "n": [n for _, n, _ in wanted],
+        "token": [item.token for _, _, item in wanted],
+        "job": [item.job for _, _, item in wanted],
+        "until": [_until(pool, item.now) for pool, _, item in wanted],
+    }
 
 
 async def _within_limits(tx: PostgresTransaction, wanted: Wanted) -> bool:

@@ -7,21 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any
 
 from fairlane.errors import FairlaneError
 from fairlane.ids import floor
-from fairlane.ledger.messages import Submission, SubmissionAccepted, SubmitOutcome
+from fairlane.ledger.job_columns import (
+    COLUMNS,
+    OWN,
+    RARE_OWN,
+    RARE_SHARED,
+    SHARED,
+    Column,
+    values_of,
+)
+from fairlane.ledger.messages import Common, Submission, SubmissionAccepted, SubmitOutcome
 from fairlane.ledger.postgres.idempotency import IdempotencyKeys
 from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, enrol_live
 from fairlane.ledger.postgres.locks import hold_users
+from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.transaction import (
     AT_ONCE_A_VERB,
     MAX_TRANSACTION_ITEMS,
     QUEUE_LOCK,
     PostgresTransaction,
 )
-from fairlane.ledger.rows import MAX_INLINE_BYTES, dumps, plan_text
+from fairlane.ledger.rows import MAX_INLINE_BYTES
 from fairlane.policy.admission import HOUR_MICROSECONDS, Quota, Usage, admit
 
 EXACT_COUNT_MARGIN = 25 * AT_ONCE_A_VERB * MAX_TRANSACTION_ITEMS
@@ -29,19 +38,39 @@ EXACT_COUNT_MARGIN = 25 * AT_ONCE_A_VERB * MAX_TRANSACTION_ITEMS
 that nobody sees yet. Beyond that, or with larger fan-outs in flight, the limit may be passed by the
 rest."""
 
-INSERT = """
-INSERT INTO jobs (id, tenant, key, username, name, plan, lane, input, model, duration, tier, level,
-    timeout, ready_at, give_up_at, created_at, parent, cell, cells, cells_left, tags, callback,
-    trace)
-SELECT id, tenant, key, username, name, plan, lane, input, model, duration, tier, tier, timeout,
-    ready_at, give_up_at, created_at, parent, cell, cells, cells, tags, callback, trace
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::text[], $10::float8[], $11::text[], $12::bigint[], $13::bigint[],
-        $14::bigint[], $15::bigint[], $16::text[], $17::text[], $18::bigint[], $19::text[],
-        $20::text[], $21::text[])
-    AS v (id, tenant, key, username, name, plan, lane, input, model, duration, tier, timeout,
-        ready_at, give_up_at, created_at, parent, cell, cells, tags, callback, trace)
-"""
+
+def _copy_of(column: Column) -> Column | None:
+    """The column that has the same value, so that it is sent once."""
+    same = next((each for each in COLUMNS if each.name == column.source), None)
+    return same if same is not None and same.write is column.write else None
+
+
+def sent(columns: Sequence[Column]) -> list[Column]:
+    return [column for column in columns if _copy_of(column) is None]
+
+
+def insert_list(columns: Sequence[Column]) -> str:
+    return ", ".join(column.postgres_name or column.name for column in columns)
+
+
+def select_list(columns: Sequence[Column]) -> str:
+    """Where each of them comes from, in the table of those that are sent."""
+    return insert_list([_copy_of(column) or column for column in columns])
+
+
+def typed(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{column.postgres_name or column.name} {column.type}" for column in columns)
+
+
+OWN_AND_RARE, SHARED_AND_RARE = OWN + RARE_OWN, SHARED + RARE_SHARED
+own_values = values_of(Submission, sent(OWN_AND_RARE))
+shared_values = values_of(Common, sent(SHARED_AND_RARE))
+
+INSERT = Statement(f"""
+INSERT INTO jobs ({insert_list(OWN_AND_RARE + SHARED_AND_RARE)})
+SELECT {select_list(OWN_AND_RARE + SHARED_AND_RARE)}
+FROM {table(typed(sent(OWN_AND_RARE + SHARED_AND_RARE)))}
+""")
 
 
 async def submit(tx: PostgresTransaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
@@ -78,7 +107,9 @@ KNOWN = "SELECT id FROM jobs WHERE id = ANY($1)"
 async def _insert(tx: PostgresTransaction, items: list[Submission]) -> None:
     if not items:
         return
-    await tx.execute(INSERT, *_values(items))
+    await tx.execute(
+        *INSERT.rows([own_values(item) + shared_values(item.common) for item in items])
+    )
     long = [item for item in items if len(item.input or "") > MAX_INLINE_BYTES]
     if long:
         await tx.execute(
@@ -92,34 +123,16 @@ async def _insert(tx: PostgresTransaction, items: list[Submission]) -> None:
     tx.line += len(waiting)
 
 
-def _values(items: Sequence[Submission]) -> tuple[list[Any], ...]:
-    """For `INSERT`, column by column."""
-    return (
-        [item.id for item in items],
-        [item.common.tenant for item in items],
-        [item.common.key for item in items],
-        [item.user for item in items],
-        [item.common.name for item in items],
-        [plan_text(item.common.plan) for item in items],
-        [item.common.plan[0].lane for item in items],
-        [item.input if len(item.input or "") <= MAX_INLINE_BYTES else None for item in items],
-        [item.common.model for item in items],
-        [item.common.duration for item in items],
-        [item.common.tier for item in items],
-        [item.common.timeout for item in items],
-        [item.common.ready_at for item in items],
-        [item.common.give_up_at for item in items],
-        [item.common.created_at for item in items],
-        [item.parent for item in items],
-        [dumps(item.cell) if item.cell else None for item in items],
-        [len(item.cells) for item in items],
-        [dumps(item.common.tags) if item.common.tags else None for item in items],
-        [item.common.callback for item in items],
-        [item.common.trace for item in items],
-    )
-
-
 # --- quotas ------------------------------------------------------------------------------------
+RECENT_OF_USER, RECENT_OF_KEY = (
+    Statement(
+        f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = :tenant AND {mine} "
+        "AND id >= :first AND created_at > :since AND cells = 0"
+    )
+    for mine in ("username = :who", "username IS NULL AND key = :who")
+)
+
+
 class _PostgresQuotas:
     """Usage as the rows count it, plus what this batch has already accepted."""
 
@@ -192,13 +205,9 @@ class _PostgresQuotas:
         )
         number, oldest = 0, None
         if self._quota(item).per_hour:
+            recent = RECENT_OF_KEY if item.user is None else RECENT_OF_USER
             ((number, oldest),) = await self._tx.fetch(
-                f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = $1 AND {mine} "
-                "AND id >= $3 AND created_at > $4 AND cells = 0",
-                item.common.tenant,
-                who,
-                floor(since),
-                since,
+                *recent(tenant=item.common.tenant, who=who, first=floor(since), since=since)
             )
         return Usage(pending, number, oldest or 0)
 

@@ -17,6 +17,7 @@ import asyncpg
 from fairlane.errors import InvalidInput, SetupError
 from fairlane.ledger.messages import WrittenOrNot, joined
 from fairlane.ledger.postgres.fast_path import QUICK, FastPathExtras
+from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import (
     AT_ONCE,
@@ -245,19 +246,23 @@ async def _write(
         outcomes = await verb(tx, items)
         receipts = ()
         if tx.touched or cleared or tx.line or tx.running:
-            found = await tx.fetch(NOTE, tx.touched, cleared, tx.line, tx.running, part)
+            note = NOTE(
+                touched=tx.touched, cleared=cleared, line=tx.line, running=tx.running, part=part
+            )
+            found = await tx.fetch(*note)
             receipts = tuple(row[0] for row in found)
         return outcomes, receipts
 
 
-NOTE = """
+NOTE = Statement("""
 WITH cleared AS (
     DELETE FROM outbox WHERE seq IN (
-        SELECT seq FROM outbox WHERE seq = ANY($2::bigint[]) FOR UPDATE SKIP LOCKED)
+        SELECT seq FROM outbox WHERE seq = ANY(:cleared::bigint[]) FOR UPDATE SKIP LOCKED)
 ), counted AS (
-    UPDATE line SET queued = queued + $3, running = running + $4
-    WHERE part = $5 AND ($3 <> 0 OR $4 <> 0)
+    UPDATE line SET queued = queued + :line, running = running + :running
+    WHERE part = :part AND (:line <> 0 OR :running <> 0)
 )
-INSERT INTO outbox (jobs) SELECT $1::text[] WHERE cardinality($1::text[]) > 0 RETURNING seq
-"""
+INSERT INTO outbox (jobs) SELECT :touched::text[] WHERE cardinality(:touched::text[]) > 0
+RETURNING seq
+""")
 """Last in its transaction: until the commit nobody else counts in this part of the line."""

@@ -1,4 +1,4 @@
-"""Users, credits, limits, live settings, workers, retention."""
+"""Users, credits, limits, live settings, workers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,14 @@ from fairlane.ledger.requests import (
     AddedPools,
     Grant,
     LimitsChange,
-    Purge,
     QuotaChange,
-    RebuildRequest,
-    Retirement,
     TierChange,
 )
 from fairlane.ledger.sqlite.credits import balance, booked, transfer
+from fairlane.ledger.sqlite.epochs import meta, set_meta, stamp
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.step import service_of
 from fairlane.model.worker import Worker, WorkerState
-
-
-def tier_of(connection: sqlite3.Connection, tenant: str, user: str) -> str | None:
-    row = connection.execute(
-        "SELECT tier FROM users WHERE tenant = ? AND id = ?", (tenant, user)
-    ).fetchone()
-    return None if row is None else row[0]
 
 
 def set_tier(tx: SqliteTransaction, items: Sequence[TierChange]) -> list[None]:
@@ -47,7 +38,7 @@ def set_tier(tx: SqliteTransaction, items: Sequence[TierChange]) -> list[None]:
             (item.tenant, item.user, item.tier, item.now),
         )
         before = row[0] if row else None
-        _audit(tx, item.now, item.actor, "set tier", target, before, item.tier)
+        audited(tx, item.now, item.actor, "set tier", target, before, item.tier)
     return [None] * len(items)
 
 
@@ -66,7 +57,7 @@ def set_quota(tx: SqliteTransaction, items: Sequence[QuotaChange]) -> list[None]
                 "INSERT INTO quotas VALUES (?, ?, ?, ?)", (*who, item.pending, item.per_hour)
             )
         before = rows.dumps(list(row)) if row else None
-        _audit(tx, item.now, item.actor, "set quota", "/".join(who), before, after)
+        audited(tx, item.now, item.actor, "set quota", "/".join(who), before, after)
     return [None] * len(items)
 
 
@@ -105,7 +96,7 @@ def credit(tx: SqliteTransaction, items: Sequence[Grant]) -> list[int | Fairlane
         after = balance(tx, account)
         if was is None and refusal is None:
             who = f"{item.tenant}/{item.user}"
-            _audit(tx, item.now, item.actor, "add credits", who, str(before), str(after))
+            audited(tx, item.now, item.actor, "add credits", who, str(before), str(after))
         outcomes.append(refusal or after)
     return outcomes
 
@@ -148,27 +139,6 @@ def _forget_idle(tx: SqliteTransaction, item: AddedPools) -> None:
     if len(known) > MAX_ADDED_POOLS:
         known -= {name for (name,) in tx.execute("SELECT DISTINCT pool FROM slots")}
         tx.executemany("DELETE FROM pools WHERE name = ?", [(name,) for name in sorted(known)])
-
-
-def meta(connection: SqliteTransaction | sqlite3.Connection, name: str) -> str:
-    (value,) = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    return str(value)
-
-
-def set_meta(tx: SqliteTransaction, **values: str) -> None:
-    for name, value in values.items():
-        tx.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
-
-
-def stamp(connection: SqliteTransaction | sqlite3.Connection) -> Stamp:
-    return Stamp.parse(meta(connection, "epoch"))
-
-
-def begin_rebuild(tx: SqliteTransaction, items: Sequence[RebuildRequest]) -> list[bool]:
-    """The file belongs to one process: nobody else can be at it."""
-    for item in items:
-        set_meta(tx, epoch=str(Stamp(item.life, stamp(tx).settings)))
-    return [True] * len(items)
 
 
 def _set_pool(tx: SqliteTransaction, pool: PoolLimit) -> bool:
@@ -217,10 +187,10 @@ def _keep(tx: SqliteTransaction, item: SettingChange) -> None:
         (item.name, rows.dumps(item.value), rows.dumps(item.file_value), item.now),
     )
     before = row[0] if row else None
-    _audit(tx, item.now, item.actor, "set", item.name, before, rows.dumps(item.value))
+    audited(tx, item.now, item.actor, "set", item.name, before, rows.dumps(item.value))
 
 
-def _audit(
+def audited(
     tx: SqliteTransaction,
     now: int,
     actor: str,
@@ -287,56 +257,3 @@ def workers(connection: sqlite3.Connection) -> list[tuple[Worker, int]]:
     return worker_specs.workers(
         connection.execute("SELECT id, spec, state, heartbeat_at FROM workers ORDER BY id")
     )
-
-
-# --- retention -----------------------------------------------------------------------------------
-def retire(tx: SqliteTransaction, items: Sequence[Retirement]) -> list[int]:
-    return [_retire(tx, item) for item in items]
-
-
-def purge(tx: SqliteTransaction, items: Sequence[Purge]) -> list[int]:
-    done = []
-    for item in items:
-        found = [
-            job
-            for job in item.jobs
-            if tx.execute(
-                "SELECT 1 FROM jobs WHERE id = ? AND tenant = ? AND state = 'dead' "
-                "AND parent IS NULL AND cells = 0",
-                (job, item.tenant),
-            ).fetchone()
-        ]
-        for job in found:
-            _forget(tx, job, "dead")
-            _audit(tx, item.now, item.actor, "purge", job, "dead", None)
-        done.append(len(found))
-    return done
-
-
-def _forget(tx: SqliteTransaction, job: str, state: str) -> None:
-    tx.execute("UPDATE idempotency SET status = ? WHERE job = ?", (state, job))
-    for table in ("steps", "attempts", "events", "inputs"):
-        tx.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
-    tx.execute("DELETE FROM jobs WHERE id = ?", (job,))
-
-
-def _retire(tx: SqliteTransaction, item: Retirement) -> int:
-    """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
-    names, stay."""
-    found = tx.execute(
-        "SELECT id, state FROM jobs WHERE finished_at <= ? "
-        "AND (state <> 'dead' OR finished_at <= ?) "
-        "AND (parent IS NULL OR parent NOT IN (SELECT id FROM jobs WHERE finished_at IS NULL)) "
-        "AND (cells = 0 OR NOT EXISTS (SELECT 1 FROM jobs cell WHERE cell.parent = jobs.id)) "
-        "AND id NOT IN (SELECT value FROM outbox, json_each(outbox.jobs)) "
-        "ORDER BY finished_at LIMIT ?",
-        (item.finished_before, item.dead_before, item.limit),
-    ).fetchall()
-    for job, state in found:
-        _forget(tx, job, state)
-    keys = tx.execute(
-        "DELETE FROM idempotency WHERE (scope, key) IN "
-        "(SELECT scope, key FROM idempotency WHERE at <= ? LIMIT ?)",
-        (item.keys_before, item.limit),
-    ).rowcount
-    return max(len(found), keys)

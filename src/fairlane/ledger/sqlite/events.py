@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlane.ledger import rows
+from fairlane.ledger.job_columns import JOB, read_job
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.event import Fact, implied, in_order
 from fairlane.model.job import Job
@@ -31,5 +32,5 @@ def _last_told(tx: SqliteTransaction, job: Job) -> int:
 
 
 def find(tx: SqliteTransaction, job_id: str) -> Job | None:
-    row = tx.execute(f"SELECT {rows.JOB} FROM jobs WHERE id = ?", (job_id,)).fetchone()
-    return None if row is None else rows.job(row)
+    row = tx.execute(f"SELECT {JOB} FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    return None if row is None else read_job(row)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
-from fairlane.ledger import rows
 from fairlane.ledger.credit_accounts import SKIPS, account_of
+from fairlane.ledger.job_columns import JOB, read_job
 from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
 from fairlane.ledger.reopen_rows import place
 from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipCommand
@@ -202,8 +202,8 @@ def _find(tx: SqliteTransaction, request: Request) -> Job | None:
 def _cells(tx: SqliteTransaction, job: Job) -> list[Job]:
     if not job.fan_out:
         return []
-    found = tx.execute(f"SELECT {rows.JOB} FROM jobs WHERE parent = ? ORDER BY id", (job.id,))
-    return [rows.job(row) for row in found.fetchall()]
+    found = tx.execute(f"SELECT {JOB} FROM jobs WHERE parent = ? ORDER BY id", (job.id,))
+    return [read_job(row) for row in found.fetchall()]
 
 
 def _seen(tx: SqliteTransaction, request: Request) -> bool:

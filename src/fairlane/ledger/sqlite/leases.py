@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlane.ledger import rows
+from fairlane.ledger.job_columns import JOB, read_job
 from fairlane.ledger.messages import Renewal
 from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
 from fairlane.ledger.sqlite.credits import refund
@@ -119,10 +120,10 @@ def give_up(tx: SqliteTransaction, items: Sequence[tuple[int, int]]) -> list[lis
 
 def _give_up(tx: SqliteTransaction, now: int, limit: int) -> list[Job]:
     found = tx.execute(
-        f"SELECT {rows.JOB} FROM jobs WHERE give_up_at <= ? AND state = 'queued' LIMIT ?",
+        f"SELECT {JOB} FROM jobs WHERE give_up_at <= ? AND state = 'queued' LIMIT ?",
         (now, limit),
     ).fetchall()
-    jobs = [rows.job(row) for row in found]
+    jobs = [read_job(row) for row in found]
     for job in jobs:
         code = Code.RESOURCE_EXHAUSTED
         at = write_events(tx, job, [Fact(EventType.JOB_FAILED, now, {"code": code})])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from fairlane.ledger import row_groups, rows
+from fairlane.ledger.job_columns import JOB, read_job
 from fairlane.ledger.messages import Counts, Filter, LiveSlot
 from fairlane.ledger.sqlite.read_connection import brief
 from fairlane.ledger.sqlite.statements import chunks, marks
@@ -22,15 +23,13 @@ from fairlane.model.state import State
 
 def jobs(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Job]:
     return {
-        row[0]: rows.job(row)
+        row[0]: read_job(row)
         for part in chunks(ids)
-        for row in connection.execute(
-            f"SELECT {rows.JOB} FROM jobs WHERE id IN ({marks(part)})", part
-        )
+        for row in connection.execute(f"SELECT {JOB} FROM jobs WHERE id IN ({marks(part)})", part)
     }
 
 
-LIVE = f"SELECT {rows.JOB} FROM jobs WHERE finished_at IS NULL AND cells = 0"
+LIVE = f"SELECT {JOB} FROM jobs WHERE finished_at IS NULL AND cells = 0"
 
 
 def holding(connection: sqlite3.Connection, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
@@ -47,20 +46,20 @@ def holding(connection: sqlite3.Connection, leases: Sequence[tuple[str, str]]) -
 
 def expired(connection: sqlite3.Connection, now: int, reached: int, limit: int) -> list[Job]:
     found = connection.execute(
-        f"SELECT {rows.JOB} FROM jobs WHERE token IS NOT NULL AND lease_until <= ? "
+        f"SELECT {JOB} FROM jobs WHERE token IS NOT NULL AND lease_until <= ? "
         "AND lease <= ? ORDER BY lease_until LIMIT ?",
         (now, reached, limit),
     )
-    return [rows.job(row) for row in found]
+    return [read_job(row) for row in found]
 
 
 def held(connection: sqlite3.Connection, worker: str | None) -> list[Job]:
     found = connection.execute(
-        f"SELECT {rows.JOB} FROM jobs WHERE token IS NOT NULL "
+        f"SELECT {JOB} FROM jobs WHERE token IS NOT NULL "
         "AND (?1 IS NULL OR worker = ?1 OR substr(worker, 1, length(?1) + 1) = ?1 || '#')",
         (worker,),
     )
-    return [rows.job(row) for row in found]
+    return [read_job(row) for row in found]
 
 
 RUNNING = """
@@ -117,10 +116,10 @@ def list_jobs(
         where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
         args.append(wanted.tag)
     condition = f"WHERE {' AND '.join(where)}" if where else ""
-    query = f"SELECT {rows.JOB} FROM jobs {condition} ORDER BY rowid DESC LIMIT ?"
+    query = f"SELECT {JOB} FROM jobs {condition} ORDER BY rowid DESC LIMIT ?"
     with brief(connection):
         found = connection.execute(query, (*args, limit)).fetchall()
-    return [rows.job(row) for row in found]
+    return [read_job(row) for row in found]
 
 
 def payload(connection: sqlite3.Connection, job: str) -> tuple[Json, dict[str, Json]]:

@@ -9,14 +9,17 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from fairlane.errors import SetupError
+from fairlane.ledger.sql_ledger import SqlReader
+from fairlane.ledger.sqlite import queries
 from fairlane.ledger.sqlite.connect import explained
-from fairlane.ledger.sqlite.read_verbs import SqliteReadVerbs
 
 T = TypeVar("T")
 
 
-class SqliteReadOnly(SqliteReadVerbs):
+class SqliteReadOnly(SqlReader):
     """Writes nothing, waits for nobody."""
+
+    _queries = queries
 
     def __init__(self, path: Path) -> None:
         if not path.exists():

@@ -5,32 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from fairlane.errors import FairlaneError, KeyReused
 from fairlane.ids import floor
-from fairlane.ledger.messages import Replayed, Submission, SubmissionAccepted, SubmitOutcome
-from fairlane.ledger.rows import MAX_INLINE_BYTES, dumps, plan_text
+from fairlane.ledger.job_columns import OWN, RARE_OWN, RARE_SHARED, SHARED, values_of
+from fairlane.ledger.messages import Common, Replayed, Submission, SubmissionAccepted, SubmitOutcome
+from fairlane.ledger.rows import MAX_INLINE_BYTES
 from fairlane.ledger.sqlite.counters import Who
-from fairlane.ledger.sqlite.statements import chunks, marks, parts
+from fairlane.ledger.sqlite.statements import chunks, marks, parts, placeholders
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.construct import maker
 from fairlane.policy.admission import HOUR_MICROSECONDS, Quota, Usage, admit
 
-PLAIN = (
-    "id, tenant, key, user, name, plan, lane, input, model, duration, tier, level, timeout, "
-    "ready_at, give_up_at, created_at"
-)
+own_values, rare_own_values = values_of(Submission, OWN), values_of(Submission, RARE_OWN)
+shared_values, rare_shared_values = values_of(Common, SHARED), values_of(Common, RARE_SHARED)
+rare_shared_fields = attrgetter(*(column.source or column.name for column in RARE_SHARED))
 NOTHING = Usage()
 MINUTE_MICROSECONDS = 60_000_000
 accepted_as = maker(SubmissionAccepted)
-FULL = f"{PLAIN}, parent, cell, cells, cells_left, tags, callback, trace"
 
 
 @lru_cache
-def insert(columns: str, jobs: int) -> str:
-    marks = ", ".join("?" * len(columns.split(", ")))
-    return f"INSERT INTO jobs ({columns}) VALUES {', '.join([f'({marks})'] * jobs)}"
+def insert(jobs: int, *, plain: bool) -> str:
+    columns = OWN + SHARED if plain else OWN + SHARED + RARE_OWN + RARE_SHARED
+    names = ", ".join(column.name for column in columns)
+    return f"INSERT INTO jobs ({names}) VALUES {placeholders(len(columns), jobs)}"
 
 
 def submit(tx: SqliteTransaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
@@ -68,58 +69,27 @@ def _known(tx: SqliteTransaction, items: Sequence[Submission]) -> set[str]:
 def _insert(tx: SqliteTransaction, items: list[Submission]) -> None:
     """In their order, which is how rows number themselves. Most batches are plain, and a plain row
     binds a third fewer values."""
+    shared: dict[int, list[Any]] = {}
     rows, plain = [], True
     for item in items:
-        row, more = _row(item)
+        common = item.common
+        if id(common) not in shared:
+            shared[id(common)] = shared_values(common)
+            plain = plain and not any(rare_shared_fields(common))
+        plain = plain and item.parent is None and not item.cells
         if len(item.input or "") > MAX_INLINE_BYTES:
             tx.execute("INSERT INTO inputs VALUES (?, ?)", (item.id, item.input))
-        plain = plain and not any(more)
-        rows.append(row)
+        rows.append(own_values(item) + shared[id(common)])
     if not plain:
-        rows = [row + _rest(item) for row, item in zip(rows, items, strict=True)]
+        rows = [
+            row + rare_own_values(item) + rare_shared_values(item.common)
+            for row, item in zip(rows, items, strict=True)
+        ]
     for part in parts(rows):
-        statement = insert(PLAIN if plain else FULL, len(part))
+        statement = insert(len(part), plain=plain)
         tx.execute(statement, list(chain.from_iterable(part)))
     tx.touched += [item.id for item in items if not item.cells]
     tx.tally.newest = max([tx.tally.newest, *(item.id for item in items)])
-
-
-def _row(item: Submission) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """What every job has, and what makes it more than plain."""
-    id_, user, _, text, common, _, _, _, parent, _, cells = item
-    tenant, key, name, plan, model, duration, tier, timeout, *times, tags, callback, trace, _ = (
-        common
-    )
-    row = (
-        id_,
-        tenant,
-        key,
-        user,
-        name,
-        plan_text(plan),
-        plan[0].lane,
-        text if len(text or "") <= MAX_INLINE_BYTES else None,
-        model,
-        duration,
-        tier,
-        tier,
-        timeout,
-        *times,
-    )
-    return row, (tags, callback, trace, parent, cells)
-
-
-def _rest(item: Submission) -> tuple[Any, ...]:
-    cells = len(item.cells)
-    return (
-        item.parent,
-        dumps(item.cell) if item.cell else None,
-        cells,
-        cells,
-        dumps(item.common.tags) if item.common.tags else None,
-        item.common.callback,
-        item.common.trace,
-    )
 
 
 # --- idempotency ---------------------------------------------------------------------------------

@@ -1,46 +1,24 @@
-"""Webhooks and last known tiers in PostgreSQL."""
+"""Webhooks in PostgreSQL."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.ledger import gateway
-from fairlane.ledger.gateway import (
-    KnownTier,
+from fairlane.ledger import webhooks
+from fairlane.ledger.postgres.admin import audited
+from fairlane.ledger.postgres.read_connection import Connection
+from fairlane.ledger.postgres.transaction import PostgresTransaction
+from fairlane.ledger.webhooks import (
     NewWebhookSecret,
-    TierVerbs,
     WebhookEnd,
     WebhookRetry,
     WebhookVerbs,
     webhook,
 )
-from fairlane.ledger.postgres.admin import audited
-from fairlane.ledger.postgres.read_connection import Connection
-from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.webhook import Webhook
 
-WEBHOOK = gateway.WEBHOOK.replace(" user,", " username,")
-
-
-async def _known(connection: Connection, tenant: str, users: Sequence[str]) -> dict[str, str]:
-    found = await connection.fetch(
-        "SELECT username, tier FROM known_tiers WHERE tenant = $1 AND username = ANY($2::text[])",
-        tenant,
-        users,
-    )
-    return {row[0]: row[1] for row in found}
-
-
-async def _know(tx: PostgresTransaction, items: Sequence[KnownTier]) -> list[None]:
-    told = [row for item in items for row in item.rows]
-    for row in sorted(told, key=lambda row: (row[0], row[1], row[3])):  # locked in one order
-        await tx.execute(
-            "INSERT INTO known_tiers VALUES ($1, $2, $3, $4) "
-            "ON CONFLICT (tenant, username) DO UPDATE SET tier = $3, learnt_at = $4",
-            *row,
-        )
-    return [None] * len(items)
+WEBHOOK = webhooks.WEBHOOK.replace(" user,", " username,")
 
 
 async def _any_due(connection: Connection, now: int) -> bool:
@@ -158,5 +136,4 @@ async def _keep_secret(tx: PostgresTransaction, items: Sequence[NewWebhookSecret
     return [None] * len(items)
 
 
-TIERS = TierVerbs(_known, _know)
-WEBHOOKS = WebhookVerbs(_any_due, _due, _again, _over, _listed, _forget, _secrets, _keep_secret)
+VERBS = WebhookVerbs(_any_due, _due, _again, _over, _listed, _forget, _secrets, _keep_secret)

@@ -1,4 +1,4 @@
-"""Webhooks and last known tiers in SQLite."""
+"""Webhooks in SQLite."""
 
 from __future__ import annotations
 
@@ -6,36 +6,16 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.ledger.gateway import (
+from fairlane.ledger.sqlite.writer import SqliteTransaction
+from fairlane.ledger.webhooks import (
     WEBHOOK,
-    KnownTier,
     NewWebhookSecret,
-    TierVerbs,
     WebhookEnd,
     WebhookRetry,
     WebhookVerbs,
     webhook,
 )
-from fairlane.ledger.sqlite.statements import chunks, marks
-from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.webhook import Webhook
-
-
-def _known(connection: sqlite3.Connection, tenant: str, users: Sequence[str]) -> dict[str, str]:
-    return {
-        user: tier
-        for part in chunks(users)
-        for user, tier in connection.execute(
-            f"SELECT user, tier FROM known_tiers WHERE tenant = ? AND user IN ({marks(part)})",
-            (tenant, *part),
-        )
-    }
-
-
-def _know(tx: SqliteTransaction, items: Sequence[KnownTier]) -> list[None]:
-    rows = [row for item in items for row in item.rows]
-    tx.executemany("INSERT OR REPLACE INTO known_tiers VALUES (?, ?, ?, ?)", rows)
-    return [None] * len(items)
 
 
 def _any_due(connection: sqlite3.Connection, now: int) -> bool:
@@ -133,5 +113,4 @@ def _keep_secret(tx: SqliteTransaction, items: Sequence[NewWebhookSecret]) -> li
     return [None] * len(items)
 
 
-TIERS = TierVerbs(_known, _know)
-WEBHOOKS = WebhookVerbs(_any_due, _due, _again, _over, _listed, _forget, _secrets, _keep_secret)
+VERBS = WebhookVerbs(_any_due, _due, _again, _over, _listed, _forget, _secrets, _keep_secret)

@@ -1,8 +1,8 @@
-"""Webhooks and last known tiers in the ledger: the interface that both ledgers implement."""
+"""Webhooks in the ledger: the interface that both ledgers implement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from fairlane.ledger.messages import AuditedChange
@@ -11,33 +11,6 @@ from fairlane.ledger.running import Read, Write
 from fairlane.model.job import Error
 from fairlane.model.state import Code, State
 from fairlane.model.webhook import Delivery, Webhook
-
-
-class TierVerbs(NamedTuple):
-    """How one store does it: one reads, the other writes."""
-
-    known: Callable[..., Any]
-    know: Callable[..., Any]
-
-
-class KnownTiers:
-    """What somebody else said about users, kept for when they do not answer."""
-
-    def __init__(self, write: Write, read: Read, verbs: TierVerbs) -> None:
-        self._write, self._read, self._verbs = write, read, verbs
-
-    async def get(self, tenant: str, users: Sequence[str]) -> dict[str, str]:
-        """What was last said, of those about whom something was."""
-        found: dict[str, str] = await self._read(self._verbs.known, tenant, users)
-        return found
-
-    async def put(self, tenant: str, tiers: Mapping[str, str], now: int) -> None:
-        rows = [(tenant, user, tier, now) for user, tier in tiers.items()]
-        await self._write(self._verbs.know, KnownTier(rows))
-
-
-class KnownTier(NamedTuple):
-    rows: Sequence[tuple[str, str, str, int]]
 
 
 class WebhookVerbs(NamedTuple):

@@ -1,0 +1,19 @@
+"""The transactional outbox: jobs that the index may not have heard of."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from fairlane.ledger.rows import loads
+from fairlane.ledger.sqlite.writer import SqliteTransaction
+
+
+def rows(connection: sqlite3.Connection, limit: int) -> list[tuple[int, list[str]]]:
+    found = connection.execute("SELECT seq, jobs FROM outbox ORDER BY seq LIMIT ?", (limit,))
+    return [(seq, loads(jobs)) for seq, jobs in found]
+
+
+def clear(tx: SqliteTransaction, items: Sequence[int]) -> list[None]:
+    tx.executemany("DELETE FROM outbox WHERE seq = ?", [(item,) for item in items])
+    return [None] * len(items)

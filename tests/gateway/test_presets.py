@@ -91,7 +91,7 @@ async def test_the_echo_names_the_services_it_cannot_answer_for(tmp_path: Path) 
     )
     echo = f"{sys.executable} -m fairlane echo --url http://127.0.0.1:9"
     async with shell(echo, tmp_path, {}, lambda text: "near" in text) as said:
-        assert "does not answer for far: http://far.example:9000 is not a port of" in said
+        assert "cannot stand in for far: http://far.example:9000 is not a port of" in said
         assert "runs near for http://127.0.0.1:9" in said
 
 

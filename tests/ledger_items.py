@@ -15,7 +15,7 @@ from fairlane.model.job import Error, Job, Json, fair_user
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.state import Code, Move
 from fairlane.model.step import Lane, Step
-from fairlane.policy.admission import Quota
+from fairlane.policy.quotas import Quota
 from tests.core import core_of
 from tests.world import World
 

@@ -19,7 +19,7 @@ from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Provider, Service, user_pool
 from fairlane.model.state import Move, State
 from fairlane.model.tier import Tier, Tiers
-from fairlane.policy.admission import Quota
+from fairlane.policy.quotas import Quota
 from tests.cluster.beside import beside, until_waiting
 from tests.cluster.fleet import LONG_ENOUGH
 from tests.core import core_of

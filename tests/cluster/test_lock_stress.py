@@ -21,7 +21,7 @@ from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Service
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
-from fairlane.policy.admission import Quota
+from fairlane.policy.quotas import Quota
 from tests.cluster.beside import beside, two_worlds
 from tests.cluster.conftest import THOROUGH
 from tests.core import core_of

@@ -19,7 +19,7 @@ from fairlane.model.service import Service
 from fairlane.model.state import Move, State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
-from fairlane.policy.admission import Quota
+from fairlane.policy.quotas import Quota
 from tests.cluster.beside import beside, two_worlds, until_waiting
 from tests.core import core_of
 from tests.ledger_items import confirmation, submission, with_cells

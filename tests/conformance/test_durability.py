@@ -36,7 +36,7 @@ from fairlane.model.lease import Lease, Slot
 from fairlane.model.service import Fairness, Service
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Loaded, Worker
-from fairlane.policy.admission import Quota
+from fairlane.policy.quotas import Quota
 from tests.core import core_of
 from tests.ledger_items import (
     advance,

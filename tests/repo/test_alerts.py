@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from fairlane.telemetry.definitions import METRICS
+from fairlane.telemetry.metric_definitions import METRICS
 from tests.repo.checkout import ROOT
 
 RULES = ROOT / "examples" / "prometheus-rules.yml"

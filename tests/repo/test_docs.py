@@ -15,7 +15,7 @@ from fairlane.model.endpoint import Endpoint
 from fairlane.model.event import MESSAGES, EventType
 from fairlane.model.service import Shares
 from fairlane.model.state import MOVES, RESUMABLE, Code, State
-from fairlane.policy.admission import Quota, Usage, admit, admit_duration
+from fairlane.policy.quotas import Quota, Usage, admit, admit_duration
 from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
 from tests.repo.checkout import ROOT, kept_files
 from tests.repo.readme import python_blocks, run

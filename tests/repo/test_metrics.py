@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.telemetry.definitions import METRICS
+from fairlane.telemetry.metric_definitions import METRICS
 from tests.repo.tables import DOCS, table
 
 

@@ -14,8 +14,8 @@ from fairlane.ledger.messages import Request, Skipped
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band
 from fairlane.model.state import Move
-from fairlane.policy.admission import Quota, quota_of
 from fairlane.policy.eta import Eta
+from fairlane.policy.quotas import Quota, quota_of
 from fairlane.policy.skip import price
 
 

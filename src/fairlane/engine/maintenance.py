@@ -25,7 +25,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.queue_entry import Entry
 from fairlane.model.state import State
 from fairlane.model.worker import worker_of
-from fairlane.policy.admission import HOUR_MICROSECONDS
+from fairlane.policy.quotas import HOUR_MICROSECONDS
 from fairlane.units import SECOND
 
 log = logging.getLogger("fairlane")

@@ -12,7 +12,7 @@ from fairlane.engine.core import Core, ShownQueue
 from fairlane.engine.submit_terms import Terms
 from fairlane.errors import InvalidInput, Refused
 from fairlane.model.step import Plan
-from fairlane.policy.admission import admit_waiting
+from fairlane.policy.quotas import admit_waiting
 from fairlane.units import HOUR
 
 MAX_LANES_PER_SERVICE = 64

@@ -32,7 +32,7 @@ from fairlane.model.catalog import checked_name
 from fairlane.model.construct import maker
 from fairlane.model.job import Band, NewJob, fair_user
 from fairlane.model.queue_entry import Entry, WaitingStep
-from fairlane.policy.admission import admit_duration
+from fairlane.policy.quotas import admit_duration
 from fairlane.units import SECOND
 
 MAX_KNOWN_USERS = 100_000

@@ -44,7 +44,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.queue_entry import Start
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
-from fairlane.policy.admission import Quota
+from fairlane.policy.quotas import Quota
 
 
 class Ledger(Protocol):

@@ -12,7 +12,7 @@ from fairlane.model.job import Band, Error, Json
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.state import Move, State
 from fairlane.model.step import Plan
-from fairlane.policy.admission import Quota
+from fairlane.policy.quotas import Quota
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fairlane.ledger.messages import PoolLimit, Request, SettingChange
 from fairlane.model.job import Progress
 from fairlane.model.state import Move
-from fairlane.policy.admission import Quota
+from fairlane.policy.quotas import Quota
 
 
 # --- moves from outside --------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from fairlane.model.catalog import Catalog
-from fairlane.policy.admission import HOUR_MICROSECONDS, Usage, admit, admit_waiting, quota_of, room
+from fairlane.policy.quotas import HOUR_MICROSECONDS, Usage, admit, admit_waiting, quota_of, room
 
 
 class Admission:

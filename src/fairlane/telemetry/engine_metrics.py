@@ -16,9 +16,9 @@ from fairlane.ledger.messages import (
 from fairlane.model.attempt import Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.state import ENDED, Move, State
-from fairlane.telemetry.definitions import METRICS
 from fairlane.telemetry.gauges import Gauges
-from fairlane.telemetry.registry import Registry
+from fairlane.telemetry.metric_definitions import METRICS
+from fairlane.telemetry.prometheus import Registry
 from fairlane.units import SECOND
 
 PUT_OFF = frozenset({429, 503})

@@ -14,7 +14,7 @@ from fairlane.errors import FairlaneError
 from fairlane.ids import token
 from fairlane.model.worker import WorkerState
 from fairlane.worker.elapsed import LONG_AGO, Moment
-from fairlane.worker.loops import LoopCalls
+from fairlane.worker.event_loops import LoopCalls
 from fairlane.worker.result_sender import ResultSender
 from fairlane.worker.runner import EndedTask, Runner, Running
 from fairlane.worker.transport import ServerAway, Transport, UnknownWorker

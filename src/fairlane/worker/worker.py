@@ -13,9 +13,9 @@ from fairlane.engine.submit_terms import check_retries
 from fairlane.errors import SetupError
 from fairlane.model.step import RetryTerms
 from fairlane.worker.direct_transport import DirectTransport
+from fairlane.worker.event_loops import LoopCalls, LoopThread
 from fairlane.worker.handlers import NOTHING_DECLARED, Function, Handler
 from fairlane.worker.http_transport import HttpTransport
-from fairlane.worker.loops import LoopCalls, LoopThread
 from fairlane.worker.models import Loader
 from fairlane.worker.runner import Runner
 from fairlane.worker.runtime import Runtime

@@ -25,7 +25,7 @@ from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Job
 from fairlane.model.lease import Slot
 from fairlane.model.state import LIVE, Move, State, moved
-from fairlane.policy.admission import Quota, Usage, admit
+from fairlane.policy.quotas import Quota, Usage, admit
 
 
 # --- cancel --------------------------------------------------------------------------------------

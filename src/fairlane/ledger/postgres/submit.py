@@ -31,7 +31,7 @@ from fairlane.ledger.postgres.transaction import (
     PostgresTransaction,
 )
 from fairlane.ledger.rows import MAX_INLINE_BYTES
-from fairlane.policy.admission import HOUR_MICROSECONDS, Quota, Usage, admit
+from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit
 
 EXACT_COUNT_MARGIN = 25 * AT_ONCE_A_VERB * MAX_TRANSACTION_ITEMS
 """How close to its limit the queue is counted exactly: what the submits of 25 processes can bring

@@ -17,7 +17,7 @@ from fairlane.ledger.sqlite.counters import Who
 from fairlane.ledger.sqlite.statements import chunks, marks, parts, placeholders
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.construct import maker
-from fairlane.policy.admission import HOUR_MICROSECONDS, Quota, Usage, admit
+from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit
 
 own_values, rare_own_values = values_of(Submission, OWN), values_of(Submission, RARE_OWN)
 shared_values, rare_shared_values = values_of(Common, SHARED), values_of(Common, RARE_SHARED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.telemetry.registry import ANSWERING, Metric
+from fairlane.telemetry.prometheus import ANSWERING, Metric
 
 METRICS = (
     # --- the line ---

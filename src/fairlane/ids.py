@@ -54,12 +54,6 @@ def token() -> str:
     return os.urandom(16).hex()
 
 
-def trace_id(job: str, trace: str | None) -> str:
-    """The W3C trace id of a job: its caller's, or the digits of the job's id, which no other trace
-    has."""
-    return trace or job.replace("-", "")
-
-
 def floor(at: int) -> str:
     """The smallest id that could have been created at `at` or later."""
     text = f"{at // 1000:012x}"

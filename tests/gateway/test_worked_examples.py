@@ -39,7 +39,7 @@ async def test_a_paying_user_goes_through_the_pipeline_and_waits_only_for_the_on
         assert images.running == 1, "it waits for the slot"
         waiting = await john.job(job["job_id"])
         assert (waiting["status"], waiting["current_step_index"]) == ("queued", 2)
-        assert "image_gen 1/1 busy" in waiting["reason"]
+        assert "image_gen 1/1 held" in waiting["reason"]
         held.let_go()
         done = await john.ended(job["job_id"])
         assert (done["status"], (await john.ended(jane["job_id"]))["status"]) == (
@@ -133,7 +133,7 @@ async def test_the_slot_of_a_crashed_worker_comes_back_when_its_call_must_be_ove
     await anybody.until(job["job_id"], "JOB_RETRY")
     waiting = await anybody.job(job["job_id"])
     assert waiting["status"] == "queued"
-    assert "image_gen 1/1 busy" in waiting["reason"]
+    assert "image_gen 1/1 held" in waiting["reason"]
     assert images.running == 1
     held.let_go()
     assert (await anybody.ended(job["job_id"]))["status"] == "completed"

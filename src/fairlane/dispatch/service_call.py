@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +15,10 @@ import orjson
 from fairlane.clock import Clock
 from fairlane.dispatch.service_responses import Bad, Good, Meaning, retry_after, understand
 from fairlane.errors import SetupError
-from fairlane.ids import token, trace_id
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint, wrong_header
 from fairlane.model.lease import Lease
+from fairlane.trace_context import trace_id, traceparent
 
 log = logging.getLogger("fairlane")
 
@@ -30,8 +29,6 @@ CANCEL_SECONDS = 10.0
 """Seconds in which a service must answer a cancel request."""
 
 CHUNK_BYTES = 1 << 16
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class ServiceCall:
@@ -123,11 +120,8 @@ def body_of(lease: Lease) -> dict[str, Any]:
 
 def headers_of(lease: Lease) -> Mapping[str, str]:
     found = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-    trace = trace_id(lease.job, lease.trace)
-    if TRACEPARENT.fullmatch(trace):
-        found["traceparent"] = trace
-    elif TRACE_ID.fullmatch(trace):
-        found["traceparent"] = f"00-{trace}-{token()[:16]}-01"
+    if parent := traceparent(trace_id(lease.job, lease.trace)):
+        found["traceparent"] = parent
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlane.ids import token
+from fairlane.trace_context import traceparent
 from fairlane.worker_protocol.messages import Task
 
 Tell = Callable[[float, str], None]
@@ -41,7 +41,7 @@ class Context:
     @property
     def traceparent(self) -> str | None:
         """The W3C trace context header for calls that the task makes, with a span of its own."""
-        return f"00-{self.trace_id}-{token()[:16]}-01" if self.trace_id else None
+        return traceparent(self.trace_id) if self.trace_id else None
 
     def progress(self, percent: float, text: str = "") -> None:
         """Reports progress to the job's listeners, about once a second. The last report wins."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from fairlane.ids import trace_id
 from fairlane.model.job import Json
 from fairlane.model.lease import Lease
 from fairlane.model.step import RetryTerms
+from fairlane.trace_context import trace_id
 
 Status = Literal["completed", "failed", "released"]
 

@@ -34,11 +34,11 @@ from fairlane.errors import Expired, FairlaneError, InvalidInput, UrlNotAllowed
 from fairlane.ledger.messages import Replayed, SubmissionAccepted, SubmitOutcome
 from fairlane.model.job import NewJob
 from fairlane.responses import AcceptedResponse, BatchResponse, BatchResultResponse
+from fairlane.trace_context import read_traceparent
 
 routes = Routes("jobs")
 
 KEY = re.compile(IDEMPOTENCY_KEY)
-TRACE = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 MAX_BATCH_NODES = 10 * MAX_JSON_NODES
 MAX_EXPLAINED = 20
 
@@ -236,8 +236,7 @@ def marks(scope: Scope) -> tuple[str | None, str | None]:
                     "a key has 1 to 255 letters, digits, and _ - : .",
                 )
         elif name == b"traceparent":
-            found = TRACE.match(value.decode("latin-1"))
-            trace = found[1] if found else None
+            trace = read_traceparent(value.decode("latin-1"))
     return key, trace
 
 

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from fairlane.api.schemas.states import task_status
 from fairlane.api.schemas.timestamps import iso, iso_or_none, seconds
 from fairlane.engine.queries import JobDetail, Placement, WaitReason
-from fairlane.ids import trace_id
 from fairlane.ledger.messages import AuditedChange
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
@@ -39,6 +38,7 @@ from fairlane.responses import (
     TaskErrorResponse,
     TaskResponse,
 )
+from fairlane.trace_context import trace_id
 
 Body = TypeVar("Body")
 

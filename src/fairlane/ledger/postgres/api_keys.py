@@ -22,7 +22,8 @@ from fairlane.model.key import Key
 
 
 async def _add(tx: PostgresTransaction, items: Sequence[KeyAddition]) -> list[bool]:
-    """The same hash is the same key, perhaps after a commit whose answer was lost."""
+    """Idempotent: a key with the same hash is the same key, perhaps after a commit whose response
+    was lost."""
     await tx.execute(LOCK, CHANGES_LOCK)
     done = []
     for key, actor in items:

@@ -1,4 +1,5 @@
-"""Confirm: make proposals of the index true, or refuse them, each on its own."""
+"""Confirm in PostgreSQL: grant a lease for each proposal of the index, or refuse it, item by
+item."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from fairlane.model.lease import Lease
 RETURNED = ", ".join(f"jobs.{column}" for column in COLUMNS.split(", "))
 
 BEGIN = "greatest(v.now, created_at, promoted_at, paid_at)"
-"""When a job starts: not before anything that has been told about it. It was put in line by
+"""When a job starts: not before any event that was already reported for it. The job was queued by
 `ready_at` at the latest."""
 
 START = """
@@ -75,12 +76,12 @@ async def confirm(
 
 
 class _NoRoom(Exception):
-    """Takes back what was started; never seen outside."""
+    """Rolls back the started jobs; never leaves this module."""
 
 
 async def _start(tx: PostgresTransaction, items: Sequence[Confirmation]) -> dict[str, Row] | None:
-    """Almost always every slot is free, so all are taken at once. None, and nothing done, if one
-    is not."""
+    """Start all items at once, because almost always every slot is free. Returns None, with nothing
+    written, if a slot is not free."""
     if not any(item.slots for item in items):
         return await _update(tx, items)
     try:
@@ -138,7 +139,8 @@ async def found_leases(
 
 # --- those that did not start ------------------------------------------------------------------
 async def loser(tx: Reader, item: Confirmation, refusal: Unconfirmed | None) -> Lease | Unconfirmed:
-    """The same proposal again is answered as before; any other hears why it was refused."""
+    """The outcome of an item that did not start. A repeated proposal gets the same lease as before;
+    any other gets the reason for its refusal."""
     job = await find(tx, item.job, lock=False)
     if job is not None and job.token == item.token:
         return await _again(tx, item)

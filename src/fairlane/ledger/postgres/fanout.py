@@ -31,7 +31,7 @@ async def cell_ended(tx: PostgresTransaction, parent: str, now: int) -> str | No
 
 
 async def cell_reopened(tx: PostgresTransaction, parent: str, now: int, cells: int = 1) -> None:
-    """Count one cell, or several, up again; a parent that had ended runs again."""
+    """Count one or several cells up again. A parent that had ended runs again."""
     state = await tx.fetchval(
         "UPDATE jobs SET cells_left = cells_left + $2 WHERE id = $1 RETURNING state", parent, cells
     )
@@ -46,7 +46,8 @@ async def cell_reopened(tx: PostgresTransaction, parent: str, now: int, cells: i
 
 
 async def _end(tx: PostgresTransaction, parent: str, now: int) -> None:
-    """All cells that have ended are visible now: each held the parent until it was committed."""
+    """End the parent. All ended cells are visible now: each held the parent's lock until its
+    commit."""
     row = await tx.fetchrow(
         "SELECT count(*), count(*) FILTER (WHERE state <> 'completed') FROM jobs WHERE parent = $1",
         parent,
@@ -59,6 +60,6 @@ async def _end(tx: PostgresTransaction, parent: str, now: int) -> None:
 
 
 async def _tell(tx: PostgresTransaction, parent: str, fact: Fact) -> int:
-    """When it was told."""
+    """Write one event and return its time."""
     job = await find(tx, parent)
     return fact.at if job is None else await write_events(tx, job, [fact])

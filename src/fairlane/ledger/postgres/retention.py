@@ -13,7 +13,8 @@ from fairlane.ledger.requests import Purge, Retirement
 from fairlane.model.state import ENDED, State
 
 MAX_ROUNDS = 5
-"""How often those that had to stay are looked at in one call: a fan-out goes after its cells."""
+"""How often jobs that had to stay are tried again in one call: a fan-out is deleted after its
+cells."""
 
 Gone = tuple[str, str]
 """A job, and how it ended."""
@@ -44,7 +45,8 @@ FOR UPDATE SKIP LOCKED
 ENDED_PARENTS = """
 SELECT id FROM jobs WHERE id = ANY($1::text[]) AND finished_at IS NOT NULL FOR SHARE SKIP LOCKED
 """
-"""Until the transaction ends nobody reopens them. Who is just doing so has them."""
+"""Parents locked against being reopened until the transaction ends. A parent that is just being
+reopened is skipped."""
 
 STAYS = """
 SELECT id FROM jobs WHERE id = ANY($1::text[]) AND state = $2
@@ -77,7 +79,7 @@ async def retire(tx: PostgresTransaction, items: Sequence[Retirement]) -> list[i
 
 
 async def _retire(tx: PostgresTransaction, item: Retirement) -> list[Gone]:
-    """Oldest first."""
+    """Delete jobs, oldest first."""
     gone: list[Gone] = []
     for _ in range(MAX_ROUNDS):
         due = await _due(tx, item, item.limit - len(gone))
@@ -96,8 +98,8 @@ async def _retire(tx: PostgresTransaction, item: Retirement) -> list[Gone]:
 async def _due(
     tx: PostgresTransaction, item: Retirement, limit: int
 ) -> list[tuple[str, list[str]]]:
-    """(state, jobs) off the rolls: not more jobs than that, and nobody else has them. Those that
-    stay are enrolled again behind all others that are due, so none waits for ever."""
+    """Take (state, jobs) off the job lists, at most `limit` jobs, which no other transaction has.
+    Jobs that must stay are added again after all that are due, so none starves."""
     found: list[tuple[str, list[str]]] = []
     due = DUE(
         kinds=BUT_DEAD,
@@ -115,8 +117,8 @@ async def _due(
 
 
 async def _remove(tx: PostgresTransaction, item: Retirement, jobs: Sequence[str]) -> list[Gone]:
-    """Cells of a parent that lives or is being reopened, parents of cells that are kept, and jobs
-    the outbox still names, stay; so does what another process is at."""
+    """Delete these jobs, except cells of a parent that lives or is being reopened, parents of cells
+    that are kept, jobs that the outbox still names, and jobs that another process has locked."""
     found = await tx.fetch(OVER, item.finished_before, item.dead_before, jobs)
     parents = sorted({parent for _, _, parent in found if parent is not None})
     ended = {row[0] for row in await tx.fetch(ENDED_PARENTS, parents)} if parents else set()
@@ -126,7 +128,7 @@ async def _remove(tx: PostgresTransaction, item: Retirement, jobs: Sequence[str]
 
 
 async def _remember(tx: PostgresTransaction, gone: Sequence[Gone]) -> None:
-    """Keys know how their jobs ended."""
+    """Store in the idempotency keys how their jobs ended."""
     if gone:
         await tx.execute(REMEMBER, *zip(*gone, strict=True))
 
@@ -139,7 +141,7 @@ async def _forget(tx: PostgresTransaction, ids: Sequence[str]) -> None:
     await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
 
 
-# --- dead letters that somebody throws away ------------------------------------------------------
+# --- purging dead letters ------------------------------------------------------------------------
 DEAD = """
 SELECT jobs.id, jobs.tenant FROM unnest($1::text[], $2::text[]) v (id, tenant)
 JOIN jobs ON jobs.id = v.id AND jobs.tenant = v.tenant

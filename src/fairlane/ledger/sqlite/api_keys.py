@@ -1,5 +1,5 @@
-"""API keys in SQLite. They may be changed beside the process that owns the ledger, which caches
-none of them."""
+"""API keys in SQLite. Another process may change them beside the process that owns the ledger,
+which caches no key."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from fairlane.model.key import Key
 
 
 class BesideOwner:
-    """The keys of a file that another process may own."""
+    """The API keys of a file that another process may own."""
 
     def __init__(self, path: Path) -> None:
         path = made_ready(path)
         self._path, self._connection = path, connect(path)
-        with suppress(LedgerInUse):  # its owner has made it ready
+        with suppress(LedgerInUse):  # the owning process has migrated the file
             ownership = Ownership(path)
             try:
                 migrate(self._connection)

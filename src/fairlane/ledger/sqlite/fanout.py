@@ -23,7 +23,7 @@ def cell_ended(tx: SqliteTransaction, parent: str, now: int) -> str | None:
 
 
 def cell_reopened(tx: SqliteTransaction, parent: str, now: int) -> None:
-    """Count one cell up again; a parent that had ended runs again."""
+    """Count one cell up again. A parent that had ended runs again."""
     row = tx.execute(
         "UPDATE jobs SET cells_left = cells_left + 1 WHERE id = ? RETURNING state", (parent,)
     ).fetchone()
@@ -51,6 +51,6 @@ def _end(tx: SqliteTransaction, parent: str, now: int) -> None:
 
 
 def _tell(tx: SqliteTransaction, parent: str, fact: Fact) -> int:
-    """When it was told."""
+    """Write one event and return its time."""
     job = find(tx, parent)
     return fact.at if job is None else write_events(tx, job, [fact])

@@ -1,4 +1,4 @@
-"""The ledger: the durable system of record for jobs, leases, credits and settings.
+"""The ledger interface: the durable system of record for jobs, leases, credits and settings.
 
 This protocol is what every ledger implements. Each docstring states the whole guarantee. Times are
 microseconds since 1970."""

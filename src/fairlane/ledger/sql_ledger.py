@@ -1,4 +1,4 @@
-"""The SQL ledger's façade: forwards each operation to the function of that name in the store's
+"""The SQL ledger's façade: forwards each verb to the function of that name in the store's
 modules.
 
 Both stores have the same modules. Reads run through `_read`, writes through the writer. A store

@@ -111,6 +111,6 @@ def key_of(row: Sequence[Any]) -> Key:
     return Key(name, tenant, Role(role), digest, title, bool(act_as), bool(set_priority), *times)
 
 
-def told(key: Key) -> str:
+def audit_text(key: Key) -> str:
     """The audit log's text for a new key."""
     return f"{key.role} of {key.tenant}"

@@ -2,7 +2,7 @@
 modules.
 
 Both stores have the same modules. Reads run through `_read`, writes through the writer. A store
-implements here only what it does differently."""
+overrides only what it does differently."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ class StoreWaits:
     thread-safe."""
 
     def __init__(self) -> None:
-        self.told: Callable[[float], None] = _nobody
+        self.observe: Callable[[float], None] = _ignore
 
 
-def _nobody(_: float) -> None: ...
+def _ignore(_: float) -> None: ...
 
 
 TRY_SECONDS = 1.0
@@ -57,7 +57,7 @@ class StoreStats:
         now = asyncio.get_running_loop().time()
         if self._trial is None or (self._trial.done() and now - self._tried_at >= TRY_SECONDS):
             self._trial, self._tried_at = asyncio.create_task(self._write()), now
-            self._trial.add_done_callback(_looked_at)
+            self._trial.add_done_callback(_retrieve_exception)
         await asyncio.shield(self._trial)
 
     async def signs(self) -> StoreSigns:
@@ -71,7 +71,7 @@ class StoreStats:
         return found
 
 
-def _looked_at(trial: asyncio.Task[None]) -> None:
+def _retrieve_exception(trial: asyncio.Task[None]) -> None:
     """Retrieve the exception, so that asyncio does not report it if the caller was cancelled."""
     if not trial.cancelled():
         trial.exception()

@@ -99,7 +99,7 @@ class NewWebhookSecret(NamedTuple):
     actor: str = ""
 
     @property
-    def told(self) -> AuditedChange:
+    def audit_record(self) -> AuditedChange:
         """The audit record of a rotation."""
         return AuditedChange(self.now, self.actor, "rotate webhook secret", self.tenant, None, None)
 

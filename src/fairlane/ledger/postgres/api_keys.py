@@ -10,8 +10,8 @@ from fairlane.ledger.api_keys import (
     KeyAddition,
     KeyRedemption,
     KeyRevocation,
+    audit_text,
     key_of,
-    told,
     values,
 )
 from fairlane.ledger.messages import AuditedChange
@@ -34,7 +34,7 @@ async def _add(tx: PostgresTransaction, items: Sequence[KeyAddition]) -> list[bo
             *values(key),
         )
         if added:
-            change = AuditedChange(key.created_at, actor, "add key", key.id, None, told(key))
+            change = AuditedChange(key.created_at, actor, "add key", key.id, None, audit_text(key))
             await audited(tx, change)
         known = await tx.fetchval("SELECT hash FROM keys WHERE id = $1", key.id)
         done.append(known == key.hash)

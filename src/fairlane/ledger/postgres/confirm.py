@@ -10,7 +10,7 @@ from fairlane.ledger.lease_rows import COLUMNS, granted, reason, wrong_epoch_or_
 from fairlane.ledger.messages import Confirmation, Unconfirmed
 from fairlane.ledger.postgres.events import find
 from fairlane.ledger.postgres.job_context import contexts, inputs_elsewhere
-from fairlane.ledger.postgres.job_lists import LEASED, enrol
+from fairlane.ledger.postgres.job_lists import LEASED, add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import hold, take, take_all
@@ -66,11 +66,11 @@ async def confirm(
     tx.running += len(rows)
     if leases:
         until = min(lease.lease_until for lease in leases.values())
-        await enrol(tx, LEASED, until, [lease.job for lease in leases.values()])
+        await add_to_list(tx, LEASED, until, [lease.job for lease in leases.values()])
     for parent in sorted({lease.parent for lease in leases.values() if lease.parent is not None}):
         await _start_parent(tx, parent, items[0].now)
     return [
-        leases.get(item.token) or await loser(tx, item, refused.get(i))
+        leases.get(item.token) or await unstarted_outcome(tx, item, refused.get(i))
         for i, item in enumerate(items)
     ]
 
@@ -138,7 +138,9 @@ async def found_leases(
 
 
 # --- those that did not start ------------------------------------------------------------------
-async def loser(tx: Reader, item: Confirmation, refusal: Unconfirmed | None) -> Lease | Unconfirmed:
+async def unstarted_outcome(
+    tx: Reader, item: Confirmation, refusal: Unconfirmed | None
+) -> Lease | Unconfirmed:
     """The outcome of an item that did not start. A repeated proposal gets the same lease as before;
     any other gets the reason for its refusal."""
     job = await find(tx, item.job, lock=False)

@@ -70,7 +70,7 @@ async def connect(
             min_size=0,
             max_size=most,
             connect=(watched or WatchedConnections()).connect,
-            reset=_leave,
+            reset=_no_reset,
             connection_class=WatchedConnection,
             server_settings=SETTINGS,
             timeout=CONNECT_WITHIN,
@@ -85,7 +85,7 @@ async def connect(
         raise SetupError(f"PostgreSQL refuses: {error}; {EMBEDDED}") from error
 
 
-async def _leave(_: asyncpg.Connection) -> None:
+async def _no_reset(_: asyncpg.Connection) -> None:
     """Return a connection to the pool without a reset: no code changes session state, and locks end
     with their transactions."""
 

@@ -22,7 +22,7 @@ from fairlane.ledger.messages import (
 from fairlane.ledger.postgres import confirm as confirming
 from fairlane.ledger.postgres import settle as settling
 from fairlane.ledger.postgres import submit as submitting
-from fairlane.ledger.postgres.confirm import BEGIN, RETURNED, START, found_leases, loser
+from fairlane.ledger.postgres.confirm import BEGIN, RETURNED, START, found_leases, unstarted_outcome
 from fairlane.ledger.postgres.named_parameters import Statement, column_names, table
 from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.settle import COMPLETE, present, too_late
@@ -235,7 +235,7 @@ async def confirm(
         return None
     leases = await found_leases(connection, items, {row[0]: row for row in found})
     return FastPathResult(
-        [leases.get(item.token) or await _loser(connection, item) for item in items]
+        [leases.get(item.token) or await _unstarted_outcome(connection, item) for item in items]
     )
 
 
@@ -248,9 +248,9 @@ def _proposals(common: tuple[Any, ...], items: list[Confirmation]) -> tuple[Any,
     )
 
 
-async def _loser(connection: Connection, item: Confirmation) -> Lease | Unconfirmed:
+async def _unstarted_outcome(connection: Connection, item: Confirmation) -> Lease | Unconfirmed:
     epoch = await connection.fetchval("SELECT value FROM meta WHERE name = 'epoch'")
-    return await loser(connection, item, wrong_epoch_or_pools(item, epoch))
+    return await unstarted_outcome(connection, item, wrong_epoch_or_pools(item, epoch))
 
 
 # --- settle --------------------------------------------------------------------------------------

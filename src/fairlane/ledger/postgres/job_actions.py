@@ -12,7 +12,7 @@ from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
 from fairlane.ledger.postgres.credits import balance, is_done, refund, transfer
 from fairlane.ledger.postgres.events import JOB, find, write_all, write_events
 from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
-from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, enrol, enrol_live
+from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, add_to_list, add_to_live_list
 from fairlane.ledger.postgres.locks import Held, hold_families, hold_named, hold_owners
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import keep_until
@@ -81,7 +81,7 @@ async def _cancel_all(
     ids = [job.id for job in jobs]
     waited = [job.waited_until(times[job.id]) for job in jobs]
     await tx.execute(CANCEL, ids, waited, times.values())
-    await enrol(tx, State.CANCELLED, max(times.values()), ids)
+    await add_to_list(tx, State.CANCELLED, max(times.values()), ids)
     for job in jobs:
         if job.band is Band.SKIP and job.step == 0:
             await refund(tx, job.id, now)
@@ -204,7 +204,7 @@ async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move
     ids = [job.id for job in jobs]
     places = [(job.id, *place(job, move, times[job.id]), times[job.id]) for job in jobs]
     await tx.execute(*BACK_IN_LINE.rows(places))
-    await enrol_live(tx, ids)
+    await add_to_live_list(tx, ids)
     tx.line += len(jobs)
     tx.touched += ids
     parent = jobs[0].parent

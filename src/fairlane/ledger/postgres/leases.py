@@ -11,7 +11,7 @@ from fairlane.ledger.messages import Renewal
 from fairlane.ledger.postgres.credits import refund
 from fairlane.ledger.postgres.events import JOB, find_all, write_all
 from fairlane.ledger.postgres.fanout import cell_ended
-from fairlane.ledger.postgres.job_lists import IS_LEASED, enrol
+from fairlane.ledger.postgres.job_lists import IS_LEASED, add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.transaction import PostgresTransaction
@@ -244,7 +244,7 @@ async def _give_up(tx: PostgresTransaction, now: int, limit: int) -> list[Job]:
     await tx.execute(
         *GIVE_UP(id=ids, waited=waited, message=messages, at=times.values(), code=code)
     )
-    await enrol(tx, State.FAILED, max(times.values()), ids)
+    await add_to_list(tx, State.FAILED, max(times.values()), ids)
     tx.touched += ids
     tx.line -= len(jobs)
     return jobs

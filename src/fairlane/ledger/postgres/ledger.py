@@ -107,7 +107,7 @@ class PostgresLedger(SqlLedger):
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
         if not await self._read(queries.is_due, now):
             return []
-        await self._one(job_lists.look_through_leases, now)
+        await self._one(job_lists.inspect_leased, now)
         return await super().expired(now, reached, limit)
 
     async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
@@ -126,7 +126,7 @@ class PostgresLedger(SqlLedger):
         self, finished_before: int, dead_before: int, keys_before: int, limit: int
     ) -> int:
         for _ in range(MAX_LIST_CLEANUPS):
-            if not await self._one(job_lists.look_through_live, limit):
+            if not await self._one(job_lists.inspect_live, limit):
                 break
         return await super().retire(finished_before, dead_before, keys_before, limit)
 
@@ -152,7 +152,7 @@ class PostgresLedger(SqlLedger):
             raise refusal
         began = perf_counter()
         async with self._pool.acquire() as connection:
-            self._writer.waits.told(perf_counter() - began)
+            self._writer.waits.observe(perf_counter() - began)
             return await query(connection, *args)
 
 

@@ -91,7 +91,7 @@ class ProcessLock:
                     return look.exception() is None
         finally:
             look.cancel()
-        self._is_silent()
+        self._mark_silent()
         return False
 
     async def _look(self) -> None:
@@ -101,10 +101,10 @@ class ProcessLock:
             "SELECT pid, state FROM pg_stat_activity WHERE pid = ANY($1::int[])", [own, *suspects]
         )
         if any(row[0] == own for row in found):  # false behind a pooler that hides server processes
-            self._watched.judge(suspects, [(row[0], row[1]) for row in found])
-            await _end_left(self._connection, self._watched)
+            self._watched.close_lost(suspects, [(row[0], row[1]) for row in found])
+            await _end_orphaned_sessions(self._connection, self._watched)
 
-    def _is_silent(self) -> None:
+    def _mark_silent(self) -> None:
         """Mark the server as silent: no caller waits for it, until it answers a new connection."""
         if not self._watched.silent.is_set():
             self._silent_since = asyncio.get_running_loop().time()
@@ -119,7 +119,7 @@ class ProcessLock:
                 self._url, alone=self.alone, watched=self._watched, within=CONNECT_WITHIN
             )
         except TimeoutError:
-            self._is_silent()
+            self._mark_silent()
         except LedgerInUse as error:
             if not self._in_use:
                 log.critical("nothing is done until they have gone: %s", error)
@@ -142,7 +142,7 @@ async def _locked(
     )
     try:
         if watched is not None:
-            await _end_left(connection, watched)
+            await _end_orphaned_sessions(connection, watched)
         if await _has_lock(connection, alone=alone):
             return connection
     except BaseException:
@@ -156,7 +156,9 @@ async def _locked(
     )
 
 
-async def _end_left(connection: asyncpg.Connection, watched: WatchedConnections) -> None:
+async def _end_orphaned_sessions(
+    connection: asyncpg.Connection, watched: WatchedConnections
+) -> None:
     """End sessions that this process closed without the server noticing, which frees their
     locks."""
     if watched.left:

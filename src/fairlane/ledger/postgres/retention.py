@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fairlane.ledger.messages import AuditedChange
 from fairlane.ledger.postgres.admin import audited
-from fairlane.ledger.postgres.job_lists import enrol
+from fairlane.ledger.postgres.job_lists import add_to_list
 from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.requests import Purge, Retirement
@@ -30,7 +30,7 @@ SELECT rolls.kind, rolls.at, rolls.seq, rolls.jobs FROM rolls JOIN (
 ) due USING (kind, at, seq)
 WHERE due.earlier < :limit ORDER BY at, seq FOR UPDATE OF rolls SKIP LOCKED
 """)
-STRIKE_OFF = "DELETE FROM rolls WHERE kind = $1 AND at = $2 AND seq = $3"
+REMOVE_FROM_LIST = "DELETE FROM rolls WHERE kind = $1 AND at = $2 AND seq = $3"
 BUT_DEAD = [str(state) for state in ENDED - {State.DEAD}]
 
 OVER = """
@@ -89,7 +89,7 @@ async def _retire(tx: PostgresTransaction, item: Retirement) -> list[Gone]:
         for kind, jobs in due:
             stay = [row[0] for row in await tx.fetch(STAYS, jobs, kind)]
             before = item.dead_before if kind == State.DEAD else item.finished_before
-            await enrol(tx, kind, before, stay)
+            await add_to_list(tx, kind, before, stay)
         if len(gone) >= item.limit:
             break
     return gone
@@ -110,8 +110,8 @@ async def _due(
     for kind, at, seq, jobs in await tx.fetch(*due):
         mine, rest = jobs[:limit], jobs[limit:]
         limit -= len(mine)
-        await tx.execute(STRIKE_OFF, kind, at, seq)
-        await enrol(tx, kind, at, rest)
+        await tx.execute(REMOVE_FROM_LIST, kind, at, seq)
+        await add_to_list(tx, kind, at, rest)
         found.append((kind, mine))
     return found
 

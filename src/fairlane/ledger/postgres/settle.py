@@ -9,7 +9,7 @@ from typing import Any
 from fairlane.ledger.messages import Settled, Settlement, Stale
 from fairlane.ledger.postgres.credits import refund
 from fairlane.ledger.postgres.fanout import cell_ended
-from fairlane.ledger.postgres.job_lists import enrol
+from fairlane.ledger.postgres.job_lists import add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import free
@@ -172,7 +172,7 @@ async def _enrol_ended(tx: PostgresTransaction, items: Sequence[Settlement]) -> 
             ended.setdefault(AFTER[item.move], []).append(item)
     for state, those in ended.items():
         at = max(item.now for item in those)
-        await enrol(tx, state, at, [item.lease.job for item in those])
+        await add_to_list(tx, state, at, [item.lease.job for item in those])
 
 
 async def _account_for(tx: PostgresTransaction, item: Settlement) -> None:

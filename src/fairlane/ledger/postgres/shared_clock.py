@@ -89,8 +89,8 @@ class SharedClock(SystemClock):
         self._monotonic, self._wall, self._boot = monotonic, wall, boot
         self._from = self._to = self._since = 0
         self._last: Reading | None = None
-        self._doubt: int | None = None
-        self._spoke = -FOLLOW_MICROSECONDS
+        self._suspected_jump: int | None = None
+        self._corrected_at = -FOLLOW_MICROSECONDS
         self._settled_at = 0
         self._keeper: asyncio.Task[None] | None = None
 
@@ -131,7 +131,8 @@ class SharedClock(SystemClock):
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(
-                (SYNC_PERIOD_MICROSECONDS if self._doubt is None else RESYNC_MICROSECONDS) / SECOND
+                (SYNC_PERIOD_MICROSECONDS if self._suspected_jump is None else RESYNC_MICROSECONDS)
+                / SECOND
             )
             with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
                 await self.compare()
@@ -144,13 +145,15 @@ class SharedClock(SystemClock):
             return
         gap = reading.database + reading.agreed.correction - self._ahead(self._mono())
         if abs(gap) <= MAX_JUMP_MICROSECONDS:
-            self._doubt = None
+            self._suspected_jump = None
             self._last = reading
             self._go_to(reading.database + reading.agreed.correction)
             now = reading.agreed._replace(seen=max(reading.agreed.seen, self.now()))
             await self._write(str(reading.agreed), str(now))
-        elif self._doubt is None or abs(gap - self._doubt) > MAX_JUMP_MICROSECONDS:
-            self._doubt = gap
+        elif (
+            self._suspected_jump is None or abs(gap - self._suspected_jump) > MAX_JUMP_MICROSECONDS
+        ):
+            self._suspected_jump = gap
         else:
             await self._decide(reading, self._last, gap)
 
@@ -161,11 +164,11 @@ class SharedClock(SystemClock):
         slept = abs(reading.own - last.own) > MAX_JUMP_MICROSECONDS // 2
         mono, agreed = self._mono(), reading.agreed
         undone = abs(agreed.correction - gap) < abs(agreed.correction)
-        if moved and not slept and (undone or mono - self._spoke > FOLLOW_MICROSECONDS):
+        if moved and not slept and (undone or mono - self._corrected_at > FOLLOW_MICROSECONDS):
             corrected = Agreed(agreed.correction - gap, agreed.number + 1, agreed.seen)
             if not await self._write(str(agreed), str(corrected)):
                 return
-            self._spoke = mono
+            self._corrected_at = mono
             log.warning(
                 "the database's clock was set by %.1f s: time goes on without it", gap / 1e6
             )
@@ -173,7 +176,7 @@ class SharedClock(SystemClock):
             log.warning("this process was %.1f s behind everybody's time", gap / SECOND)
             self._go_to(reading.database + reading.agreed.correction, at_once=True)
             self._settled_at = mono + SYNC_PERIOD_MICROSECONDS
-        self._doubt, self._last = None, reading
+        self._suspected_jump, self._last = None, reading
 
     def _go_to(self, ahead: int, *, at_once: bool = False) -> None:
         mono = self._mono()

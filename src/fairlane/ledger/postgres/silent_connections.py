@@ -103,7 +103,9 @@ class WatchedConnections:
             if not each.is_closed() and each.asked_at is not None and each.asked_at < before
         }
 
-    def judge(self, suspects: dict[int, float], found: Sequence[tuple[int, str | None]]) -> None:
+    def close_lost(
+        self, suspects: dict[int, float], found: Sequence[tuple[int, str | None]]
+    ) -> None:
         """Close connections whose server process is idle or gone in two successive checks: their
         answer is lost."""
         states = dict(found)

@@ -21,7 +21,7 @@ from fairlane.ledger.job_columns import (
 )
 from fairlane.ledger.messages import Common, Submission, SubmissionAccepted, SubmitOutcome
 from fairlane.ledger.postgres.idempotency import IdempotencyKeys
-from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, enrol_live
+from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, add_to_live_list
 from fairlane.ledger.postgres.locks import hold_users
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.transaction import (
@@ -116,7 +116,7 @@ async def _insert(tx: PostgresTransaction, items: list[Submission]) -> None:
             [item.id for item in long],
             [item.input for item in long],
         )
-    await enrol_live(tx, [item.id for item in items])
+    await add_to_live_list(tx, [item.id for item in items])
     waiting = [item.id for item in items if not item.cells]
     tx.touched += waiting
     tx.line += len(waiting)

@@ -132,7 +132,7 @@ async def _keep_secret(tx: PostgresTransaction, items: Sequence[NewWebhookSecret
             "INSERT INTO webhook_secrets VALUES ($1, $2, $3, NULL)", item.tenant, item.secret, at
         )
         if item.old_until is not None:
-            await audited(tx, item.told)
+            await audited(tx, item.audit_record)
     return [None] * len(items)
 
 

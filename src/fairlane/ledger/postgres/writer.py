@@ -167,16 +167,16 @@ class PostgresWriter:
         try:
             return list(await self._durable(verb, calls))
         except ValueError as error:  # asyncpg raises it, too, for values it cannot send
-            return await self._without_culprit(verb, calls, error)
+            return await self._without_failed_item(verb, calls, error)
         except (*LOST, *CLASHES, TimeoutError) as error:
             return [error] * len(calls)
         except asyncpg.DiskFullError as error:
             self._full = asyncio.get_running_loop().time(), error
             return [error] * len(calls)
         except Exception as error:  # noqa: BLE001 - one item's data: find it, write the rest
-            return await self._without_culprit(verb, calls, error)
+            return await self._without_failed_item(verb, calls, error)
 
-    async def _without_culprit(
+    async def _without_failed_item(
         self, verb: Verb, calls: list[PostgresCall], error: Exception
     ) -> list[WrittenOrNot[Any] | Exception]:
         if len(calls) > 1:
@@ -223,7 +223,7 @@ class PostgresWriter:
         longest = self._longest if verb in QUICK else None
         try:
             async with asyncio.timeout(longest), self._pool.acquire() as connection:
-                self.waits.told(perf_counter() - calls[0].at)
+                self.waits.observe(perf_counter() - calls[0].at)
                 outcomes, receipts = await _write(connection, verb, items, cleared)
         except BaseException:
             self._published += cleared

@@ -17,8 +17,8 @@ from fairlane.ledger.api_keys import (
     KeyAddition,
     KeyRedemption,
     KeyRevocation,
+    audit_text,
     key_of,
-    told,
     values,
 )
 from fairlane.ledger.sqlite.connect import (
@@ -84,7 +84,7 @@ def _add(tx: sqlite3.Connection, items: Sequence[KeyAddition]) -> list[bool]:
             f"INSERT OR IGNORE INTO keys ({COLUMNS}) VALUES ({marks})", values(key)
         ).rowcount
         if added:
-            _audit(tx, (key.created_at, actor, "add key", key.id, None, told(key)))
+            _audit(tx, (key.created_at, actor, "add key", key.id, None, audit_text(key)))
         known = tx.execute("SELECT hash FROM keys WHERE id = ?", (key.id,)).fetchone()
         done.append(known == (key.hash,))
     return done

@@ -60,7 +60,8 @@ def confirm(tx: SqliteTransaction, items: Sequence[Confirmation]) -> list[Lease 
     for parent in {lease.parent for lease in leases.values() if lease.parent is not None}:
         _start_parent(tx, parent, items[0].now)
     return [
-        leases.get(item.token) or _loser(tx, item, refused.get(i)) for i, item in enumerate(items)
+        leases.get(item.token) or _unstarted_outcome(tx, item, refused.get(i))
+        for i, item in enumerate(items)
     ]
 
 
@@ -128,7 +129,7 @@ def _leases(
 
 
 # --- those that did not start ------------------------------------------------------------------
-def _loser(
+def _unstarted_outcome(
     tx: SqliteTransaction, item: Confirmation, refusal: Unconfirmed | None
 ) -> Lease | Unconfirmed:
     """The outcome of an item that did not start. A repeated proposal gets the same lease as before;

@@ -109,7 +109,7 @@ def _keep_secret(tx: SqliteTransaction, items: Sequence[NewWebhookSecret]) -> li
         row = (item.tenant, item.secret, at)
         tx.execute("INSERT INTO webhook_secrets VALUES (?, ?, ?, NULL)", row)
         if item.old_until is not None:
-            tx.execute(AUDIT, item.told)
+            tx.execute(AUDIT, item.audit_record)
     return [None] * len(items)
 
 

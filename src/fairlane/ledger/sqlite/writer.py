@@ -71,7 +71,7 @@ class SqliteWriter:
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[SqliteCall | None] = queue.SimpleQueue()
         self._first, self._new_work = deque[SqliteCall](), deque[SqliteCall]()
-        self._heard_all = False
+        self._received_all = False
         self.waits = StoreWaits()
         self._closed = False
         self._unpublished: dict[int, int] = {}
@@ -130,7 +130,7 @@ class SqliteWriter:
     # --- in the writer's thread ------------------------------------------------------------------
     def _run(self) -> None:
         while calls := self._next():
-            self.waits.told(perf_counter() - min(call.at for call in calls))
+            self.waits.observe(perf_counter() - min(call.at for call in calls))
             answers = self._commit(calls)
             try:
                 self._loop.call_soon_threadsafe(_deliver, self._loop, answers)
@@ -141,21 +141,21 @@ class SqliteWriter:
     def _next(self) -> list[SqliteCall]:
         """The calls that share the next transaction. Empty when all is written and the writer is
         closed."""
-        self._hear()
+        self._receive_calls()
         calls = _some_of(self._first, MOST_CALLS, MOST_ITEMS)
         if calls:
             return calls + _some_of(self._new_work, BESIDE_CALLS, BESIDE_ITEMS)
         return _some_of(self._new_work, MOST_CALLS, MOST_ITEMS)
 
-    def _hear(self) -> None:
+    def _receive_calls(self) -> None:
         """Move all requested calls from the queue; block only if there is no other work."""
-        while not self._heard_all:
+        while not self._received_all:
             try:
                 call = self._calls.get(block=not (self._first or self._new_work))
             except queue.Empty:
                 break
             if call is None:
-                self._heard_all = True
+                self._received_all = True
             else:
                 (self._new_work if call.is_new_work else self._first).append(call)
 
@@ -165,9 +165,9 @@ class SqliteWriter:
         except sqlite3.OperationalError as error:
             return [SqliteAnswer(call.future, error) for call in calls]
         except Exception as error:  # noqa: BLE001 - one item's data: find it, write the rest
-            return self._without_culprit(calls, error)
+            return self._without_failed_item(calls, error)
 
-    def _without_culprit(self, calls: list[SqliteCall], error: Exception) -> list[SqliteAnswer]:
+    def _without_failed_item(self, calls: list[SqliteCall], error: Exception) -> list[SqliteAnswer]:
         if len(calls) > 1:
             half = len(calls) // 2
             return self._commit(calls[:half]) + self._commit(calls[half:])

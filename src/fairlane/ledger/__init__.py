@@ -1,1 +1,1 @@
-"""The ledger: the truth, in SQL."""
+"""The ledger: the durable system of record, in SQL."""

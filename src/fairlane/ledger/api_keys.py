@@ -1,4 +1,4 @@
-"""API keys in the ledger: the interface that both ledgers implement."""
+"""API keys in the ledger: the interface that both stores implement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_KEYS = 1 << 31
 
 
 class ApiKeyVerbs(NamedTuple):
-    """How one store does it: `get`, `page`, `names` and `any` read, the others write."""
+    """The functions of one store: `get`, `page`, `names` and `any` read, the rest write."""
 
     add: Callable[..., Any]
     revoke: Callable[..., Any]
@@ -30,12 +30,12 @@ class ApiKeys:
         self._write, self._read, self._verbs = write, read, verbs
 
     async def add(self, key: Key, actor: str) -> bool:
-        """Kept and audited, once; False if there is or was another key with that id. The same key
-        again changes nothing: what it opens, and whether it was revoked, stays."""
+        """Store a key and audit it, once. False if there is or was a different key with that id.
+        Adding the same key again changes nothing: its permissions and its revocation stay."""
         return bool(await self._write(self._verbs.add, KeyAddition(key, actor)))
 
     async def revoke(self, key: str, now: int, actor: str) -> bool:
-        """It opens nothing any more, from now on; False if there is no such key."""
+        """Revoke a key from now on. False if there is no such key."""
         return bool(await self._write(self._verbs.revoke, KeyRevocation(key, now, actor)))
 
     async def get(self, key: str) -> Key | None:
@@ -47,12 +47,12 @@ class ApiKeys:
         return await self.page(None, MAX_KEYS)
 
     async def page(self, after: str | None, limit: int) -> list[Key]:
-        """The first of them, or of those that were made after this one."""
+        """The first keys, or the first that were made after the key `after` (cursor pagination)."""
         found: list[Key] = await self._read(self._verbs.page, after, limit)
         return found
 
     async def names(self, most: int) -> frozenset[str]:
-        """The ids of every key that was ever made, or of so many."""
+        """The ids of every key that was ever made, at most `most` of them."""
         found: frozenset[str] = await self._read(self._verbs.names, most)
         return found
 
@@ -61,11 +61,13 @@ class ApiKeys:
         return bool(await self._read(self._verbs.any))
 
     async def secret(self) -> bytes:
-        """The same for every process of this ledger, always."""
+        """The signing secret, which is the same for every process of this ledger and never
+        changes."""
         return bytes.fromhex(await self._write(self._verbs.secret, secrets.token_hex(32)))
 
     async def redeem(self, ticket: str, until: int, now: int) -> bool:
-        """True once for a ticket, whoever asks and how often."""
+        """Use up a single-use ticket. True for the first call only, however many callers there
+        are."""
         return bool(await self._write(self._verbs.redeem, KeyRedemption(ticket, until, now)))
 
 
@@ -109,6 +111,6 @@ def key_of(row: Sequence[Any]) -> Key:
     return Key(name, tenant, Role(role), digest, title, bool(act_as), bool(set_priority), *times)
 
 
-def told(key: Key) -> str:
-    """What the audit says of a new key."""
+def audit_text(key: Key) -> str:
+    """The audit log's text for a new key."""
     return f"{key.role} of {key.tenant}"

@@ -1,4 +1,5 @@
-"""Names of credit accounts. Only the house account may go below zero."""
+"""Account names of the credit ledger (double-entry bookkeeping). Only system accounts, named
+`house:…`, may go below zero."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ def account_of(tenant: str, user: str) -> str:
 
 
 def reused(operation: str, was: int) -> Conflict:
-    """For who asks for another amount under the name of an operation that was done."""
+    """The error for an operation name that is used again with another amount."""
     return Conflict(f'operation "{operation}" was done with the amount {was}; choose another name')
 
 

@@ -1,8 +1,9 @@
-"""The columns of a job, once for both ledgers: how each is read, and what a submit writes into it.
+"""The columns of a job row (object-relational mapping), once for both stores: how each is read, and
+what a submit writes into it.
 
-Select lists, insert lists, placeholders and row tuples are made from this table. A new column
-needs a line here, a migration for each ledger, and its field in `Job` and, if a submit writes it,
-in `Common`."""
+Select lists, insert lists, placeholders and row tuples are made from this table. A new column needs
+a line here, a migration for each store, and its field in `Job` and, if a submit writes it, in
+`Common`."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ from fairlane.model.state import Code, State
 
 
 class Column(NamedTuple):
-    """`type` is PostgreSQL's. `read` makes the field of a `Job` from what is stored; `write` makes
-    what is stored from the submission's field `source` (empty = the column's name). `rare`: most
-    submits leave it empty. `postgres_name`: where the name is a reserved word there."""
+    """A column. `type` is its PostgreSQL type. `read` converts the stored value into the field of a
+    `Job`. `write` converts the submission's field `source` (empty = the column's name) into the
+    stored value. `rare`: most submits leave the column empty. `postgres_name`: the column's name in
+    PostgreSQL, where `name` is a reserved word."""
 
     name: str
     type: str = "text"
@@ -106,7 +108,7 @@ _STORED_AS = {"error": ("error_code", "error_message")}
 _BY_NAME = {column.name: column for column in COLUMNS}
 READ = [_BY_NAME[name] for field in Job._fields for name in _STORED_AS.get(field, (field,))]
 JOB = ", ".join(column.name for column in READ)
-"""What `read_job` reads, in its order."""
+"""The columns that `read_job` reads, in its order."""
 
 _CODE = Job._fields.index("error")
 _READERS = [
@@ -134,13 +136,14 @@ def _written_from(kind: type[Common | Submission], *, rare: bool) -> list[Column
 
 OWN, RARE_OWN = _written_from(Submission, rare=False), _written_from(Submission, rare=True)
 SHARED, RARE_SHARED = _written_from(Common, rare=False), _written_from(Common, rare=True)
-"""What a submit writes: values of each job, and values that it has in common with others."""
+"""The columns a submit writes: `OWN` differ from job to job, `SHARED` are common to jobs of a
+call."""
 
 
 def values_of(
     kind: type[Common | Submission], columns: Sequence[Column]
 ) -> Callable[[Any], list[Any]]:
-    """A function that makes these columns' values from a submission, or from what it shares."""
+    """A function that makes these columns' values from a `Submission` or a `Common`."""
     pick = itemgetter(*(kind._fields.index(column.source or column.name) for column in columns))
     writers = [(at, column.write) for at, column in enumerate(columns) if column.write]
 

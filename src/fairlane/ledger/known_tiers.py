@@ -1,4 +1,4 @@
-"""Last known tiers of users in the ledger: the interface that both ledgers implement."""
+"""A cache of users' last known tiers in the ledger: the interface that both stores implement."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from fairlane.ledger.running import Read, Write
 
 
 class TierVerbs(NamedTuple):
-    """How one store does it: one reads, the other writes."""
+    """The functions of one store: one reads, the other writes."""
 
     known: Callable[..., Any]
     know: Callable[..., Any]
 
 
 class KnownTiers:
-    """What somebody else said about users, kept for when they do not answer."""
+    """The tiers that the Priority Service last reported, kept for when it does not answer."""
 
     def __init__(self, write: Write, read: Read, verbs: TierVerbs) -> None:
         self._write, self._read, self._verbs = write, read, verbs
 
     async def get(self, tenant: str, users: Sequence[str]) -> dict[str, str]:
-        """What was last said, of those about whom something was."""
+        """The last reported tier of each of these users that has one."""
         found: dict[str, str] = await self._read(self._verbs.known, tenant, users)
         return found
 

@@ -1,4 +1,7 @@
-"""The ledger interface: what every ledger can do. Each docstring is the whole guarantee."""
+"""The ledger interface: the durable system of record for jobs, leases, credits and settings.
+
+This protocol is what every ledger implements. Each docstring states the whole guarantee. Times are
+microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -49,10 +52,10 @@ from fairlane.policy.quotas import Quota
 
 class Ledger(Protocol):
     shared: bool
-    """Whether other processes may write to it, too."""
+    """Whether other processes may write to this ledger, too."""
 
     alone: bool
-    """Whether this process is certainly the only one that works on it."""
+    """Whether this process is certainly the only one that uses this ledger."""
 
     keys: ApiKeys
 
@@ -67,95 +70,107 @@ class Ledger(Protocol):
 
     # --- hot ---------------------------------------------------------------------------------
     async def submit(self, items: Sequence[Submission]) -> WrittenOrNot[SubmitOutcome | Unwritten]:
-        """Accepted ⇒ durable, once, within every quota, also under concurrent submits. A known
-        idempotency key is answered before any quota."""
+        """Write jobs. An accepted job is durable, is written once, and is within every quota, also
+        under concurrent submits. A known idempotency key is answered before any quota is
+        checked."""
 
     async def confirm(
         self, items: Sequence[Confirmation]
     ) -> WrittenOrNot[Lease | Unconfirmed | Unwritten]:
-        """A lease only if the job is queued at that rev and ready, the epoch is current, and every
-        slot is free and within its limit. The same token again gets the same lease."""
+        """Turn proposals of the index into leases. A lease is granted only if the job is queued at
+        that rev and ready, the epoch is current, and every slot is free and within its limit. The
+        same token again gets the same lease."""
 
     async def settle(
         self, items: Sequence[Settlement]
     ) -> WrittenOrNot[Settled | Stale | Unwritten]:
-        """Result, next state, slots, events: all or nothing, and only while the token holds."""
+        """End attempts. Result, next state, slots and events are written together or not at all,
+        and only while the lease's token holds."""
 
     def published(self, receipts: Sequence[int]) -> None:
-        """The index knows what these rows were about; they may go."""
+        """The index has applied these outbox rows; the ledger may delete them."""
 
     # --- leases ------------------------------------------------------------------------------
     async def renew(self, tokens: Sequence[tuple[str, str]], until: int, now: int) -> Renewal:
-        """Every (job, token) that still holds lasts until then; the others are named."""
+        """Extend the lease of every (job, token) that still holds to `until`. The result names the
+        leases that were lost or cancelled."""
 
     async def holding(self, leases: Sequence[tuple[str, str]]) -> frozenset[str]:
-        """The tokens of those (job, token) that nobody has ended: not settled, not cancelled, not
-        taken back."""
+        """The tokens of those (job, token) pairs whose lease has not ended: not settled, not
+        cancelled, not taken back."""
 
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
-        """Kept if the token holds (None); otherwise the state the job is in."""
+        """Store the progress and return None if the token holds; otherwise return the job's
+        state."""
 
     async def lease(self, job: str, token: str) -> Lease | Stale:
-        """The lease as it was handed out, for who only has its name."""
+        """The lease as it was handed out, for a caller that only knows its job and token."""
 
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
-        """Leases past their end or their deadline, if they last no longer than `reached`: how long
-        the asker has been in touch with the ledger without a gap."""
+        """Leases past their end or their deadline, if their end is not after `reached`: the time up
+        to which the caller has been in touch with the ledger without a gap."""
 
     async def prolong(self, now: int) -> None:
-        """Nobody could reach the ledger before now: every lease lasts from now on as long as after
-        a heartbeat, up to its deadline. One whose deadline has passed lasts that long once, for a
-        result that is on its way."""
+        """Extend every lease after an outage in which no process could reach the ledger. Each lease
+        lasts from now on as long as after a heartbeat, up to its deadline. A lease whose deadline
+        has passed is extended once, for a result that is on its way."""
 
     async def free_slots(self, now: int, limit: int) -> list[str]:
-        """Slots kept beyond their lease whose time is over are free, and in the end also such as no
-        job holds; the tokens that had them."""
+        """Free slots that were kept beyond their lease and whose time is over, and eventually also
+        slots that no job holds. Returns the tokens that held them."""
 
     # --- moves from outside ------------------------------------------------------------------
     async def cancel(
         self, request: Request, strict: Container[str]
     ) -> WrittenOrNot[list[Ended] | FairlaneError]:
-        """Cancelled at once and for good, with all cells of a fan-out. The slots of a running call
-        stay until its deadline where its service is strict, else until its lease ends."""
+        """Cancel a job at once and for good, with all cells of a fan-out. The slots of a running
+        call stay taken until its deadline if its service is strict, otherwise until its lease
+        ends."""
 
     async def reopen(
         self, request: Request, move: Move, quota: Quota | None
     ) -> WrittenOrNot[Reopened | FairlaneError]:
-        """Resume or replay: exactly once for one failure, whoever asks and how often."""
+        """Resume or replay a job: exactly once for one failure, however often and by however many
+        callers it is requested."""
 
     async def skip(self, request: Request, price: int) -> WrittenOrNot[Skipped | FairlaneError]:
-        """Charged and moved to the very front, together or not at all, once in a job's life."""
+        """Charge the price and move the job to the front of the queue, together or not at all, once
+        in a job's life."""
 
     async def promote(
         self, levels: Sequence[tuple[str, str]], order: Sequence[str], now: int
     ) -> list[str | None]:
-        """Announce (job, tier) to owners of queued jobs: the old level, or None where it was as
-        good. `order` names the tiers, best first."""
+        """Record (job, tier) promotions that the owners of queued jobs are told about. Returns each
+        job's old level, or None if that was at least as good. `order` names the tiers, best
+        first."""
 
     async def give_up(self, now: int, limit: int) -> WrittenOrNot[list[Job]]:
-        """Queued jobs past their longest wait have failed, resumable."""
+        """Fail queued jobs that are past their longest wait; they can be resumed."""
 
     async def forgive(self, jobs: Sequence[tuple[str, int]]) -> None:
-        """(job, attempts it was seen with): if it is queued and still has as many, it gets the last
-        one back. Its service was sick, not it."""
+        """Give queued jobs their last attempt back, because their service failed and not the job.
+        Each item is (job, attempts it was seen with); a job that has another number by now is left
+        alone."""
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> WrittenOrNot[bool]:
-        """(job, rev, token) proposals nobody confirmed: whether the job runs under that token.
-        Otherwise its rev has moved on, so a late confirm fails."""
+        """Withdraw (job, rev, token) proposals that were not confirmed in time. True if the job
+        runs under that token. Otherwise its rev is raised, so that a late confirm fails."""
 
     # --- rebuild -----------------------------------------------------------------------------
     async def turn(self) -> tuple[Stamp, Turn]:
-        """What confirmations must agree with, and whether somebody rebuilds the index."""
+        """The stamp that confirmations must match, and whether a process is rebuilding the
+        index."""
 
     async def begin_rebuild(self, life: str, over: int) -> bool:
-        """From now on only claims under this life of the index are confirmed. False if anything
-        has happened since the turn of number `over`."""
+        """Begin a rebuild: from now on only claims under this generation (`life`) of the index are
+        confirmed. False if the turn's number is no longer `over`."""
 
     async def extend_rebuild(self, life: str, *, done: bool = False) -> bool:
-        """The rebuilder is alive, or is done. False if another life has begun meanwhile."""
+        """Report that the rebuilding process is alive, or is done. False if another generation of
+        the index has begun since."""
 
     def live(self, page: int) -> AsyncGenerator[list[Job], None]:
-        """All live jobs that can be in the index, page by page, as of when it began."""
+        """All live jobs that can be in the index, page by page, in one snapshot."""
 
     async def slots(self, pool: str | None = None) -> list[LiveSlot]: ...
 
@@ -163,7 +178,7 @@ class Ledger(Protocol):
         """The last start of each user in each service and tier since then."""
 
     async def outbox(self, limit: int) -> list[tuple[int, list[str]]]:
-        """Rows that a crash left: (seq, jobs)."""
+        """Outbox rows that a crash left behind, as (seq, jobs)."""
 
     async def clear_outbox(self, seqs: Sequence[int]) -> None: ...
 
@@ -171,33 +186,33 @@ class Ledger(Protocol):
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]: ...
 
     async def fate(self, job: str, owner: str | None) -> str | None:
-        """How a job of this tenant, or of this `tenant/key` (None = any), ended whose record is
-        gone, while its idempotency key is kept."""
+        """How a job ended whose record is deleted, while its idempotency key is kept. `owner` is a
+        tenant or a `tenant/key` (None = any)."""
 
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
-        """Newest first, below the id `after`. Raises TookTooLong instead of looking for more than
-        five seconds."""
+        """Jobs, newest first, with ids below the cursor `after`. Raises TookTooLong after five
+        seconds."""
 
     async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
-        """Input, and the context that finished steps have made."""
+        """The job's input, and the outputs of its finished steps."""
 
     async def attempts(self, job: str) -> list[Attempt]: ...
 
     async def events(self, job: str, after: int) -> list[Event]:
-        """Numbered after + 1, after + 2, … without a gap."""
+        """The job's events, numbered after + 1, after + 2, … without a gap."""
 
     async def count(self, state: State, tenant: str | None = None) -> int:
-        """How many jobs of this tenant (None = all), without executions of fan-outs. Raises
-        TookTooLong."""
+        """How many jobs of this tenant (None = all) are in this state, without the cells of
+        fan-outs. Raises TookTooLong."""
 
     async def load(self) -> tuple[int, int]:
-        """How many jobs are in line and how many run, cheaply."""
+        """How many jobs are queued and how many run. Cheap."""
 
     async def running_in(self) -> Counter[tuple[str, str | None]]:
-        """How many run of each service in each region. Looks through all that run."""
+        """How many jobs of each service run in each region. Reads all running jobs."""
 
     async def finished_since(self, since: int) -> dict[State, int]:
-        """How many jobs ended how."""
+        """How many jobs have ended since then, by state."""
 
     # --- users, money, settings, workers ---------------------------------------------------------
     async def tier_of(self, tenant: str, user: str) -> str | None: ...
@@ -213,7 +228,7 @@ class Ledger(Protocol):
         now: int,
         actor: str,
     ) -> None:
-        """Limits of this user's own, instead of their tier's (None = the tier's)."""
+        """Set this user's own limits, which replace those of the tier (None = the tier's)."""
 
     async def audit(self, limit: int) -> list[AuditedChange]:
         """The latest administrative changes, newest first."""
@@ -221,8 +236,8 @@ class Ledger(Protocol):
     async def credit(
         self, tenant: str, user: str, amount: int, operation: str, now: int, note: str, actor: str
     ) -> int:
-        """The balance after the operation; the same again changes nothing, and with another amount
-        it is a Conflict."""
+        """Book an amount and return the balance after it. Idempotent by `operation`: the same again
+        changes nothing, and another amount under the same name is a Conflict."""
 
     async def balance(self, tenant: str, user: str) -> int: ...
 
@@ -234,51 +249,53 @@ class Ledger(Protocol):
         over: int,
         change: SettingChange | None = None,
     ) -> Stamp | Superseded | None:
-        """This catalog, made from this file, holds from now on: exactly these pools are limited,
-        and claims under older settings are refused. Running jobs that hold no slot of a pool that
-        counts them take one, also above the limit. None if the settings are not those of number
-        `over`; Superseded if this change was made before, and others since."""
+        """Put this catalog, made from this file, into force: exactly these pools are limited, and
+        claims under older settings are refused. Running jobs of a pool that hold no slot in it take
+        one, even above the limit. Returns None if the settings in force are not number `over`, and
+        Superseded if this change was made before and has been replaced since."""
 
     async def add_pools(
         self, pools: Sequence[PoolLimit], configured: Sequence[str], over: int
     ) -> None:
-        """Beside the configured pools these are limited until the settings change, counted as in
-        `set_pools`. Nothing happens if the settings are not those of number `over`. Of many added
-        pools those that nothing holds a slot in are forgotten: they can be added again."""
+        """Limit these pools in addition to the configured ones until the settings change, counted
+        as in `set_pools`. Nothing happens if the settings in force are not number `over`. If there
+        are many added pools, those without a taken slot are deleted; they can be added again."""
 
     async def settings(self) -> StoredSettings: ...
 
     async def put_worker(self, worker: Worker, now: int) -> None: ...
 
     async def hear(self, worker: str, state: WorkerState, now: int) -> Worker | None:
-        """The worker as it is, heard of now: its state goes only onward, from active over draining
-        to dead, until it is put anew. None if there is no such worker."""
+        """Record a worker's heartbeat and return the worker. Its state only moves forward, from
+        active to draining to dead, until the worker registers again. None if there is no such
+        worker."""
 
     async def worker(self, worker: str) -> Worker | None: ...
 
     async def workers(self) -> list[tuple[Worker, int]]:
-        """Every worker and when it was last heard of."""
+        """Every worker and the time of its last heartbeat."""
 
     async def forget_workers(self, before: int) -> int:
-        """Workers not heard of since then are gone; how many."""
+        """Delete workers without a heartbeat since then. Returns how many."""
 
     async def held(self, worker: str | None = None) -> list[Job]:
-        """Running jobs that this worker holds (None = any), in whichever of its calls it got
-        them. Looks through all that run."""
+        """Running jobs that this worker holds (None = any), from all of its claims. Reads all
+        running jobs."""
 
     # --- upkeep ------------------------------------------------------------------------------
     async def retire(
         self, finished_before: int, dead_before: int, keys_before: int, limit: int
     ) -> int:
-        """Finished jobs, dead letters and keys older than that are gone, at most `limit` of each;
-        nothing live, unpublished or needed by a live parent."""
+        """Delete finished jobs, dead letters and idempotency keys older than that, at most `limit`
+        of each. Jobs that are live, unpublished or needed by a live parent are kept."""
 
     async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
-        """Those of these jobs that are this tenant's dead letters are gone; how many."""
+        """Delete those of these jobs that are dead letters of this tenant. Returns how many."""
 
     async def check(self) -> Counts: ...
 
     def explain(self, error: Exception) -> SetupError | None:
-        """What is wrong with the store itself and what to do about it, if that is the reason."""
+        """What is wrong with the store itself and how to fix it, if that is the cause of the
+        error."""
 
     async def close(self) -> None: ...

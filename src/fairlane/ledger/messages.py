@@ -1,4 +1,4 @@
-"""The parameters and results of the ledger's verbs."""
+"""The parameters and results of the ledger's operations (data transfer objects)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ T = TypeVar("T")
 
 
 class WrittenOrNot(NamedTuple, Generic[T]):
-    """The outcomes, item by item, and receipts for the outbox rows that name the jobs whose place
-    in the index has changed. Hand them back when the index knows."""
+    """The outcome of each item, and receipts for the outbox rows that name the jobs whose place in
+    the index has changed. Return the receipts when the index has been updated."""
 
     outcomes: list[T]
     receipts: tuple[int, ...]
 
 
 class Unwritten(NamedTuple):
-    """An item whose data the database refused; the others of its batch are written."""
+    """An item whose data the database refused. The rest of its batch is written."""
 
     error: Exception
 
@@ -34,7 +34,8 @@ class Unwritten(NamedTuple):
 def joined(
     halves: Iterable[WrittenOrNot[Any] | Exception], sizes: Iterable[int]
 ) -> WrittenOrNot[Any] | Exception:
-    """One answer from two halves; what could not be written stands as its error in its place."""
+    """One result from the two halves of a batch. Items of a half that could not be written get its
+    error as their outcome."""
     outcomes: list[Any] = []
     receipts: tuple[int, ...] = ()
     for half, size in zip(halves, sizes, strict=True):
@@ -47,7 +48,7 @@ def joined(
 
 
 class Common(NamedTuple):
-    """What those jobs of one call have in common that ask for the same."""
+    """The values that jobs of one call share if they make the same request."""
 
     tenant: str
     key: str
@@ -67,10 +68,10 @@ class Common(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """A job ready to be written. `who` is its user as fairness sees them. `cells` makes it a
-    fan-out, written with it or not at all; a cell without an `input` has its parent's, with the
-    values of its `cell` over it. `refusal` is what it is refused with unless its idempotency key is
-    known."""
+    """A job ready to be written. `who` is its user for fairness accounting. `cells` makes it a
+    fan-out, written with it or not at all. A cell without an `input` has its parent's input,
+    overridden by the values of its `cell`. `refusal` is the error that refuses the job, unless its
+    idempotency key is known."""
 
     id: str
     user: str | None
@@ -91,19 +92,20 @@ class SubmissionAccepted(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The idempotency key was used before, with the same request. `status` None = still known."""
+    """The idempotency key was used before, with the same request. `status` is how the job ended if
+    its record is deleted, and None while the record exists."""
 
     job: str
     status: str | None
 
 
 SubmitOutcome = SubmissionAccepted | Replayed | FairlaneError
-"""What became of a request; an error stands in its place."""
+"""The outcome of a submission; an error is returned as a value."""
 
 
 class Confirmation(NamedTuple):
-    """A proposal of the index, to be made true or refused. `pools` is what the job needs by the
-    settings: the proposal must name a slot in each, no more and no less."""
+    """A proposal of the index, to be granted or refused. `pools` is what the job needs by the
+    settings: the proposal must name exactly one slot in each."""
 
     token: str
     job: str
@@ -123,17 +125,17 @@ class Confirmation(NamedTuple):
 
 
 class Unconfirmed(NamedTuple):
-    """Nothing was granted. `pools` are those whose slots the index has wrong."""
+    """The proposal was refused. `pools` are those whose slots are wrong in the index."""
 
     reason: str
     pools: tuple[str, ...] = ()
 
 
 class Settlement(NamedTuple):
-    """How an attempt ended and what becomes of its job. `facts` are its events; the row of a
-    completed job tells them by itself. `closed` = the call is really over, so its
-    slots are free; otherwise, if `strict`, they stay until the deadline. `lease_until`: only if the
-    lease still ends then, and has not been renewed."""
+    """How an attempt ended and the job's next state. `facts` are its events; the row of a completed
+    job implies them. `closed`: the call is certainly over, so its slots are free; otherwise, if
+    `strict`, they stay taken until the deadline. `lease_until`: settle only if the lease still ends
+    then, and has not been renewed."""
 
     lease: Lease
     now: int
@@ -167,13 +169,13 @@ class Settled(NamedTuple):
 
 
 class Stale(NamedTuple):
-    """The lease was gone; `state` is where the job is now (None = it does not exist)."""
+    """The lease no longer held; `state` is the job's present state (None = it does not exist)."""
 
     state: State | None
 
 
 class Ended(NamedTuple):
-    """A job that was ended from outside: the token its worker held, if any, and its kept slots."""
+    """A job that was ended by a request: the token its worker held, if any, and its kept slots."""
 
     job: str
     rev: int
@@ -182,7 +184,8 @@ class Ended(NamedTuple):
 
 
 class Reopened(NamedTuple):
-    """Jobs that are back in line (a fan-out's cells), and the parents that run again."""
+    """Jobs that are queued again (the cells, if it is a fan-out), and the parents that run
+    again."""
 
     jobs: list[str]
     again: bool
@@ -195,8 +198,8 @@ class Skipped(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Who wants what. `op` names the request, so that running it again is no second move; `tenant`
-    None = whoever owns the job."""
+    """A caller's request for a job. `op` is its idempotency key: the same again is no second
+    transition. `tenant` None = a job of any tenant."""
 
     job: str
     tenant: str | None
@@ -211,7 +214,7 @@ class LiveSlot(NamedTuple):
 
 
 QUERY_TIMEOUT_SECONDS = 5.0
-"""Seconds after which a look at many jobs is given up."""
+"""Seconds after which a query over many jobs is given up."""
 
 GIVEN_UP = "there was too much to look at; name a user, or try again later"
 
@@ -234,7 +237,7 @@ class Renewal(NamedTuple):
 
 
 class PoolLimit(NamedTuple):
-    """A limited pool. `services` and `region` (None = any) say whose running jobs it counts."""
+    """A limited pool. It counts the running jobs of `services` in `region` (None = any)."""
 
     name: str
     size: int
@@ -243,8 +246,8 @@ class PoolLimit(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """What every confirmation must agree with: the life of the index and the number of the settings
-    in force."""
+    """What every confirmation must match: the generation (`life`) of the index and the number of
+    the settings in force."""
 
     life: str
     settings: int
@@ -259,29 +262,30 @@ class Stamp(NamedTuple):
 
 
 class Superseded(NamedTuple):
-    """A change was made before, and others after it: the settings in force are not its own."""
+    """The change was made before and has been replaced since, so the settings in force are not its
+    own."""
 
     stamp: Stamp
 
 
 class Turn(NamedTuple):
-    """Rebuilds of the index: a number that every sign of life of a rebuilder raises, and whether
-    one is at it."""
+    """The state of index rebuilds: a number that every heartbeat of a rebuilding process raises,
+    and whether a rebuild is in progress."""
 
     number: int
     busy: bool
 
 
 class Setting(NamedTuple):
-    """A live change: the value in force, and the one that was in the file."""
+    """A live change: the value in force, and the value that the file had."""
 
     value: Json
     file_value: Json
 
 
 class StoredSettings(NamedTuple):
-    """What is in force for all processes, the file it was made from, and the live changes. Both
-    catalogs are texts, empty before the first start."""
+    """The settings in force for all processes, the file they were made from, and the live changes.
+    Both catalogs are texts, empty before the first start."""
 
     stamp: Stamp
     catalog: str
@@ -300,7 +304,7 @@ class SettingChange(NamedTuple):
 
 
 class AuditedChange(NamedTuple):
-    """Who changed what, from what to what."""
+    """An audit record: the actor, the action, and the value before and after."""
 
     at: int
     actor: str
@@ -311,7 +315,7 @@ class AuditedChange(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Everything `doctor` checks; each must be 0 on a healthy ledger."""
+    """The counts that `doctor` checks; each must be 0 on a healthy ledger."""
 
     over_limit: int
     orphan_slots: int

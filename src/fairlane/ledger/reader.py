@@ -11,6 +11,6 @@ from fairlane.model.job import Job
 
 class LedgerReader(Protocol):
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
-        """Newest first, below the id `after`."""
+        """Jobs, newest first, with ids below the cursor `after`."""
 
     async def attempts(self, job: str) -> list[Attempt]: ...

@@ -1,4 +1,4 @@
-"""Reopen rows: the place in the queue of a job that is resumed or replayed."""
+"""Row values of a reopened job: its place in the queue after a resume or a replay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class QueuePlace(NamedTuple):
 
 
 def place(job: Job, move: Move, now: int) -> QueuePlace:
-    """Resume keeps the attempts used so far unless they are used up; replay starts afresh."""
+    """The job's new place. Resume keeps the attempts used so far unless they are used up; replay
+    starts at zero."""
     step = job.current
     fresh = move is Move.REPLAY or job.attempt >= step.max_attempts
     return QueuePlace(

@@ -1,4 +1,4 @@
-"""The items of batched ledger verbs."""
+"""The items of batched ledger operations (data transfer objects)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Promotion(NamedTuple):
 
 
 class UnconfirmedProposal(NamedTuple):
-    """A proposal that nobody has confirmed for too long."""
+    """A proposal that has not been confirmed in time."""
 
     job: str
     rev: int
@@ -61,7 +61,8 @@ class UnconfirmedProposal(NamedTuple):
 
 # --- what all processes share --------------------------------------------------------------------
 class LimitsChange(NamedTuple):
-    """Over the settings of number `over`, and no others. `catalog` and `file` are texts."""
+    """A change of limits, made only if the settings in force are number `over`. `catalog` and
+    `file` are texts."""
 
     pools: Sequence[PoolLimit]
     catalog: str
@@ -71,11 +72,12 @@ class LimitsChange(NamedTuple):
 
 
 MAX_ADDED_POOLS = 1_000
-"""Above this number those that are idle are forgotten."""
+"""Above this number of added pools, idle ones are deleted."""
 
 
 class AddedPools(NamedTuple):
-    """Beside those of the settings of number `over`, and no others."""
+    """Pools to limit beside the configured ones, only if the settings in force are number
+    `over`."""
 
     pools: Sequence[PoolLimit]
     configured: Sequence[str]

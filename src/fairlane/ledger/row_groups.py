@@ -1,4 +1,4 @@
-"""Combines several rows into one value: events, starts, payloads."""
+"""Aggregation: combines several rows into one value (events, starts, payloads)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from fairlane.model.state import Code, State
 from fairlane.model.step import service_of
 
 Cells = Iterable[Any]
-"""A row, as far as it can be unpacked."""
+"""A row that can be unpacked."""
 
 
 def events(job: Job, written: Iterable[Cells], after: int) -> list[Event]:
-    """From rows of (first, body): what is written, and behind it what the job's row implies."""
+    """Events from rows of (first, body): those that are written, followed by those that the job's
+    row implies."""
     told = [event for first, body in written for event in numbered(job.id, first, rows.facts(body))]
     told += numbered(job.id, job.written + 1, implied(job))
     return [event for event in told if event.seq > after]
 
 
 def starts(found: Iterable[Cells], ranks: dict[str, int]) -> list[Start]:
-    """From rows of (lane, tier, tenant, user, key, started_at, id): the last two starts of every
-    user at every service and tier."""
+    """Starts from rows of (lane, tier, tenant, user, key, started_at, id): the last two starts of
+    every user at every service and tier."""
     latest: dict[tuple[str, int, str], list[tuple[int, str]]] = {}
     for lane, tier, tenant, user, key, at, job in found:
         if tier in ranks:
@@ -45,7 +46,7 @@ WHERE jobs.id = {}
 
 
 def payload(job: Cells, finished: Iterable[Sequence[Any]]) -> tuple[Json, dict[str, Json]]:
-    """From what `PAYLOAD` finds of a job and the rows of its finished steps."""
+    """Input and context, from the job's `PAYLOAD` columns and the rows of its finished steps."""
     own, shared, cell, plan, step, attempt, output, metrics = job
     context: dict[str, Json] = {}
     for each in finished:
@@ -57,7 +58,7 @@ def payload(job: Cells, finished: Iterable[Sequence[Any]]) -> tuple[Json, dict[s
 
 
 def running_in(found: Iterable[Cells]) -> Counter[tuple[str, str | None]]:
-    """From (lane, region, how many) of what runs."""
+    """Running jobs by service and region, from rows of (lane, region, count)."""
     counts: Counter[tuple[str, str | None]] = Counter()
     for lane, region, n in found:
         counts[service_of(lane), region] += n
@@ -82,7 +83,8 @@ def ending(cells: int, bad: int, now: int) -> Ending:
 
 
 def fate(found: Iterable[Cells], owner: str | None) -> str | None:
-    """Of (scope, status) rows: a scope is `tenant/key`, and neither has a slash."""
+    """How a job ended, from rows of (scope, status). A scope is `tenant/key`; neither part has a
+    slash."""
     for scope, status in found:
         if owner in (None, scope, scope.partition("/")[0]):
             told: str | None = status

@@ -1,4 +1,4 @@
-"""Rows to nouns, for every ledger that stores them."""
+"""Row mapping: converts rows into model objects, for both stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.step import Plan, Step, attempts_name, context_name
 
 MAX_INLINE_BYTES = 4096
-"""Longer inputs and outputs stand in tables of their own."""
+"""Longer inputs and outputs are stored in tables of their own."""
 
 
 def lease(held: Job) -> Lease:
@@ -56,7 +56,7 @@ def lease(held: Job) -> Lease:
 
 @lru_cache(maxsize=4096)
 def plan(text: str) -> Plan:
-    """Most jobs share a few plans."""
+    """The parsed plan. Cached, because most jobs share a few plans."""
     return tuple(Step.from_list(values) for values in orjson.loads(text))
 
 
@@ -66,7 +66,7 @@ def plan_text(steps: Plan) -> str:
 
 
 def cell_input(shared: str, cell: str) -> Json:
-    """What a cell is given: its parent's input, with its own values over it."""
+    """The input of a cell: its parent's input, overridden by the cell's own values."""
     return {**(loads(shared) or {}), **loads(cell)}
 
 

@@ -1,4 +1,4 @@
-"""How a store runs a verb: its own functions, in its own transaction."""
+"""The transaction runner's interface: how a store runs a ledger operation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 Write = Callable[[Callable[..., Any], Any], Awaitable[Any]]
-"""Runs a verb with one item, durable when it answers what the verb found for it."""
+"""Runs a write with one item. When it returns that item's outcome, the write is durable."""
 
 Read = Callable[..., Awaitable[Any]]
-"""What a query finds, with these arguments."""
+"""Runs a query with these arguments and returns its result."""

@@ -1,4 +1,4 @@
-"""Settle rows: the values that are written when an attempt ends."""
+"""Row values of a settlement: what is written when an attempt ends."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fairlane.model.lease import Lease
 from fairlane.model.state import MOVES, Move, State
 
 AFTER = {move: to[State.RUNNING] for move, to in MOVES.items() if State.RUNNING in to}
-"""Where each way of settling leads."""
+"""The state that each way of settling leads to."""
 
 
 def fits(item: Settlement) -> bool:
-    """Whether the output of the last step stands in the job's row."""
+    """Whether the output of the last step is stored in the job's row."""
     return len(item.output or "") + len(item.metrics or "") <= MAX_INLINE_BYTES
 
 
 def unwritten(lease: Lease) -> list[Fact]:
-    """What the job's row has implied since its events were last written down."""
+    """The events that the job's row implies since events were last written."""
     where = place(lease.service, lease.step, len(lease.plan))
     facts = [started(lease.started_at, where, lease.attempt, lease.worker, lease.region)]
     if lease.seq - lease.written > 1:

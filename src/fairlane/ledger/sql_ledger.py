@@ -1,7 +1,8 @@
-"""The ledger's verbs over SQL: forwards each to the function of that name in the store's modules.
+"""The SQL ledger's façade: forwards each verb to the function of that name in the store's
+modules.
 
-Both stores have the same modules: reads run through `_read`, writes through the writer. A store
-implements itself only what it does differently."""
+Both stores have the same modules. Reads run through `_read`, writes through the writer. A store
+overrides only what it does differently."""
 
 from __future__ import annotations
 
@@ -87,13 +88,13 @@ class Writer(Protocol):
 
 
 class SqlReader(ABC):
-    """What can be read without owning the ledger."""
+    """The queries that need no ownership of the ledger."""
 
     _queries: ModuleType
 
     @abstractmethod
     async def _read(self, query: Callable[..., T], *args: object) -> T:
-        """What the query finds."""
+        """The query's result."""
 
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
         return await self._read(self._queries.jobs, ids)
@@ -155,7 +156,7 @@ class SqlLedger(SqlReader):
 
     @abstractmethod
     async def _try_to_write(self) -> None:
-        """Raises what keeps the store from writing."""
+        """Raises the error that keeps the store from writing."""
 
     async def _one(
         self, verb: Callable[..., list[T]] | Callable[..., Awaitable[list[T]]], item: object

@@ -1,4 +1,5 @@
-"""Store statistics: size, age and latency of a store, for metrics and readiness."""
+"""Store statistics (health metrics): size, age and latency of a store, for metrics and
+readiness."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from fairlane.ledger.running import Read
 
 
 class StoreSigns(NamedTuple):
-    """The oldest outbox row; rows that wait to be cleaned up, by table; microseconds that the
-    oldest transaction lasts which keeps them. Without the last two where the store has no such
-    thing."""
+    """The oldest outbox row; the number of rows that wait for vacuum, by table; and the age, in
+    microseconds, of the oldest transaction that delays the vacuum. The last two are empty for a
+    store without vacuum."""
 
     outbox: int | None = None
     dead: Mapping[str, int] | None = None
@@ -20,19 +21,20 @@ class StoreSigns(NamedTuple):
 
 
 class StoreWaits:
-    """Tells how many seconds each transaction, or read, waited for its turn. From one thread."""
+    """Reports how many seconds each transaction, or read, has waited in the queue. Not
+    thread-safe."""
 
     def __init__(self) -> None:
-        self.told: Callable[[float], None] = _nobody
+        self.observe: Callable[[float], None] = _ignore
 
 
-def _nobody(_: float) -> None: ...
+def _ignore(_: float) -> None: ...
 
 
 TRY_SECONDS = 1.0
 
 Write = Callable[[], Coroutine[Any, Any, None]]
-"""Writes something, durably."""
+"""Makes a durable write."""
 
 
 class StoreStats:
@@ -50,12 +52,12 @@ class StoreStats:
         self._tried_at = 0.0
 
     async def demand_writable(self) -> None:
-        """Raises what keeps the store from writing. Tried once a second at the most, however many
-        ask."""
+        """Raises the error that keeps the store from writing. The store is tried at most once a
+        second, for any number of callers."""
         now = asyncio.get_running_loop().time()
         if self._trial is None or (self._trial.done() and now - self._tried_at >= TRY_SECONDS):
             self._trial, self._tried_at = asyncio.create_task(self._write()), now
-            self._trial.add_done_callback(_looked_at)
+            self._trial.add_done_callback(_retrieve_exception)
         await asyncio.shield(self._trial)
 
     async def signs(self) -> StoreSigns:
@@ -63,13 +65,13 @@ class StoreStats:
         return found
 
     async def imbalance(self) -> int:
-        """Operations that do not add up, and balances that are not their entries' sum. Reads all
-        entries there are. Raises TookTooLong."""
+        """Operations whose entries do not sum to zero, and balances that are not the sum of their
+        entries. Reads all entries. Raises TookTooLong."""
         found: int = await self._read(self._imbalance)
         return found
 
 
-def _looked_at(trial: asyncio.Task[None]) -> None:
-    """Whoever asked may be gone."""
+def _retrieve_exception(trial: asyncio.Task[None]) -> None:
+    """Retrieve the exception, so that asyncio does not report it if the caller was cancelled."""
     if not trial.cancelled():
         trial.exception()

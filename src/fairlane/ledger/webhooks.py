@@ -1,4 +1,4 @@
-"""Webhooks in the ledger: the interface that both ledgers implement."""
+"""Webhook outbox in the ledger: the interface that both stores implement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlane.model.webhook import Delivery, Webhook
 
 
 class WebhookVerbs(NamedTuple):
-    """How one store does it: `any_due`, `listed` and `secrets` read, the others write."""
+    """The functions of one store: `any_due`, `listed` and `secrets` read, the rest write."""
 
     any_due: Callable[..., Any]
     due: Callable[..., Any]
@@ -27,51 +27,53 @@ class WebhookVerbs(NamedTuple):
 
 
 class Webhooks:
-    """Rows come with the end of a job; here they are handed out and ended."""
+    """Hands out webhook rows for delivery and ends them. A database trigger writes the rows when a
+    job ends."""
 
     def __init__(self, write: Write, read: Read, verbs: WebhookVerbs) -> None:
         self._write, self._read, self._verbs = write, read, verbs
 
     async def due(self, now: int, hold_until: int, limit: int) -> list[Webhook]:
-        """Those to try now, longest due first, each to one asker until `hold_until`. A job's second
-        one waits for its first. Those to receivers that want no more are over."""
+        """Webhooks to deliver now, longest due first, each leased to one caller until `hold_until`.
+        A job's second webhook waits for its first. Webhooks to receivers that answered "gone" are
+        ended."""
         if not await self._read(self._verbs.any_due, now):
             return []
         found: list[Webhook] = await self._write(self._verbs.due, (now, hold_until, limit))
         return found
 
     async def again(self, webhook: str, tries: int, at: int) -> None:
-        """It failed so often, and is tried again then."""
+        """Retry a webhook that has failed `tries` times, at the time `at`."""
         await self._write(self._verbs.again, WebhookRetry(webhook, tries, at))
 
     async def over(self, webhook: str, how: Delivery, now: int) -> None:
         await self._write(self._verbs.over, WebhookEnd(webhook, how, now))
 
     async def listed(self, limit: int) -> list[tuple[Webhook, Delivery | None]]:
-        """The latest ends and how their webhooks stand (None = not over), oldest first."""
+        """The latest webhooks and their outcomes (None = not over), oldest first."""
         rows = await self._read(self._verbs.listed, limit)
         found = [(webhook(row[:-1]), Delivery(row[-1]) if row[-1] else None) for row in rows]
         return found[::-1]
 
     async def forget(self, before: int, limit: int) -> int:
-        """Those that were over before that are gone, so many at the most; how many."""
+        """Delete webhooks that were over before that, at most `limit`. Returns how many."""
         found: int = await self._write(self._verbs.forget, (before, limit))
         return found
 
     async def secrets(self, tenant: str, now: int) -> list[str]:
-        """What to sign with, the newest first."""
+        """The secrets to sign with, newest first."""
         found: list[str] = await self._read(self._verbs.secrets, tenant, now)
         return found
 
     async def first_secret(self, tenant: str, secret: str, now: int) -> None:
-        """The tenant's secret, unless it has one."""
+        """Set the tenant's secret, unless it has one."""
         await self._write(self._verbs.keep_secret, NewWebhookSecret(tenant, secret, now, None))
 
     async def new_secret(
         self, tenant: str, secret: str, now: int, old_until: int, actor: str
     ) -> None:
-        """The tenant's secret from now on, audited; the present one is signed with too until
-        then."""
+        """Rotate the tenant's secret, audited. Deliveries are signed with the present secret, too,
+        until `old_until`."""
         await self._write(
             self._verbs.keep_secret, NewWebhookSecret(tenant, secret, now, old_until, actor)
         )
@@ -97,8 +99,8 @@ class NewWebhookSecret(NamedTuple):
     actor: str = ""
 
     @property
-    def told(self) -> AuditedChange:
-        """What the audit says of it."""
+    def audit_record(self) -> AuditedChange:
+        """The audit record of a rotation."""
         return AuditedChange(self.now, self.actor, "rotate webhook secret", self.tenant, None, None)
 
 

@@ -1,4 +1,4 @@
-"""Workers and settings as JSON, for both ledgers."""
+"""Serialization of workers and settings as JSON, for both stores."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def worker_spec(worker: Worker) -> str:
         "key": worker.key,
         "in_process": worker.in_process,
     }
-    if worker.tasks:  # older versions do not know it
+    if worker.tasks:  # older versions do not know this field
         spec["tasks"] = {name: list(terms) for name, terms in worker.tasks.items()}
     return dumps(spec)
 
 
 def workers(found: Iterable[Iterable[Any]]) -> list[tuple[Worker, int]]:
-    """From rows of (id, spec, state, heartbeat_at)."""
+    """Workers from rows of (id, spec, state, heartbeat_at)."""
     return [
         (Worker(id=worker_id, state=WorkerState(state), **_spec(text)), at)
         for worker_id, text, state, at in found
@@ -51,5 +51,5 @@ def _spec(text: str) -> dict[str, Json]:
 
 
 def changes(found: Iterable[Iterable[Any]]) -> dict[str, Setting]:
-    """From rows of (name, value, file_value)."""
+    """Settings from rows of (name, value, file_value)."""
     return {name: Setting(loads(value), loads(file_value)) for name, value, file_value in found}

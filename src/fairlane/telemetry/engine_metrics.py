@@ -34,7 +34,7 @@ class EngineMeter:
         numbers = self._numbers = Registry(METRICS)
         engine.instrument(self)
         waits = engine.store_stats.waits
-        waits.told = lambda took: numbers.observe("fairlane_db_pool_wait_seconds", took)
+        waits.observe = lambda took: numbers.observe("fairlane_db_pool_wait_seconds", took)
 
     async def text(
         self, *, leaving: bool = False, may_see: Callable[[str], bool] | None = None

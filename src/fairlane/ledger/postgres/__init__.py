@@ -1,3 +1,3 @@
-"""The ledger in PostgreSQL, shared by any number of processes."""
+"""The PostgreSQL ledger, shared by any number of processes."""
 
 from fairlane.ledger.postgres.ledger import PostgresLedger as PostgresLedger

@@ -1,4 +1,4 @@
-"""Users, money, limits, live settings, workers."""
+"""Administration in PostgreSQL: users, credits, limits, live settings, workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fairlane.model.step import service_of
 from fairlane.model.worker import Worker, WorkerState
 
 CHANGES_LOCK = 4219
-"""Advisory lock: audited changes are made one after the other, so each knows what it replaces."""
+"""Advisory lock: audited changes are serialized, so that each knows the value it replaces."""
 
 LOCK = "SELECT pg_advisory_xact_lock($1)"
 
@@ -105,8 +105,8 @@ VALUES (:at, :actor, :action, :target, :before, :after)
 async def _is_made(
     tx: PostgresTransaction, at: int, actor: str, action: str, target: str, after: str
 ) -> bool:
-    """Whether this very change was committed before, and its answer lost. Also if it was changed
-    again since: the audit knows."""
+    """Whether this change was committed before and its response was lost. The audit log tells, even
+    if the setting was changed again since."""
     made = IS_MADE(at=at, actor=actor, action=action, target=target, after=after)
     return await tx.fetchval(*made) is not None
 
@@ -149,7 +149,8 @@ async def credit(tx: PostgresTransaction, items: Sequence[Grant]) -> list[int | 
 async def set_pools(
     tx: PostgresTransaction, items: Sequence[LimitsChange]
 ) -> list[Stamp | Superseded | None]:
-    """Claims wait meanwhile: limits never change between their check and their insert."""
+    """Set limits under an exclusive lock. Claims wait meanwhile, so limits never change between a
+    claim's check and its insert."""
     await tx.execute(LOCK, SETTINGS_LOCK)
     running = [each for item in items for each in (await _uncounted(tx, item.pools)).values()]
     await hold_jobs(tx, [job for those in running for job in those])
@@ -157,8 +158,8 @@ async def set_pools(
 
 
 async def _set_pools(tx: PostgresTransaction, item: LimitsChange) -> Stamp | Superseded | None:
-    """Exactly these pools are limited from now on, and the change that made it so is kept. A change
-    that was committed without an answer is not made again."""
+    """Limit exactly these pools from now on, and store the change that did so. Idempotent: a change
+    that was committed and whose response was lost is not made again."""
     was = await epochs.stamp(tx)
     if item.change is not None and await _is_set(tx, item.change):
         return was if await epochs.meta(tx, "catalog") == item.catalog else Superseded(was)
@@ -185,7 +186,7 @@ AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = pools.name)
 
 
 async def add_pools(tx: PostgresTransaction, items: Sequence[AddedPools]) -> list[None]:
-    """Claims wait meanwhile, as in `set_pools`."""
+    """Limit more pools. Claims wait meanwhile, as in `set_pools`."""
     await tx.execute(LOCK, SETTINGS_LOCK)
     running = [each for item in items for each in (await _uncounted(tx, item.pools)).values()]
     await hold_jobs(tx, [job for those in running for job in those])
@@ -210,8 +211,8 @@ async def _is_set(tx: PostgresTransaction, change: SettingChange) -> bool:
 
 
 async def _set_pool(tx: PostgresTransaction, pool: PoolLimit, uncounted: dict[str, str]) -> bool:
-    """Whether anything changed. What runs is counted while there is no limit that would forbid
-    it."""
+    """Set one pool's limit. Returns whether anything changed. Running jobs take their slots while
+    no limit is set that would refuse them."""
     size = await tx.fetchval("SELECT size FROM pools WHERE name = $1", pool.name)
     if size == pool.size and not uncounted:
         return False
@@ -233,9 +234,9 @@ RUNNING = f"SELECT id, token, lane, region FROM jobs WHERE {IS_LEASED}"
 async def _uncounted(
     tx: PostgresTransaction, pools: Sequence[PoolLimit]
 ) -> dict[str, dict[str, str]]:
-    """What runs in each of these pools without a slot, and under which token. Nothing starts
-    meanwhile; what is just ending is waited for, so that no slot is taken for a token that is
-    gone. Slots are looked at first: what ends in between has none left, and runs no longer."""
+    """The running jobs without a slot in each of these pools, and their tokens. No job starts
+    meanwhile. The query waits for jobs that are just ending, so that no slot is taken for an ended
+    lease. It reads slots first: a job that ends in between has no slot left and no longer runs."""
     counted = {tuple(row) for row in await tx.fetch(COUNTED, [pool.name for pool in pools])}
     running = [
         (job, token, service_of(lane), region)
@@ -260,7 +261,7 @@ SELECT :pool, v.n, v.token, v.job FROM {table("n bigint, token text, job text")}
 
 
 async def _count(tx: PostgresTransaction, pool: PoolLimit, running: dict[str, str]) -> None:
-    """What already runs takes a slot, also above the limit: it drains, nothing is killed."""
+    """Give running jobs a slot, even above the limit. The pool drains; no job is killed."""
     if not running:
         return
     found = await tx.fetch("SELECT n FROM slots WHERE pool = $1", pool.name)
@@ -322,7 +323,7 @@ WHERE id = $1 RETURNING id, spec, state, heartbeat_at
 async def hear(
     tx: PostgresTransaction, items: Sequence[tuple[str, WorkerState, int]]
 ) -> list[Worker | None]:
-    """(worker, state, now): heard of; its state goes only onward."""
+    """Heartbeats, as (worker, state, now). A worker's state only moves forward."""
     in_order = sorted(enumerate(items), key=lambda each: each[1][0])
     found = {i: await _heard(tx, *item) for i, item in in_order}
     return [found[i] for i in range(len(items))]
@@ -346,7 +347,7 @@ SELECT count(*) FROM gone
 
 
 async def forget_workers(tx: PostgresTransaction, items: Sequence[int]) -> list[int]:
-    """Those not heard of since then."""
+    """Delete workers without a heartbeat since then."""
     return [int(await tx.fetchval(FORGET, before)) for before in items]
 
 

@@ -10,8 +10,8 @@ from fairlane.ledger.api_keys import (
     KeyAddition,
     KeyRedemption,
     KeyRevocation,
+    audit_text,
     key_of,
-    told,
     values,
 )
 from fairlane.ledger.messages import AuditedChange
@@ -22,7 +22,8 @@ from fairlane.model.key import Key
 
 
 async def _add(tx: PostgresTransaction, items: Sequence[KeyAddition]) -> list[bool]:
-    """The same hash is the same key, perhaps after a commit whose answer was lost."""
+    """Idempotent: a key with the same hash is the same key, perhaps after a commit whose response
+    was lost."""
     await tx.execute(LOCK, CHANGES_LOCK)
     done = []
     for key, actor in items:
@@ -33,7 +34,7 @@ async def _add(tx: PostgresTransaction, items: Sequence[KeyAddition]) -> list[bo
             *values(key),
         )
         if added:
-            change = AuditedChange(key.created_at, actor, "add key", key.id, None, told(key))
+            change = AuditedChange(key.created_at, actor, "add key", key.id, None, audit_text(key))
             await audited(tx, change)
         known = await tx.fetchval("SELECT hash FROM keys WHERE id = $1", key.id)
         done.append(known == key.hash)

@@ -1,4 +1,5 @@
-"""Confirm: make proposals of the index true, or refuse them, each on its own."""
+"""Confirm in PostgreSQL: grant a lease for each proposal of the index, or refuse it, item by
+item."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from fairlane.ledger.lease_rows import COLUMNS, granted, reason, wrong_epoch_or_
 from fairlane.ledger.messages import Confirmation, Unconfirmed
 from fairlane.ledger.postgres.events import find
 from fairlane.ledger.postgres.job_context import contexts, inputs_elsewhere
-from fairlane.ledger.postgres.job_lists import LEASED, enrol
+from fairlane.ledger.postgres.job_lists import LEASED, add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import hold, take, take_all
@@ -20,7 +21,7 @@ from fairlane.model.lease import Lease
 RETURNED = ", ".join(f"jobs.{column}" for column in COLUMNS.split(", "))
 
 BEGIN = "greatest(v.now, created_at, promoted_at, paid_at)"
-"""When a job starts: not before anything that has been told about it. It was put in line by
+"""When a job starts: not before any event that was already reported for it. The job was queued by
 `ready_at` at the latest."""
 
 START = """
@@ -65,22 +66,22 @@ async def confirm(
     tx.running += len(rows)
     if leases:
         until = min(lease.lease_until for lease in leases.values())
-        await enrol(tx, LEASED, until, [lease.job for lease in leases.values()])
+        await add_to_list(tx, LEASED, until, [lease.job for lease in leases.values()])
     for parent in sorted({lease.parent for lease in leases.values() if lease.parent is not None}):
         await _start_parent(tx, parent, items[0].now)
     return [
-        leases.get(item.token) or await loser(tx, item, refused.get(i))
+        leases.get(item.token) or await unstarted_outcome(tx, item, refused.get(i))
         for i, item in enumerate(items)
     ]
 
 
 class _NoRoom(Exception):
-    """Takes back what was started; never seen outside."""
+    """Rolls back the started jobs; never leaves this module."""
 
 
 async def _start(tx: PostgresTransaction, items: Sequence[Confirmation]) -> dict[str, Row] | None:
-    """Almost always every slot is free, so all are taken at once. None, and nothing done, if one
-    is not."""
+    """Start all items at once, because almost always every slot is free. Returns None, with nothing
+    written, if a slot is not free."""
     if not any(item.slots for item in items):
         return await _update(tx, items)
     try:
@@ -137,8 +138,11 @@ async def found_leases(
 
 
 # --- those that did not start ------------------------------------------------------------------
-async def loser(tx: Reader, item: Confirmation, refusal: Unconfirmed | None) -> Lease | Unconfirmed:
-    """The same proposal again is answered as before; any other hears why it was refused."""
+async def unstarted_outcome(
+    tx: Reader, item: Confirmation, refusal: Unconfirmed | None
+) -> Lease | Unconfirmed:
+    """The outcome of an item that did not start. A repeated proposal gets the same lease as before;
+    any other gets the reason for its refusal."""
     job = await find(tx, item.job, lock=False)
     if job is not None and job.token == item.token:
         return await _again(tx, item)

@@ -1,4 +1,4 @@
-"""Reaching the database: what kind of server it is, and the schema it must have."""
+"""Connection pool and migrations: checks the kind of server, connects, and applies the schema."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from fairlane.ledger.postgres.silent_connections import WatchedConnection, Watch
 
 SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
 MIGRATION_LOCK = 4215
-"""Advisory lock: one process migrates, the others wait and find it done."""
+"""Advisory lock: one process migrates; the rest wait and find the schema migrated."""
 
 EMBEDDED = "without DATABASE_URL (database_url) the queue needs no database"
 
 SETTINGS = {
     "search_path": "fairlane",
-    # Its own among all processes: a process ends its connections that have gone silent by it.
+    # Unique per process: a process finds its own unresponsive connections by it and ends them.
     "application_name": f"fairlane-{token()[:8]}",
     "jit": "off",
-    # Statements are few and known, and find their rows by an index: a plan made once, while the
-    # tables were empty, must do when they are large.
+    # Statements are few and known, and find their rows by an index. Plans are cached while the
+    # tables are empty and must still be good when they are large.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
-    "enable_hashjoin": "off",  # these two read a table once for all; row by row is never much worse
+    "enable_hashjoin": "off",  # both read whole tables; a nested loop is never much worse
     "enable_mergejoin": "off",
-    # A process that stands still in the middle of a transaction, or whose machine is gone, holds up
-    # everybody who waits for its locks: it loses them.
+    # A process that hangs in the middle of a transaction, or whose machine is gone, blocks every
+    # transaction that waits for its locks. The server ends such a transaction.
     "idle_in_transaction_session_timeout": "5s",
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
@@ -44,7 +44,7 @@ def plain(url: str) -> str:
 
 
 CONNECT_WITHIN = 2.0
-"""Seconds after which a server that does not take a connection counts as away."""
+"""Seconds after which a server that does not accept a connection counts as unavailable."""
 
 AWAY = (
     OSError,
@@ -53,11 +53,12 @@ AWAY = (
     asyncpg.TooManyConnectionsError,
     asyncpg.OperatorInterventionError,
 )
-"""A server that is not there, starts, ends, or has no connection left: it may be there in a moment.
-One that refuses a password stays so."""
+"""Transient errors: the server is unreachable, starting, stopping, or out of connections. A refused
+password is permanent."""
 
 SLOWEST_STATEMENT = 60.0
-"""Seconds. A server that does not answer at all is noticed much sooner (presence.py)."""
+"""Statement timeout, in seconds. A server that does not answer at all is noticed much sooner
+(process_lock.py)."""
 
 
 async def connect(
@@ -69,13 +70,13 @@ async def connect(
             min_size=0,
             max_size=most,
             connect=(watched or WatchedConnections()).connect,
-            reset=_leave,
+            reset=_no_reset,
             connection_class=WatchedConnection,
             server_settings=SETTINGS,
             timeout=CONNECT_WITHIN,
             command_timeout=SLOWEST_STATEMENT,
         )
-        async with pool.acquire():  # it can be reached
+        async with pool.acquire():  # proves that the server can be reached
             return pool
     except AWAY as error:
         what = str(error) or f"no answer within {CONNECT_WITHIN:g} s"
@@ -84,12 +85,13 @@ async def connect(
         raise SetupError(f"PostgreSQL refuses: {error}; {EMBEDDED}") from error
 
 
-async def _leave(_: asyncpg.Connection) -> None:
-    """A connection goes back as it is: nobody changes a session, locks end with transactions."""
+async def _no_reset(_: asyncpg.Connection) -> None:
+    """Return a connection to the pool without a reset: no code changes session state, and locks end
+    with their transactions."""
 
 
 async def demand_durable(pool: asyncpg.Pool) -> None:
-    """A server that forgets what it has confirmed loses jobs."""
+    """Refuse a server with unsafe durability settings: it could lose committed jobs."""
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):
         value = await pool.fetchval(f"SHOW {setting}")
         if value == "off":
@@ -112,8 +114,8 @@ def explained(error: Exception) -> LedgerUnusable | None:
 
 
 async def demand_schema(pool: asyncpg.Pool) -> None:
-    """Many shells carry the address of another program's database: nothing is made there unless
-    somebody says so."""
+    """Require the schema instead of creating it. Many shells export the URL of another program's
+    database, so nothing is created there unless the user asks for it."""
     known = len(_steps())
     found = await pool.fetchval("SELECT to_regclass('fairlane.migrations')")
     done = await pool.fetchval("SELECT max(number) FROM migrations") if found is not None else None
@@ -139,8 +141,8 @@ def _steps() -> list[Traversable]:
 
 
 async def migrate(pool: asyncpg.Pool) -> None:
-    """Apply every step this database has not seen, each in a transaction of its own. Processes
-    that start at once apply each step once."""
+    """Apply every migration this database has not seen, each in a transaction of its own. Processes
+    that start at the same time apply each migration once."""
     steps = _steps()
     async with pool.acquire() as connection:
         await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)

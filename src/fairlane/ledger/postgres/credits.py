@@ -1,4 +1,4 @@
-"""Credits: append-only, double entry bookkeeping. The entries of an operation sum to zero."""
+"""Credits: append-only, double-entry bookkeeping. The entries of an operation sum to zero."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.model.job import Band
 
 CREDITS_LOCK = 4221
-"""Advisory lock: credits move in one transaction at a time. Almost every move has the account of
-skips on one side, and waited for the others anyway."""
+"""Advisory lock: credits move in one transaction at a time. Almost every transfer has the skips
+account on one side, so transfers would wait for that row anyway."""
 
 OPEN = """
 INSERT INTO accounts SELECT name, 0 FROM unnest($1::text[]) name ON CONFLICT DO NOTHING
@@ -38,7 +38,7 @@ async def is_done(tx: PostgresTransaction, operation: str) -> bool:
 
 
 async def booked(tx: PostgresTransaction, operation: str, account: str) -> int | None:
-    """What this operation brought to the account; None if it was not done."""
+    """The amount this operation booked to the account; None if it was not done."""
     found: int | None = await tx.fetchval(
         "SELECT amount FROM entries WHERE operation = $1 AND account = $2", operation, account
     )
@@ -54,7 +54,7 @@ async def transfer(
     now: int,
     note: str,
 ) -> InsufficientCredits | None:
-    """Move credits, once for one operation however often it is run."""
+    """Transfer credits, idempotently: once per operation name."""
     await tx.execute("SELECT pg_advisory_xact_lock($1)", CREDITS_LOCK)
     if await is_done(tx, operation):
         return None
@@ -70,7 +70,7 @@ async def transfer(
 
 
 async def refund(tx: PostgresTransaction, job: str, now: int) -> None:
-    """A skip that brought nothing is paid back in full, once; the job loses its place in front."""
+    """Refund a skip that had no effect in full, once. The job loses its place at the front."""
     charge = await tx.fetchval("SELECT charge FROM jobs WHERE id = $1 FOR UPDATE", job)
     if charge is None:
         return

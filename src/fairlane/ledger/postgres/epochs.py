@@ -36,7 +36,8 @@ async def turn(connection: Connection) -> tuple[Stamp, Turn]:
 
 
 async def read_clock(connection: Connection) -> tuple[int, str]:
-    """The server's wall clock in microseconds, and what processes have agreed about it."""
+    """The server's wall clock in microseconds, and the correction that the processes have agreed
+    on."""
     ((wall, agreed),) = await connection.fetch(
         "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, value FROM meta "
         "WHERE name = 'clock'"
@@ -45,14 +46,15 @@ async def read_clock(connection: Connection) -> tuple[int, str]:
 
 
 async def set_clock(tx: PostgresTransaction, items: Sequence[tuple[str, str]]) -> list[bool]:
-    """Each replaces one agreement by another, if it still stands."""
+    """Compare and swap: each item replaces one agreement by another, if the first is still
+    stored."""
     statement = "UPDATE meta SET value = $2 WHERE name = 'clock' AND value = $1 RETURNING true"
     return [bool(await tx.fetchval(statement, old, new)) for old, new in items]
 
 
 async def begin_rebuild(tx: PostgresTransaction, items: Sequence[RebuildRequest]) -> list[bool]:
-    """Claims under the old life are either confirmed before or refused after. One that was
-    committed without an answer is recognised by its life."""
+    """Claims under the old generation of the index are either confirmed before or refused after. A
+    repeated call whose response was lost is recognised by its `life`."""
     await tx.execute(LOCK, SETTINGS_LOCK)
     begun: list[bool] = []
     for item in items:
@@ -65,7 +67,7 @@ async def begin_rebuild(tx: PostgresTransaction, items: Sequence[RebuildRequest]
 
 
 async def extend_rebuild(tx: PostgresTransaction, items: Sequence[Extension]) -> list[bool]:
-    """Under the shared lock, so that no other life begins in between."""
+    """Heartbeat of a rebuild, under the shared lock, so that no other rebuild begins in between."""
     await tx.execute("SELECT pg_advisory_xact_lock_shared($1)", SETTINGS_LOCK)
     extended: list[bool] = []
     for item in items:

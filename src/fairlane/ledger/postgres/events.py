@@ -35,15 +35,15 @@ ORDER BY job, first DESC
 
 
 async def write_events(tx: PostgresTransaction, job: Job, facts: list[Fact]) -> int:
-    """Write these facts down, behind what the row has implied so far. When the last of them was:
-    not before anything that has been told."""
+    """Append these facts after the events that the row implies so far. Returns the time of the last
+    one, which is never before an event that was already reported."""
     return (await write_all(tx, [(job, facts)]))[job.id]
 
 
 async def write_all(
     tx: PostgresTransaction, told: Sequence[tuple[Job, list[Fact]]]
 ) -> dict[str, int]:
-    """The same for many jobs, each named once and locked by this transaction."""
+    """`write_events` for many jobs, each named once and locked by this transaction."""
     before = await _last_told(tx, [job.id for job, _ in told if job.written])
     firsts: list[int] = []
     lasts: list[int] = []
@@ -62,14 +62,13 @@ async def write_all(
 
 
 async def _last_told(tx: PostgresTransaction, jobs: Sequence[str]) -> dict[str, int]:
-    """When the last event of each was that is written down."""
+    """The time of each job's last written event."""
     found = await tx.fetch(LAST_TOLD, jobs) if jobs else []
     return {job: rows.facts(body)[-1].at for job, body in found}
 
 
 async def find(tx: Reader, job_id: str, *, lock: bool = True) -> Job | None:
-    """The job, which nobody else changes until this transaction ends, unless it is only looked
-    at."""
+    """The job, locked until this transaction ends unless `lock` is False."""
     row = await tx.fetchrow(LOCK if lock else FIND, job_id)
     return None if row is None else read_job(tuple(row))
 

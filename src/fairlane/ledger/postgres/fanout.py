@@ -4,7 +4,7 @@ parent."""
 from __future__ import annotations
 
 from fairlane.ledger.postgres.events import find, write_events
-from fairlane.ledger.postgres.job_lists import enrol, enrol_live
+from fairlane.ledger.postgres.job_lists import add_to_list, add_to_live_list
 from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.row_groups import ending
@@ -31,7 +31,7 @@ async def cell_ended(tx: PostgresTransaction, parent: str, now: int) -> str | No
 
 
 async def cell_reopened(tx: PostgresTransaction, parent: str, now: int, cells: int = 1) -> None:
-    """Count one cell, or several, up again; a parent that had ended runs again."""
+    """Count one or several cells up again. A parent that had ended runs again."""
     state = await tx.fetchval(
         "UPDATE jobs SET cells_left = cells_left + $2 WHERE id = $1 RETURNING state", parent, cells
     )
@@ -41,24 +41,25 @@ async def cell_reopened(tx: PostgresTransaction, parent: str, now: int, cells: i
             "error_code = NULL, error_message = NULL WHERE id = $1",
             parent,
         )
-        await enrol_live(tx, [parent])
-        await _tell(tx, parent, Fact(EventType.JOB_REOPENED, now, {}))
+        await add_to_live_list(tx, [parent])
+        await _write_event(tx, parent, Fact(EventType.JOB_REOPENED, now, {}))
 
 
 async def _end(tx: PostgresTransaction, parent: str, now: int) -> None:
-    """All cells that have ended are visible now: each held the parent until it was committed."""
+    """End the parent. All ended cells are visible now: each held the parent's lock until its
+    commit."""
     row = await tx.fetchrow(
         "SELECT count(*), count(*) FILTER (WHERE state <> 'completed') FROM jobs WHERE parent = $1",
         parent,
     )
     cells, bad = row if row is not None else (0, 0)
     end = ending(cells, bad, now)
-    at = await _tell(tx, parent, end.fact)
+    at = await _write_event(tx, parent, end.fact)
     await tx.execute(*END(state=end.state, at=at, code=end.code, message=end.message, id=parent))
-    await enrol(tx, end.state, at, [parent])
+    await add_to_list(tx, end.state, at, [parent])
 
 
-async def _tell(tx: PostgresTransaction, parent: str, fact: Fact) -> int:
-    """When it was told."""
+async def _write_event(tx: PostgresTransaction, parent: str, fact: Fact) -> int:
+    """Write one event and return its time."""
     job = await find(tx, parent)
     return fact.at if job is None else await write_events(tx, job, [fact])

@@ -1,4 +1,5 @@
-"""The fast path of the hot verbs: one statement, which is its own transaction."""
+"""The fast path of the hot operations (submit, confirm, settle): one SQL statement, which is its
+own transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from fairlane.ledger.messages import (
 from fairlane.ledger.postgres import confirm as confirming
 from fairlane.ledger.postgres import settle as settling
 from fairlane.ledger.postgres import submit as submitting
-from fairlane.ledger.postgres.confirm import BEGIN, RETURNED, START, found_leases, loser
+from fairlane.ledger.postgres.confirm import BEGIN, RETURNED, START, found_leases, unstarted_outcome
 from fairlane.ledger.postgres.named_parameters import Statement, column_names, table
 from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.settle import COMPLETE, present, too_late
@@ -47,7 +48,8 @@ from fairlane.model.state import Move, State
 
 
 class FastPathExtras(NamedTuple):
-    """What goes along: the part of the line to count in, and outbox rows that may go."""
+    """Additional work of the statement: the partition of the queue counter to update, and outbox
+    rows to delete."""
 
     part: int
     cleared: list[int]
@@ -61,11 +63,11 @@ class FastPathResult(NamedTuple):
 accepted_as = maker(SubmissionAccepted)
 
 Quick = Callable[[Connection, Sequence[Any], FastPathExtras], Awaitable[FastPathResult | None]]
-"""None = nothing was written; the verb has to decide."""
+"""Returns None if nothing was written; the normal path then decides."""
 
 # --- submit --------------------------------------------------------------------------------------
 GROUP_COLUMNS = f"{typed(sent(SHARED_AND_RARE))}, ids text, usernames text, inputs text"
-"""What the jobs of a group share, and what each has of its own, packed into one text."""
+"""The values that the jobs of a group share, and the values of each job, packed into one text."""
 
 GROUP_NAMES = column_names(GROUP_COLUMNS)
 
@@ -85,11 +87,11 @@ WITH fit AS MATERIALIZED (
     RETURNING 1
 ), counted AS (
     UPDATE line SET queued = queued + :number
-    WHERE part = :part AND (SELECT count(*) FROM new) > 0 -- all are written before
+    WHERE part = :part AND (SELECT count(*) FROM new) > 0 -- runs after all inserts
 ), cleared AS (
     DELETE FROM outbox WHERE seq = ANY(:cleared::bigint[])
 ), named AS MATERIALIZED (
-    SELECT {unpacked(":all_ids::text")} AS ids WHERE (SELECT ok FROM fit) -- whatever their group
+    SELECT {unpacked(":all_ids::text")} AS ids WHERE (SELECT ok FROM fit) -- of all groups
 ), listed AS (
     INSERT INTO rolls (kind, first, number, jobs) SELECT 'live', :first, :number, ids FROM named
 )
@@ -139,7 +141,7 @@ async def submit(
         seq = await connection.fetchval(*statement)
     except Unpackable:
         return None
-    except asyncpg.UniqueViolationError:  # run again after a lost answer
+    except asyncpg.UniqueViolationError:  # a retry after a lost response
         return None
     if seq is None:
         return None
@@ -166,7 +168,7 @@ PROPOSALS = f"""(
     FROM {table(PROPOSAL_COLUMNS, "alike")},
         unnest({unpacked("ids")}, {unpacked("tokens")}, {unpacked("users")}) one (id, token, who)
     WHERE (SELECT epoch FROM held) = :epoch
-        AND now + 0 = now -- always; few rows are expected of it, so each job is looked up
+        AND now + 0 = now -- always true; makes the planner expect few rows and look up each job
     ORDER BY id COLLATE "C"
 ) v"""
 CONFIRM = f"""
@@ -182,7 +184,7 @@ started AS (
 ), counted AS (
     UPDATE line SET queued = queued - (SELECT count(*) FROM started),
         running = running + (SELECT count(*) FROM started)
-    WHERE part = :part AND (SELECT count(*) FROM parents) >= 0 -- always; they are locked before
+    WHERE part = :part AND (SELECT count(*) FROM parents) >= 0 -- always true; locks parents first
 ), cleared AS (
     DELETE FROM outbox WHERE seq = ANY(:cleared::bigint[])
 ), listed AS (
@@ -193,7 +195,7 @@ started AS (
 CONFIRM_FREELY = Statement(f"{CONFIRM} SELECT * FROM started")
 CONFIRM_WITH_SLOTS = Statement(f"""{CONFIRM}, taken AS (
     INSERT INTO slots SELECT v.* FROM {SLOTS}
-    WHERE (v.token IN (SELECT token FROM started)) IS TRUE -- looked up, not joined
+    WHERE (v.token IN (SELECT token FROM started)) IS TRUE -- a lookup, not a join
 )
 SELECT * FROM started
 """)
@@ -233,7 +235,7 @@ async def confirm(
         return None
     leases = await found_leases(connection, items, {row[0]: row for row in found})
     return FastPathResult(
-        [leases.get(item.token) or await _loser(connection, item) for item in items]
+        [leases.get(item.token) or await _unstarted_outcome(connection, item) for item in items]
     )
 
 
@@ -246,9 +248,9 @@ def _proposals(common: tuple[Any, ...], items: list[Confirmation]) -> tuple[Any,
     )
 
 
-async def _loser(connection: Connection, item: Confirmation) -> Lease | Unconfirmed:
+async def _unstarted_outcome(connection: Connection, item: Confirmation) -> Lease | Unconfirmed:
     epoch = await connection.fetchval("SELECT value FROM meta WHERE name = 'epoch'")
-    return await loser(connection, item, wrong_epoch_or_pools(item, epoch))
+    return await unstarted_outcome(connection, item, wrong_epoch_or_pools(item, epoch))
 
 
 # --- settle --------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ RESULTS = f"""(
 ) v"""
 SETTLE = Statement(f"""
 WITH done AS ({COMPLETE.format(results=RESULTS)}), freed AS MATERIALIZED (
-    SELECT free_slots({unpacked(":all_tokens::text")}, count(*)) AS ended FROM done -- after all
+    SELECT free_slots({unpacked(":all_tokens::text")}, count(*)) AS ended FROM done -- after done
 ), counted AS (
     UPDATE line SET running = running - (SELECT ended FROM freed) WHERE part = :part
 ), cleared AS (

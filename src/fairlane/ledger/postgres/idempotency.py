@@ -25,7 +25,7 @@ RETURNING job
 
 
 class IdempotencyUse(NamedTuple):
-    """Which request a key was used for, and what became of its job."""
+    """The request a key was used for, and the outcome of its job."""
 
     hash: str
     job: str
@@ -33,7 +33,7 @@ class IdempotencyUse(NamedTuple):
 
 
 class IdempotencyKeys:
-    """The keys of one batch: as the ledger knows them, and as the batch itself uses them."""
+    """The keys of one batch: those in the ledger, and those the batch itself uses."""
 
     def __init__(self, tx: PostgresTransaction) -> None:
         self._tx = tx
@@ -48,7 +48,7 @@ class IdempotencyKeys:
         return keys
 
     def earlier(self, item: Submission) -> Replayed | FairlaneError | None:
-        """The answer to whom the key is no news."""
+        """The answer to an item whose key is already known."""
         if item.idempotency is None:
             return None
         scope, key, digest = item.idempotency
@@ -64,7 +64,7 @@ class IdempotencyKeys:
             self._mine.append(item)
 
     async def take(self) -> bool:
-        """Write down the keys in use. Whether somebody else was first with one, a moment ago."""
+        """Insert the keys in use. True if a concurrent transaction inserted one of them first."""
         taken = set()
         for keep in {item.keep_keys for item in self._mine}:
             those = [item for item in self._mine if item.keep_keys == keep]
@@ -77,7 +77,7 @@ class IdempotencyKeys:
         return bool(lost)
 
     def elsewhere(self, item: Submission) -> Replayed | FairlaneError | None:
-        """The answer to whoever wanted a key that somebody else has taken."""
+        """The answer to an item whose key a concurrent transaction has taken."""
         if item.idempotency is None or item.idempotency[:2] not in self._lost:
             return None
         return self.earlier(item)

@@ -1,5 +1,5 @@
-"""Cancel, resume, replay and skip. Each is guarded by the state it starts from and recognised when
-it is repeated."""
+"""Cancel, resume, replay and skip: guarded state transitions. Each checks the state it starts from
+and is idempotent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
 from fairlane.ledger.postgres.credits import balance, is_done, refund, transfer
 from fairlane.ledger.postgres.events import JOB, find, write_all, write_events
 from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
-from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, enrol, enrol_live
+from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, add_to_list, add_to_live_list
 from fairlane.ledger.postgres.locks import Held, hold_families, hold_named, hold_owners
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import keep_until
@@ -81,7 +81,7 @@ async def _cancel_all(
     ids = [job.id for job in jobs]
     waited = [job.waited_until(times[job.id]) for job in jobs]
     await tx.execute(CANCEL, ids, waited, times.values())
-    await enrol(tx, State.CANCELLED, max(times.values()), ids)
+    await add_to_list(tx, State.CANCELLED, max(times.values()), ids)
     for job in jobs:
         if job.band is Band.SKIP and job.step == 0:
             await refund(tx, job.id, now)
@@ -114,8 +114,8 @@ async def reopen(
 
 
 async def _hold_places(tx: PostgresTransaction, items: Sequence[ReopenRequest]) -> None:
-    """Until this transaction ends nobody else counts these users' jobs, so two requests never share
-    the last place; nor, near its limit, of the whole queue."""
+    """Lock these users' job counts until this transaction ends, so that two requests never share
+    the last place. Near its limit, lock the whole queue, too."""
     if items:
         await hold_owners(tx, [item.request for item in items])
         await hold_queue(tx, [item.quota for item in items if item.quota is not None])
@@ -149,7 +149,8 @@ async def _reopen(
 
 
 async def _own(tx: PostgresTransaction, job: Job, quota: Quota) -> Quota:
-    """Of the tier, unless this user has a limit of their own. No hour is counted: the job was."""
+    """The tier's quota, unless this user has a limit of their own. The hourly rate is not checked:
+    the job was counted when it was submitted."""
     pending = await tx.fetchval(
         "SELECT pending FROM quotas WHERE tenant = $1 AND username = $2", job.tenant, job.user
     )
@@ -167,7 +168,7 @@ SELECT count(*) FROM jobs WHERE tenant = $1 AND username IS NULL AND key = $2
 
 
 async def _usage(tx: PostgresTransaction, job: Job, quota: Quota) -> Usage:
-    """What the quota limits, counted."""
+    """The usage that the quota limits, counted."""
     pending = waiting = 0
     if quota.pending:
         if job.user is not None:
@@ -195,7 +196,7 @@ WHERE jobs.id = v.id
 
 
 async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move, now: int) -> None:
-    """One job, or cells of one parent."""
+    """Queue one job, or cells of one parent, again."""
     if not jobs:
         return
     fact = Fact(EventType.JOB_REOPENED, now, {"how": str(move)})
@@ -203,7 +204,7 @@ async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move
     ids = [job.id for job in jobs]
     places = [(job.id, *place(job, move, times[job.id]), times[job.id]) for job in jobs]
     await tx.execute(*BACK_IN_LINE.rows(places))
-    await enrol_live(tx, ids)
+    await add_to_live_list(tx, ids)
     tx.line += len(jobs)
     tx.touched += ids
     parent = jobs[0].parent
@@ -253,7 +254,7 @@ async def _skip(
 
 # --- shared --------------------------------------------------------------------------------------
 async def _find(tx: PostgresTransaction, held: Held, request: Request) -> Job | None:
-    """The job, if it is the tenant's. Foreign and missing ones look the same."""
+    """The job, if the tenant owns it. Jobs of other tenants and missing jobs look the same."""
     job = await find(tx, request.job, lock=False) if request.job in held else None
     if job is None or request.tenant not in (None, job.tenant):
         return None

@@ -16,7 +16,7 @@ WHERE job = ANY($1::text[]) ORDER BY job, step
 
 
 async def contexts(tx: Reader, later: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """For jobs beyond their first step: what the earlier ones have made."""
+    """For jobs beyond their first step: the outputs of the earlier steps."""
     found: dict[str, dict[str, Any]] = {job: {} for job in later}
     if found:
         for job, *step in await tx.fetch(STEPS, later):
@@ -32,7 +32,7 @@ LEFT JOIN inputs ON inputs.job = jobs.id WHERE jobs.id = ANY($1::text[])
 
 
 async def inputs_elsewhere(tx: Reader, jobs: Sequence[str]) -> dict[str, Json]:
-    """Inputs that do not stand in the job's row: too long for it, or shared by the cells of a
+    """Inputs that are not stored in the job's row: too long for it, or shared by the cells of a
     fan-out."""
     if not jobs:
         return {}

@@ -1,5 +1,5 @@
-"""Lists of live, running and ended jobs, many ids per row, so that no index on the jobs table has
-to follow every change."""
+"""Job lists (table `rolls`): a coarse secondary index of live, running and ended jobs with many ids
+per row, so that no index on the jobs table has to follow every change."""
 
 from __future__ import annotations
 
@@ -11,40 +11,39 @@ from fairlane.ledger.postgres.transaction import PostgresTransaction
 LIVE, LEASED = "live", "leased"
 
 IN_ROLL = "id = ANY(ARRAY(SELECT unnest(rolls.jobs) FROM rolls WHERE kind = '{}'))"
-"""As an array, so that jobs are always looked up by their ids. A join may be planned the other way
-round, every job of the table against every roll: harmless while the tables are empty, but the plan
-is kept."""
+"""An array, so that jobs are always looked up by id. A join may be planned the other way round,
+every job against every list: harmless while the tables are empty, but the plan is cached."""
 
 IS_LIVE = f"{IN_ROLL.format(LIVE)} AND finished_at IS NULL"
 IS_LEASED = f"{IN_ROLL.format(LEASED)} AND token IS NOT NULL"
 OLDEST_LIVE = f"SELECT coalesce(min(first), '~') FROM rolls WHERE kind = '{LIVE}'"
-"""No live job has a smaller id."""
+"""A lower bound: no live job has a smaller id."""
 
-ENROL = Statement("""
+ADD_TO_LIST = Statement("""
 INSERT INTO rolls (kind, at, first, number, jobs)
 VALUES (:kind::text, :at::bigint, :first::text, cardinality(:jobs::text[]), :jobs)
 """)
-ENROL_LIVE = """
+ADD_TO_LIVE_LIST = """
 INSERT INTO rolls (kind, first, number, jobs)
 VALUES ('live', $1::text, cardinality($2::text[]), $2)
 """
 
 
-async def enrol(tx: PostgresTransaction, kind: str, at: int, jobs: Sequence[str]) -> None:
-    """From `at` on somebody will look. Ended jobs: when they ended; leased ones: when the first of
-    these leases ends."""
+async def add_to_list(tx: PostgresTransaction, kind: str, at: int, jobs: Sequence[str]) -> None:
+    """Add jobs to a list that is due for inspection at `at`. For ended jobs that is when they
+    ended; for leased ones, when the first of these leases ends."""
     if jobs:
-        await tx.execute(*ENROL(kind=kind, at=at, first=min(jobs), jobs=jobs))
+        await tx.execute(*ADD_TO_LIST(kind=kind, at=at, first=min(jobs), jobs=jobs))
 
 
-async def enrol_live(tx: PostgresTransaction, jobs: Sequence[str]) -> None:
+async def add_to_live_list(tx: PostgresTransaction, jobs: Sequence[str]) -> None:
     if jobs:
-        await tx.execute(ENROL_LIVE, min(jobs), jobs)
+        await tx.execute(ADD_TO_LIVE_LIST, min(jobs), jobs)
 
 
 # --- looking through them ------------------------------------------------------------------------
 ROWS, JOBS = 50, 1000
-"""Rows looked through in one transaction, and the most jobs that are put together in one."""
+"""Rows inspected in one transaction, and the most job ids that are merged into one row."""
 
 DUE = """
 WITH due AS (
@@ -73,13 +72,14 @@ SELECT count(*) FROM due
 """
 
 
-async def look_through_leases(tx: PostgresTransaction, items: Sequence[int]) -> list[None]:
-    """Now. What runs no longer is struck off; the others are due when their leases end."""
+async def inspect_leased(tx: PostgresTransaction, items: Sequence[int]) -> list[None]:
+    """Inspect the lists of leased jobs that are due now. Jobs that no longer run are removed; the
+    rest are due when their leases end."""
     await tx.execute(STILL_LEASED, ROWS, JOBS, max(items))
     return [None] * len(items)
 
 
-async def look_through_live(tx: PostgresTransaction, items: Sequence[int]) -> list[bool]:
-    """Nothing but finished jobs is struck off, a minute after they were enrolled or last seen
-    alive. Whether there may be more."""
+async def inspect_live(tx: PostgresTransaction, items: Sequence[int]) -> list[bool]:
+    """Inspect the lists of live jobs. Only finished jobs are removed, at the earliest a minute
+    after they were added or last seen alive. Returns whether there may be more."""
     return [await tx.fetchval(STILL_LIVE, ROWS, JOBS) == ROWS for _ in items]

@@ -1,4 +1,4 @@
-"""Last known tiers in PostgreSQL."""
+"""Last known tiers in PostgreSQL (cache table)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Leases while they live, and what is decided about waiting jobs: renew, expire, revoke, promote,
-give up."""
+"""Leases and waiting jobs in PostgreSQL: renew, expire, revoke, promote, give up."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from fairlane.ledger.messages import Renewal
 from fairlane.ledger.postgres.credits import refund
 from fairlane.ledger.postgres.events import JOB, find_all, write_all
 from fairlane.ledger.postgres.fanout import cell_ended
-from fairlane.ledger.postgres.job_lists import IS_LEASED, enrol
+from fairlane.ledger.postgres.job_lists import IS_LEASED, add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.transaction import PostgresTransaction
@@ -74,7 +73,8 @@ FROM held WHERE jobs.id = held.id
 
 
 async def prolong(tx: PostgresTransaction, items: Sequence[int]) -> list[None]:
-    """Every lease lasts from now on. Past its deadline only once: then it ends behind it."""
+    """Extend every lease from now on. A lease past its deadline is extended only once: its end is
+    then after its deadline."""
     for now in items:
         await tx.execute(PROLONG, now)
     return [None] * len(items)
@@ -93,7 +93,7 @@ RETURNING jobs.id, jobs.token
 
 
 async def progress(tx: PostgresTransaction, items: Sequence[ProgressReport]) -> list[State | None]:
-    """None if the token holds, otherwise where the job is; a missing one counts as cancelled."""
+    """None if the token holds, otherwise the job's state; a missing job counts as cancelled."""
     last = {(item.job, item.token): rows.dumps(list(item.progress)) for item in items}
     jobs, tokens = [job for job, _ in last], [token for _, token in last]
     held = {tuple(row) for row in await tx.fetch(PROGRESS, jobs, tokens, list(last.values()))}
@@ -119,12 +119,13 @@ UPDATE pools SET drain = 0 WHERE name IN (
         AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.pool = pools.name AND slots.n > pools.size)
     FOR UPDATE SKIP LOCKED)
 """
-"""Only a change of limits makes slots above one, and writes the pool's row anew."""
+"""Only a change of limits leaves slots above one, and that rewrites the pool's row."""
 
 
 async def free_slots(tx: PostgresTransaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
-    """(now, limit): slots whose time is over are free; the tokens that were kept beyond their
-    lease. A rate's slot says nothing about its lease. Pools that have drained are like others."""
+    """Free slots whose time is over, as (now, limit). Returns the tokens that were kept beyond
+    their lease; a rate's slot says nothing about its lease. Pools that have drained become normal
+    pools."""
     await tx.execute(DRAINED)
     return [await _free_slots(tx, now, limit) for now, limit in items]
 
@@ -136,7 +137,7 @@ async def _free_slots(tx: PostgresTransaction, now: int, limit: int) -> list[str
 
 
 MAX_SLOTS_SCANNED = 100
-"""Slots before and behind a place by chance: a few at a time, sooner or later all."""
+"""Slots inspected before and after a random position: a few at a time, eventually all."""
 
 FREE_LEFT_BEHIND = """
 WITH seen AS MATERIALIZED (
@@ -153,11 +154,13 @@ WITH seen AS MATERIALIZED (
 DELETE FROM slots USING held WHERE slots.pool = held.pool AND slots.n = held.n
 RETURNING slots.pool, slots.token
 """
-"""Slots of leases that no job has. There should be none; one would be missing for ever."""
+"""Orphaned slots: their leases belong to no job. There should be none; without this check one would
+stay taken for ever."""
 
 
 async def revoke(tx: PostgresTransaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:
-    """Whether the job runs under that token; if not, its rev moves on: a late confirm fails."""
+    """True if the job runs under that token. Otherwise its rev is raised, so that a late confirm
+    fails."""
     jobs = await find_all(tx, [item.job for item in items])
     moved_on: set[str] = set()
     runs = []
@@ -217,7 +220,7 @@ WHERE jobs.id = v.id
 
 
 async def give_up(tx: PostgresTransaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
-    """(now, limit): queued jobs past their longest wait have failed, resumable."""
+    """Fail queued jobs past their longest wait, as (now, limit). They can be resumed."""
     given_up = [await _give_up(tx, now, limit) for now, limit in items]
     ended = [(job, now) for (now, _), jobs in zip(items, given_up, strict=True) for job in jobs]
     for parent, now in sorted((job.parent, now) for job, now in ended if job.parent is not None):
@@ -241,7 +244,7 @@ async def _give_up(tx: PostgresTransaction, now: int, limit: int) -> list[Job]:
     await tx.execute(
         *GIVE_UP(id=ids, waited=waited, message=messages, at=times.values(), code=code)
     )
-    await enrol(tx, State.FAILED, max(times.values()), ids)
+    await add_to_list(tx, State.FAILED, max(times.values()), ids)
     tx.touched += ids
     tx.line -= len(jobs)
     return jobs
@@ -259,6 +262,6 @@ UPDATE jobs SET attempt = attempt - 1 FROM queued WHERE jobs.id = queued.id
 
 
 async def forgive(tx: PostgresTransaction, items: Sequence[tuple[str, int]]) -> list[None]:
-    """A queued job gets its last attempt back. Seen the same twice, it is forgiven once."""
+    """Give a queued job its last attempt back. The same observation twice gives it back once."""
     await tx.execute(FORGIVE, [job for job, _ in items], [seen for _, seen in items])
     return [None] * len(items)

@@ -1,4 +1,4 @@
-"""The PostgreSQL ledger: the truth that any number of processes share."""
+"""The PostgreSQL ledger: the system of record that any number of processes share."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CLOSE_WITHIN = 5.0
 """Seconds that a server has to close its connections."""
 
 MAX_LIST_CLEANUPS = 100
-"""Transactions that strike finished jobs off the roll of the living in one go, at most."""
+"""The most transactions per run that remove finished jobs from the lists of live jobs."""
 
 
 class PostgresLedger(SqlLedger):
@@ -72,8 +72,8 @@ class PostgresLedger(SqlLedger):
     async def open(
         cls, url: str, *, unsafe: bool = False, alone: bool = False, migrating: bool = True
     ) -> PostgresLedger:
-        """Migrates the schema as needed, unless told to demand it. `unsafe` accepts a server that
-        may lose jobs; `alone` accepts no other process on this database."""
+        """Connect, and migrate the schema as needed, or only require it. `unsafe` accepts a server
+        that may lose jobs; `alone` accepts no other process on this database."""
         watched = WatchedConnections()
         pool = await connect(url, most=CONNECTIONS, watched=watched)
         try:
@@ -86,7 +86,7 @@ class PostgresLedger(SqlLedger):
             raise
 
     async def started_clock(self) -> SharedClock:
-        """The time of all processes on this ledger."""
+        """The clock that all processes on this ledger share."""
         await self.clock.start()
         return self.clock
 
@@ -97,7 +97,7 @@ class PostgresLedger(SqlLedger):
         try:
             async with asyncio.timeout(CLOSE_WITHIN):
                 await self._pool.close()
-        except TimeoutError:  # nobody answers
+        except TimeoutError:  # the server does not answer
             self._pool.terminate()
         await self._presence.close()
 
@@ -107,7 +107,7 @@ class PostgresLedger(SqlLedger):
     async def expired(self, now: int, reached: int, limit: int) -> list[Lease]:
         if not await self._read(queries.is_due, now):
             return []
-        await self._one(job_lists.look_through_leases, now)
+        await self._one(job_lists.inspect_leased, now)
         return await super().expired(now, reached, limit)
 
     async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
@@ -126,12 +126,13 @@ class PostgresLedger(SqlLedger):
         self, finished_before: int, dead_before: int, keys_before: int, limit: int
     ) -> int:
         for _ in range(MAX_LIST_CLEANUPS):
-            if not await self._one(job_lists.look_through_live, limit):
+            if not await self._one(job_lists.inspect_live, limit):
                 break
         return await super().retire(finished_before, dead_before, keys_before, limit)
 
     async def _try_to_write(self) -> None:
-        """Changing a row needs no room; a disk that was full a moment ago is full."""
+        """Raise the last disk-full error for a few seconds, otherwise make a test write. The test
+        write alone would miss a full disk: updating a row needs no space."""
         full = self._writer.full_lately()
         if full is not None:
             raise full
@@ -151,7 +152,7 @@ class PostgresLedger(SqlLedger):
             raise refusal
         began = perf_counter()
         async with self._pool.acquire() as connection:
-            self._writer.waits.told(perf_counter() - began)
+            self._writer.waits.observe(perf_counter() - began)
             return await query(connection, *args)
 
 

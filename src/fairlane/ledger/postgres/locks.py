@@ -1,5 +1,5 @@
-"""The lock order: every verb locks rows in one order, so that no two verbs deadlock. See decision
-5, docs/decisions/0005-postgres.md."""
+"""The lock order: every operation locks rows in one order, so that no two deadlock. See decision 5,
+docs/decisions/0005-postgres.md."""
 
 from __future__ import annotations
 
@@ -22,41 +22,43 @@ FAMILIES = f"""
 UNION ALL SELECT jobs.id FROM jobs JOIN named ON jobs.parent = named.id
 """
 IN_ORDER = "ORDER BY cells > 0, id FOR UPDATE"
-"""Whose a job is, and whether it is a fan-out, never changes: that is known before any lock."""
+"""A job's owner, and whether it is a fan-out, never change, so the order is known before any
+lock."""
 
 HOLD_JOBS = f"SELECT id FROM jobs WHERE id = ANY($1::text[]) {IN_ORDER}"
 HOLD_NAMED = f"SELECT id FROM jobs WHERE id = ANY(ARRAY({ONES})) {IN_ORDER}"
 HOLD_FAMILIES = f"SELECT id FROM jobs WHERE id = ANY(ARRAY({FAMILIES})) {IN_ORDER}"
 
 Held = frozenset[str]
-"""Jobs that nobody else changes until the transaction ends."""
+"""Jobs that this transaction has locked until it ends."""
 
 
 # --- users ---------------------------------------------------------------------------------------
 async def hold_users(tx: PostgresTransaction, users: Iterable[str]) -> None:
-    """Nobody else counts these users' jobs until this transaction ends."""
+    """Lock these users' job counts until this transaction ends."""
     await tx.execute(USERS, sorted(users))
 
 
 async def hold_owners(tx: PostgresTransaction, requests: Sequence[Request]) -> None:
-    """The same for the users of these jobs. Strangers hold up nobody."""
+    """Lock the job counts of the users who own these jobs. Requests for another tenant's job lock
+    nothing."""
     found = await tx.fetch(NAMED, *_names(requests))
     await hold_users(tx, {fair_user(*owner) for _, _, *owner in found})
 
 
 # --- jobs ----------------------------------------------------------------------------------------
 async def hold_jobs(tx: PostgresTransaction, ids: Sequence[str]) -> Held:
-    """Those that exist."""
+    """Lock those of these jobs that exist."""
     return frozenset(row[0] for row in await tx.fetch(HOLD_JOBS, ids)) if ids else frozenset()
 
 
 async def hold_named(tx: PostgresTransaction, requests: Sequence[Request]) -> Held:
-    """The jobs that are asked for, by those who may."""
+    """Lock the requested jobs that belong to the requesting tenant."""
     return frozenset(row[0] for row in await tx.fetch(HOLD_NAMED, *_names(requests)))
 
 
 async def hold_families(tx: PostgresTransaction, requests: Sequence[Request]) -> Held:
-    """The same with their cells and their parents."""
+    """Lock the requested jobs as `hold_named` does, with their cells and their parents."""
     return frozenset(row[0] for row in await tx.fetch(HOLD_FAMILIES, *_names(requests)))
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 PARAMETER = re.compile(r"(?<![:']):([a-z_]+)")
-"""A colon before a name. Two colons are a cast, and one behind a quote is text."""
+"""A colon before a name. Two colons are a cast, and a colon after a quote is text."""
 
 
 class Statement:
-    """Called with its parameters, a statement is what a connection takes: the SQL and its arguments
-    in their order, as in `tx.fetch(*FIND(job=job, tenant=tenant))`."""
+    """A prepared statement. Called with its parameters, it returns what a connection takes: the SQL
+    and its arguments in order, as in `tx.fetch(*FIND(job=job, tenant=tenant))`."""
 
     def __init__(self, sql: str) -> None:
         self.names = tuple(dict.fromkeys(PARAMETER.findall(sql)))
@@ -26,7 +26,7 @@ class Statement:
         return (self.sql, *[values[name] for name in self.names])
 
     def rows(self, rows: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-        """The same with rows for the `table` that has all its parameters."""
+        """Call the statement with rows for the `table` that has all its parameters."""
         columns = tuple(zip(*rows, strict=True))
         if len(columns) != len(self.names):
             raise TypeError(f"a row has {len(columns)} values for {len(self.names)} columns")
@@ -34,8 +34,8 @@ class Statement:
 
 
 def table(columns: str, name: str = "v") -> str:
-    """Parameters that are a table: `table("id text, rev bigint")` is
-    `unnest(:id::text[], :rev::bigint[]) v (id, rev)`."""
+    """A table made of parameters: `table("id text, rev bigint")` is `unnest(:id::text[],
+    :rev::bigint[]) v (id, rev)`."""
     pairs = [column.split() for column in columns.split(", ")]
     arrays = ", ".join(f":{column}::{kind}[]" for column, kind in pairs)
     return f"unnest({arrays}) {name} ({', '.join(column_names(columns))})"

@@ -1,4 +1,4 @@
-"""The transactional outbox: jobs that the index may not have heard of."""
+"""The transactional outbox: jobs whose changes the index may not have seen yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLEAR = """
 DELETE FROM outbox WHERE seq IN (
     SELECT seq FROM outbox WHERE seq = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED)
 """
-"""Who has one of them at hand clears it too."""
+"""Rows that another transaction has locked are skipped: that transaction deletes them."""
 
 
 async def clear(tx: PostgresTransaction, items: Sequence[int]) -> list[None]:

@@ -1,5 +1,5 @@
-"""The advisory lock that a process holds while it uses the database, and the heartbeat of that
-connection."""
+"""The process lock: an advisory lock that a process holds while it uses the database, and the
+heartbeat of that connection."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fairlane.ledger.postgres.silent_connections import SILENT, WatchedConnectio
 log = logging.getLogger("fairlane")
 
 PROCESS_LOCK = 4216
-"""Advisory lock: processes with an index of their own hold it alone, others share it."""
+"""Advisory lock: a process with its own index holds it exclusively, other processes share it."""
 
 TRIES, REST = 20, 0.1
 
 CHECK_SECONDS = 0.5
-"""Seconds between two looks whether the server answers and the lock still holds: it goes with its
-connection."""
+"""Seconds between two checks that the server answers and the lock still holds. The lock ends with
+its connection."""
 
 LOOKS = 3
-"""Times that an answer is waited for, as long as between two looks. One by one: a process that was
-stopped finds in the next one what came meanwhile."""
+"""How many times a check waits `CHECK_SECONDS` for an answer. Several short waits, so that a
+process that was stopped finds the answer that came meanwhile in the next wait."""
 
 CONNECT_WITHIN = 1.0
 """Seconds for a new connection, and for each answer on it, after the server went away."""
@@ -37,9 +37,9 @@ LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 class ProcessLock:
-    """A lock on a connection of its own, which is taken again when the server was away. Meanwhile
-    another process may have come: `refusal` is what is to be said then, until it has gone, and
-    while the server is silent."""
+    """A lock on a connection of its own. It is taken again after an outage of the server. If
+    another process took the lock meanwhile, `refusal` is the error to raise until that process has
+    ended; also while the server does not answer."""
 
     def __init__(
         self, url: str, *, alone: bool, connection: asyncpg.Connection, watched: WatchedConnections
@@ -52,7 +52,8 @@ class ProcessLock:
 
     @classmethod
     async def taken(cls, url: str, *, alone: bool, watched: WatchedConnections) -> Self:
-        """Raises LedgerInUse if this process, or one that is there, has to be alone."""
+        """Take the lock. Raises LedgerInUse if this process, or one that holds the lock, must be
+        alone."""
         connection = await _locked(url, alone=alone)
         return cls(url, alone=alone, connection=connection, watched=watched)
 
@@ -74,11 +75,12 @@ class ProcessLock:
             await asyncio.sleep(REST if self._watched.silent.is_set() else CHECK_SECONDS)
             if not await self._answers():
                 self._connection.terminate()
-                with contextlib.suppress(*LOST):  # it is still away
+                with contextlib.suppress(*LOST):  # the server is still unavailable
                     await self._take_again()
 
     async def _answers(self) -> bool:
-        """Whether the connection works. A server that says nothing is left by everybody."""
+        """Whether the connection works. If the server does not answer, all connections are
+        closed."""
         if self._connection.is_closed():
             return False
         look = asyncio.create_task(self._look())
@@ -89,21 +91,21 @@ class ProcessLock:
                     return look.exception() is None
         finally:
             look.cancel()
-        self._is_silent()
+        self._mark_silent()
         return False
 
     async def _look(self) -> None:
-        """Ask the server whether it works on what has been waited for for long."""
+        """Ask the server whether it still works on statements that have waited long."""
         own, suspects = self._connection.get_server_pid(), self._watched.suspects()
         found = await self._connection.fetch(
             "SELECT pid, state FROM pg_stat_activity WHERE pid = ANY($1::int[])", [own, *suspects]
         )
-        if any(row[0] == own for row in found):  # not so behind a pooler that hides them
-            self._watched.judge(suspects, [(row[0], row[1]) for row in found])
-            await _end_left(self._connection, self._watched)
+        if any(row[0] == own for row in found):  # false behind a pooler that hides server processes
+            self._watched.close_lost(suspects, [(row[0], row[1]) for row in found])
+            await _end_orphaned_sessions(self._connection, self._watched)
 
-    def _is_silent(self) -> None:
-        """Nobody waits for it any more, and nobody asks, until it answers a new connection."""
+    def _mark_silent(self) -> None:
+        """Mark the server as silent: no caller waits for it, until it answers a new connection."""
         if not self._watched.silent.is_set():
             self._silent_since = asyncio.get_running_loop().time()
             log.warning("PostgreSQL does not answer: its connections are closed and tried anew")
@@ -117,7 +119,7 @@ class ProcessLock:
                 self._url, alone=self.alone, watched=self._watched, within=CONNECT_WITHIN
             )
         except TimeoutError:
-            self._is_silent()
+            self._mark_silent()
         except LedgerInUse as error:
             if not self._in_use:
                 log.critical("nothing is done until they have gone: %s", error)
@@ -140,7 +142,7 @@ async def _locked(
     )
     try:
         if watched is not None:
-            await _end_left(connection, watched)
+            await _end_orphaned_sessions(connection, watched)
         if await _has_lock(connection, alone=alone):
             return connection
     except BaseException:
@@ -154,8 +156,11 @@ async def _locked(
     )
 
 
-async def _end_left(connection: asyncpg.Connection, watched: WatchedConnections) -> None:
-    """The server may not know that these were closed: what they have locked is free again."""
+async def _end_orphaned_sessions(
+    connection: asyncpg.Connection, watched: WatchedConnections
+) -> None:
+    """End sessions that this process closed without the server noticing, which frees their
+    locks."""
     if watched.left:
         left = [*watched.left]
         with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
@@ -171,7 +176,7 @@ WHERE pid = ANY($1::int[]) AND pid <> pg_backend_pid() AND usename = current_use
 
 
 async def _has_lock(connection: asyncpg.Connection, *, alone: bool) -> bool:
-    """A process that just went may not be gone yet."""
+    """Try to get the lock, several times: a process that has just ended may still hold it."""
     lock = "pg_try_advisory_lock" if alone else "pg_try_advisory_lock_shared"
     for _ in range(TRIES):
         if await connection.fetchval(f"SELECT {lock}($1)", PROCESS_LOCK):

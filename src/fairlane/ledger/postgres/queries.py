@@ -1,4 +1,4 @@
-"""Queries of the PostgreSQL ledger, on connections of their own: reads do not wait for writes."""
+"""Queries of the PostgreSQL ledger, on separate connections: reads do not wait for writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ async def jobs(connection: Connection, ids: Sequence[str]) -> dict[str, Job]:
 
 
 TAKE_TIME = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
-"""Whoever reads page by page rests in between, or waits for the index. It holds no lock."""
+"""A longer idle timeout: a reader that pages through a snapshot pauses between pages, or waits for
+the index. It holds no lock."""
 
 LIVE = f"SELECT {JOB} FROM jobs WHERE {IS_LIVE} AND cells = 0"
 
@@ -104,12 +105,13 @@ STARTS = (
 
 
 async def starts(connection: Connection, since: int, ranks: dict[str, int]) -> list[Start]:
-    """From what lives or has finished since then: an older start no longer holds anybody back."""
+    """Starts of jobs that live or have finished since then. An older start no longer affects
+    fairness."""
     return row_groups.starts(await connection.fetch(STARTS, since), ranks)
 
 
 BAD = frozenset({State.FAILED, State.DEAD})
-"""Only these have an error, and they can be found by it."""
+"""Only these states have an error, and jobs in them are found by it."""
 
 TAGGED = "EXISTS (SELECT 1 FROM json_array_elements(tags::json) WHERE value::text = {})"
 
@@ -117,7 +119,7 @@ TAGGED = "EXISTS (SELECT 1 FROM json_array_elements(tags::json) WHERE value::tex
 async def list_jobs(
     connection: Connection, wanted: Filter, after: str | None, limit: int
 ) -> list[Job]:
-    """Newest first. Ids sort by the time of acceptance, also over several processes."""
+    """Jobs, newest first. Ids sort by the time of acceptance, also across processes."""
     where: list[str] = []
     args: list[object] = []
 
@@ -183,8 +185,8 @@ async def attempts(connection: Connection, job: str) -> list[Attempt]:
 
 
 async def events(connection: Connection, job_id: str, after: int) -> list[Event]:
-    """Row and events are read in one snapshot, so what the row implies fits behind what is
-    written."""
+    """Row and events are read in one snapshot, so the implied events follow the written ones
+    without a gap."""
     async with snapshot(connection):
         found = (await jobs(connection, [job_id])).get(job_id)
         written = await connection.fetch(
@@ -253,6 +255,6 @@ CHECKS = {
 
 
 async def check(connection: Connection) -> Counts:
-    """All of one moment: what several tables say together fits only then."""
+    """Counts of one snapshot: rows of several tables agree only within one."""
     async with snapshot(connection):
         return Counts(**{name: await connection.fetchval(query) for name, query in CHECKS.items()})

@@ -16,14 +16,13 @@ Connection = asyncpg.Connection | PoolConnectionProxy
 
 
 def snapshot(connection: Connection) -> Snapshot:
-    """Everything read inside it is of one moment."""
+    """A transaction in which all reads see one snapshot."""
     return connection.transaction(isolation="repeatable_read", readonly=True)
 
 
 @asynccontextmanager
 async def brief(connection: Connection) -> AsyncIterator[None]:
-    """What is looked for inside it is given up by the server if it takes long. Raises TookTooLong
-    then."""
+    """Run the block's queries with a time limit, which the server enforces. Raises TookTooLong."""
     try:
         async with connection.transaction(readonly=True):
             most = round(QUERY_TIMEOUT_SECONDS * 1000)

@@ -1,4 +1,4 @@
-"""Reads a ledger that other processes use."""
+"""A read-only view of a ledger that other processes use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fairlane.ledger.sql_ledger import SqlReader
 
 
 class PostgresReadOnly(SqlReader):
-    """Writes nothing, so it may be there while somebody is alone with the ledger."""
+    """A ledger that writes nothing and takes no process lock, so it works beside a process that
+    must be alone."""
 
     _queries = queries
 

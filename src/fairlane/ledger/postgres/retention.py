@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from fairlane.ledger.messages import AuditedChange
 from fairlane.ledger.postgres.admin import audited
-from fairlane.ledger.postgres.job_lists import enrol
+from fairlane.ledger.postgres.job_lists import add_to_list
 from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.requests import Purge, Retirement
 from fairlane.model.state import ENDED, State
 
 MAX_ROUNDS = 5
-"""How often those that had to stay are looked at in one call: a fan-out goes after its cells."""
+"""How often jobs that had to stay are tried again in one call: a fan-out is deleted after its
+cells."""
 
 Gone = tuple[str, str]
 """A job, and how it ended."""
@@ -29,7 +30,7 @@ SELECT rolls.kind, rolls.at, rolls.seq, rolls.jobs FROM rolls JOIN (
 ) due USING (kind, at, seq)
 WHERE due.earlier < :limit ORDER BY at, seq FOR UPDATE OF rolls SKIP LOCKED
 """)
-STRIKE_OFF = "DELETE FROM rolls WHERE kind = $1 AND at = $2 AND seq = $3"
+REMOVE_FROM_LIST = "DELETE FROM rolls WHERE kind = $1 AND at = $2 AND seq = $3"
 BUT_DEAD = [str(state) for state in ENDED - {State.DEAD}]
 
 OVER = """
@@ -44,7 +45,8 @@ FOR UPDATE SKIP LOCKED
 ENDED_PARENTS = """
 SELECT id FROM jobs WHERE id = ANY($1::text[]) AND finished_at IS NOT NULL FOR SHARE SKIP LOCKED
 """
-"""Until the transaction ends nobody reopens them. Who is just doing so has them."""
+"""Parents locked against being reopened until the transaction ends. A parent that is just being
+reopened is skipped."""
 
 STAYS = """
 SELECT id FROM jobs WHERE id = ANY($1::text[]) AND state = $2
@@ -77,7 +79,7 @@ async def retire(tx: PostgresTransaction, items: Sequence[Retirement]) -> list[i
 
 
 async def _retire(tx: PostgresTransaction, item: Retirement) -> list[Gone]:
-    """Oldest first."""
+    """Delete jobs, oldest first."""
     gone: list[Gone] = []
     for _ in range(MAX_ROUNDS):
         due = await _due(tx, item, item.limit - len(gone))
@@ -87,7 +89,7 @@ async def _retire(tx: PostgresTransaction, item: Retirement) -> list[Gone]:
         for kind, jobs in due:
             stay = [row[0] for row in await tx.fetch(STAYS, jobs, kind)]
             before = item.dead_before if kind == State.DEAD else item.finished_before
-            await enrol(tx, kind, before, stay)
+            await add_to_list(tx, kind, before, stay)
         if len(gone) >= item.limit:
             break
     return gone
@@ -96,8 +98,8 @@ async def _retire(tx: PostgresTransaction, item: Retirement) -> list[Gone]:
 async def _due(
     tx: PostgresTransaction, item: Retirement, limit: int
 ) -> list[tuple[str, list[str]]]:
-    """(state, jobs) off the rolls: not more jobs than that, and nobody else has them. Those that
-    stay are enrolled again behind all others that are due, so none waits for ever."""
+    """Take (state, jobs) off the job lists, at most `limit` jobs, which no other transaction has.
+    Jobs that must stay are added again after all that are due, so none starves."""
     found: list[tuple[str, list[str]]] = []
     due = DUE(
         kinds=BUT_DEAD,
@@ -108,15 +110,15 @@ async def _due(
     for kind, at, seq, jobs in await tx.fetch(*due):
         mine, rest = jobs[:limit], jobs[limit:]
         limit -= len(mine)
-        await tx.execute(STRIKE_OFF, kind, at, seq)
-        await enrol(tx, kind, at, rest)
+        await tx.execute(REMOVE_FROM_LIST, kind, at, seq)
+        await add_to_list(tx, kind, at, rest)
         found.append((kind, mine))
     return found
 
 
 async def _remove(tx: PostgresTransaction, item: Retirement, jobs: Sequence[str]) -> list[Gone]:
-    """Cells of a parent that lives or is being reopened, parents of cells that are kept, and jobs
-    the outbox still names, stay; so does what another process is at."""
+    """Delete these jobs, except cells of a parent that lives or is being reopened, parents of cells
+    that are kept, jobs that the outbox still names, and jobs that another process has locked."""
     found = await tx.fetch(OVER, item.finished_before, item.dead_before, jobs)
     parents = sorted({parent for _, _, parent in found if parent is not None})
     ended = {row[0] for row in await tx.fetch(ENDED_PARENTS, parents)} if parents else set()
@@ -126,7 +128,7 @@ async def _remove(tx: PostgresTransaction, item: Retirement, jobs: Sequence[str]
 
 
 async def _remember(tx: PostgresTransaction, gone: Sequence[Gone]) -> None:
-    """Keys know how their jobs ended."""
+    """Store in the idempotency keys how their jobs ended."""
     if gone:
         await tx.execute(REMEMBER, *zip(*gone, strict=True))
 
@@ -139,7 +141,7 @@ async def _forget(tx: PostgresTransaction, ids: Sequence[str]) -> None:
     await tx.execute("DELETE FROM jobs WHERE id = ANY($1::text[])", ids)
 
 
-# --- dead letters that somebody throws away ------------------------------------------------------
+# --- purging dead letters ------------------------------------------------------------------------
 DEAD = """
 SELECT jobs.id, jobs.tenant FROM unnest($1::text[], $2::text[]) v (id, tenant)
 JOIN jobs ON jobs.id = v.id AND jobs.tenant = v.tenant

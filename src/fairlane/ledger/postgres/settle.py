@@ -1,5 +1,5 @@
-"""Settle: end attempts. Result, next state, slots, events and refunds in one transaction, and only
-while the token holds."""
+"""Settle in PostgreSQL: end attempts. Result, next state, slots, events and refunds are one
+transaction, guarded by the lease's token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fairlane.ledger.messages import Settled, Settlement, Stale
 from fairlane.ledger.postgres.credits import refund
 from fairlane.ledger.postgres.fanout import cell_ended
-from fairlane.ledger.postgres.job_lists import enrol
+from fairlane.ledger.postgres.job_lists import add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import free
@@ -109,15 +109,15 @@ async def settle(tx: PostgresTransaction, items: Sequence[Settlement]) -> list[S
 
 
 def _statement(item: Settlement) -> Statement:
-    """What writes its job. One statement locks jobs in their order; for several all are locked
-    before."""
+    """The statement that writes this item's job. One statement locks jobs in order; if there are
+    several, all jobs are locked before."""
     if item.move is Move.COMPLETE:
         return COMPLETE_ALL
     return REQUEUE if AFTER[item.move] is State.QUEUED else END
 
 
 async def _write(tx: PostgresTransaction, items: Sequence[Settlement]) -> set[str]:
-    """Write what these settlements say. Returns the tokens that held."""
+    """Write these settlements. Returns the tokens that held."""
     completed = [item for item in items if item.move is Move.COMPLETE]
     others = [item for item in items if item.move is not Move.COMPLETE]
     held = await _update(tx, COMPLETE_ALL, [complete_row(item) for item in completed])
@@ -131,7 +131,8 @@ async def _write(tx: PostgresTransaction, items: Sequence[Settlement]) -> set[st
 
 
 async def _write_others(tx: PostgresTransaction, items: Sequence[Settlement]) -> set[str]:
-    """What a completed job's row says by itself, any other ending writes down."""
+    """Write settlements that do not complete a job, with the attempts and events that the row of a
+    completed job would imply."""
     ends, requeues, told = [], [], {}
     for item in items:
         lease = item.lease
@@ -171,12 +172,12 @@ async def _enrol_ended(tx: PostgresTransaction, items: Sequence[Settlement]) -> 
             ended.setdefault(AFTER[item.move], []).append(item)
     for state, those in ended.items():
         at = max(item.now for item in those)
-        await enrol(tx, state, at, [item.lease.job for item in those])
+        await add_to_list(tx, state, at, [item.lease.job for item in those])
 
 
 async def _account_for(tx: PostgresTransaction, item: Settlement) -> None:
-    """What else follows: the place in line, the outbox, and money back for a skip that brought
-    nothing."""
+    """Write the consequences: the place in the queue, the outbox, and the refund of a skip that had
+    no effect."""
     lease = item.lease
     if AFTER[item.move] is State.QUEUED:
         tx.line += 1
@@ -208,7 +209,8 @@ async def present(tx: Reader, items: Sequence[Settlement]) -> dict[str, Row]:
 
 
 async def too_late(tx: Reader, item: Settlement, job: Row | None) -> Settled | Stale:
-    """The same settlement again is answered as before; any other hears what became of the job."""
+    """The outcome of an item whose token does not hold. A repeated settlement gets the same answer
+    as before; any other gets the job's present state."""
     if job is None:
         return Stale(None)
     _, state, rev, ended_by = job
@@ -218,7 +220,7 @@ async def too_late(tx: Reader, item: Settlement, job: Row | None) -> Settled | S
 
 
 async def _outcome(tx: Reader, lease: Lease, ended_by: str | None) -> str | None:
-    """How the attempt ended that this lease was for."""
+    """How the attempt of this lease ended."""
     if lease.token == ended_by:
         return Outcome.COMPLETED
     found: str | None = await tx.fetchval(

@@ -1,5 +1,4 @@
-"""Silent connections: those that wait for an answer that does not come, so that they can be
-closed."""
+"""Connection watchdog: finds connections whose answer does not come, so that they can be closed."""
 
 from __future__ import annotations
 
@@ -13,17 +12,16 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 SUSPECT_AFTER_SECONDS = 1.0
-"""A statement that has waited longer may have been lost: the server is asked whether it works on
-it."""
+"""A statement that has waited longer may be lost: the server is asked whether it works on it."""
 
 SILENT = "PostgreSQL does not answer"
 
 BUSY = frozenset({"active", "fastpath function call", "disabled", None})
-"""What the server says of a session that works, or whose state it does not show."""
+"""States of a session that works, or whose state the server does not show."""
 
 
 class WatchedConnection(asyncpg.Connection):
-    """Knows since when it waits for an answer."""
+    """A connection that records since when it waits for an answer."""
 
     asked_at: float | None = None
 
@@ -58,7 +56,8 @@ class WatchedConnection(asyncpg.Connection):
 
 @contextmanager
 def asking(connection: asyncpg.Connection | PoolConnectionProxy) -> Iterator[None]:
-    """While the block waits for an answer that is not asked for by a method of the connection."""
+    """Mark the connection as waiting inside the block, for waits outside the connection's own
+    methods."""
     watched: Any = connection
     with watched.asking():
         yield
@@ -69,15 +68,15 @@ class WatchedConnections:
 
     def __init__(self) -> None:
         self.silent = asyncio.Event()
-        """While the server does not answer: nobody waits for it."""
+        """Set while the server does not answer: no caller waits for it."""
         self._open: WeakSet[WatchedConnection] = WeakSet()
         self._idle: dict[int, float] = {}
         self.left: set[int] = set()
-        """Server processes of connections that were closed without the server's knowledge."""
+        """Server process ids of connections that were closed without the server noticing."""
 
     async def connect(self, *args: Any, **options: Any) -> WatchedConnection:
-        """As a pool calls it for every new connection. Raises ConnectionError while the server is
-        silent. A caller that is gone leaves no connection behind."""
+        """Open a connection; the pool calls this. Raises ConnectionError while the server is
+        silent. A cancelled caller leaves no connection behind."""
         connecting = asyncio.create_task(asyncpg.connect(*args, **options))
         silent = asyncio.create_task(self.silent.wait())
         connection: WatchedConnection | None = None
@@ -96,7 +95,7 @@ class WatchedConnections:
         return connection
 
     def suspects(self) -> dict[int, float]:
-        """Server processes that have owed an answer for long, and since when."""
+        """Server process ids whose answer is overdue, and since when."""
         before = asyncio.get_running_loop().time() - SUSPECT_AFTER_SECONDS
         return {
             each.get_server_pid(): each.asked_at
@@ -104,9 +103,11 @@ class WatchedConnections:
             if not each.is_closed() and each.asked_at is not None and each.asked_at < before
         }
 
-    def judge(self, suspects: dict[int, float], found: Sequence[tuple[int, str | None]]) -> None:
-        """Close those whose server process has answered, or is gone, and did so when it was looked
-        at the last time: their answer is lost."""
+    def close_lost(
+        self, suspects: dict[int, float], found: Sequence[tuple[int, str | None]]
+    ) -> None:
+        """Close connections whose server process is idle or gone in two successive checks: their
+        answer is lost."""
         states = dict(found)
         idle = {pid: at for pid, at in suspects.items() if states.get(pid, "gone") not in BUSY}
         lost = {pid for pid, at in idle.items() if self._idle.get(pid) == at}
@@ -115,7 +116,7 @@ class WatchedConnections:
             self._close(lambda each: each.get_server_pid() in lost)
 
     def close_all(self) -> None:
-        """The server is silent: nobody waits any longer."""
+        """Close all connections, because the server is silent: no caller waits any longer."""
         self.silent.set()
         self._close(lambda _: True)
 
@@ -127,6 +128,6 @@ class WatchedConnections:
 
 
 def _terminate(connecting: asyncio.Task[WatchedConnection]) -> None:
-    """A connection that was made although its caller is gone."""
+    """Close a connection that was opened after its caller was cancelled."""
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result().terminate()

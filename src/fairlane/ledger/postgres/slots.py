@@ -1,7 +1,8 @@
-"""Slots: a row exists while a slot is taken. A proposal gets all it names or none.
+"""Slots (counting semaphore): a row exists while a slot is taken. A proposal gets all the slots it
+names or none.
 
-Limits do not change meanwhile (claims share `SETTINGS_LOCK`); the primary key decides who was first
-to take a number."""
+Limits do not change meanwhile (claims share `SETTINGS_LOCK`). The primary key decides which of two
+concurrent claims gets a slot."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ Wanted = list[tuple[str, int, Confirmation]]
 
 
 async def take_all(tx: PostgresTransaction, items: Sequence[Confirmation]) -> bool:
-    """Every slot of every item, if all of them are free and within their limits."""
+    """Take every slot of every item, if all of them are free and within their limits."""
     wanted = [(slot.pool, slot.n, item) for item in items for slot in item.slots]
     if not wanted:
         return True
@@ -44,7 +45,7 @@ async def _insert(tx: PostgresTransaction, wanted: Wanted) -> None:
 
 
 def slot_values(wanted: Wanted) -> dict[str, list[Any]]:
-    """The parameters of `SLOTS`. In one order for all, so that nobody waits in a circle."""
+    """The parameters of `SLOTS`, always in one order, which prevents deadlocks."""
     wanted = sorted(wanted, key=lambda each: each[:2])
     return {
         "pool": [pool for pool, _, _ in wanted],
@@ -56,7 +57,7 @@ def slot_values(wanted: Wanted) -> dict[str, list[Any]]:
 
 
 async def _within_limits(tx: PostgresTransaction, wanted: Wanted) -> bool:
-    """By number. Whether a slot is free, its primary key will say."""
+    """Check the slot numbers against the limits. The primary key checks whether a slot is free."""
     pools = sorted({pool for pool, _, _ in wanted})
     sizes = {}
     for name, size, drain in await tx.fetch(
@@ -80,14 +81,15 @@ HOLD = "SELECT pg_advisory_xact_lock(hashtextextended(pool, 9)) FROM unnest($1::
 
 
 async def hold(tx: PostgresTransaction, items: Iterable[Confirmation]) -> None:
-    """Whoever counts a pool that drains counts alone. All pools at once, in one order for all, so
-    that nobody waits in a circle."""
+    """Lock these pools: a pool that drains is counted by one transaction at a time. All are locked
+    at once and in one order, which prevents deadlocks."""
     await tx.execute(HOLD, sorted({slot.pool for item in items for slot in item.slots}))
 
 
 async def take(tx: PostgresTransaction, item: Confirmation) -> Unconfirmed | None:
-    """All slots or none, one proposal at a time, with its pools held. Who has taken some before
-    does not wait for a number: whoever is taking that one may wait for one of theirs."""
+    """Take all slots of one proposal or none, with its pools locked. The lock timeout is short (5
+    ms): this transaction may hold slots that the one it waits for needs, so waiting could
+    deadlock."""
     try:
         async with tx.savepoint():
             await tx.execute("SET LOCAL lock_timeout = '5ms'")
@@ -116,7 +118,7 @@ async def _take(tx: PostgresTransaction, item: Confirmation) -> Unconfirmed | No
 
 
 async def _runs_already(tx: PostgresTransaction, item: Confirmation) -> bool:
-    """A claim run again has its slots, or had them: it takes no others."""
+    """Whether a repeated claim has its slots, or had them; it takes no further ones."""
     found = await tx.fetchval(
         "SELECT 1 FROM jobs WHERE id = $1 AND token = $2", item.job, item.token
     )
@@ -124,7 +126,7 @@ async def _runs_already(tx: PostgresTransaction, item: Confirmation) -> bool:
 
 
 def _until(pool: str, now: int) -> int | None:
-    """When a slot ends by itself: only a rate's does."""
+    """When a slot expires by itself: only a rate limit's slot does."""
     return now + RATE_WINDOW_MICROSECONDS if is_rate_pool(pool) else None
 
 
@@ -132,7 +134,7 @@ FREE_DUE = """
 DELETE FROM slots WHERE pool = $1 AND n IN (
     SELECT n FROM slots WHERE pool = $1 AND until <= $2 FOR UPDATE SKIP LOCKED)
 """
-"""Who frees one of them just now is not waited for."""
+"""A slot that another transaction is just freeing is skipped, not waited for."""
 
 
 async def _is_free(tx: PostgresTransaction, pool: str, n: int, cap: int, now: int) -> bool:
@@ -162,8 +164,9 @@ async def _has_room(tx: PostgresTransaction, pool: str, n: int, size: int) -> bo
 async def free(
     tx: PostgresTransaction, items: Iterable[Settlement], winners: set[str]
 ) -> dict[str, tuple[Slot, ...]]:
-    """Rates run on by themselves. Everything else of a token goes, unless its call may still be
-    open and the service is strict about it; a user's own cap never waits for that."""
+    """Free the slots of a token, except those of rates, which expire by themselves. If the call may
+    still be open and its service is strict, the slots are kept; a user's own cap is freed at
+    once."""
     kept: dict[str, tuple[Slot, ...]] = {}
     closed: list[str] = []
     over: list[str] = []
@@ -177,7 +180,7 @@ async def free(
             kept[token] = await keep_until(tx, token, item.lease.deadline)
     if over:
         await tx.execute("DELETE FROM slots WHERE token = ANY($1) AND until IS NULL", over)
-    if closed:  # also what was kept for it; a rate's row is not kept: it is due
+    if closed:  # slots kept for the call, too; a rate's row is not kept, it expires
         await tx.execute(
             "DELETE FROM slots WHERE token = ANY($1) AND pool NOT LIKE 'rate:%'", closed
         )
@@ -185,7 +188,7 @@ async def free(
 
 
 async def keep_until(tx: PostgresTransaction, token: str, until: int) -> tuple[Slot, ...]:
-    """The token's slots stay taken until then, except its user's own."""
+    """Keep the token's slots taken until then, except those of its user's own cap."""
     await tx.execute("DELETE FROM slots WHERE token = $1 AND pool LIKE 'user:%'", token)
     await tx.execute("UPDATE slots SET until = $1 WHERE token = $2 AND until IS NULL", until, token)
     rows = await tx.fetch("SELECT pool, n, until FROM slots WHERE token = $1", token)

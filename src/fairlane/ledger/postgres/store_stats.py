@@ -1,4 +1,4 @@
-"""Statistics of the database."""
+"""Store statistics of the PostgreSQL database (health metrics)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SELECT (SELECT min(seq) FROM outbox),
      FROM pg_stat_activity
      WHERE datname = current_database() AND backend_xmin IS NOT NULL AND pid <> pg_backend_pid())
 """
-"""Transactions of other roles are seen only by a role that may read all statistics."""
+"""Transactions of other roles are visible only to a role that may read all statistics."""
 
 DEAD = """
 SELECT relname, n_dead_tup FROM pg_stat_user_tables WHERE schemaname = 'fairlane' ORDER BY relname
@@ -42,7 +42,7 @@ TRY = """
 INSERT INTO meta (name, value) VALUES ('tried', '')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
-"""A row of its own: nobody who works waits for it."""
+"""A row of its own, so that no other transaction waits for it."""
 
 
 async def try_to_write(tx: PostgresTransaction, items: Sequence[None]) -> list[None]:

@@ -1,7 +1,7 @@
-"""Submit: idempotency key, quota, job row, all in one transaction.
+"""Submit in PostgreSQL: idempotency key, quota and job row in one transaction.
 
-Several processes submit at once. Whoever counts a user's jobs holds that user's lock until the
-commit; a key belongs to whoever inserts it first."""
+Several processes submit at once. A transaction that counts a user's jobs holds that user's lock
+until its commit. An idempotency key belongs to the transaction that inserts it first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fairlane.ledger.job_columns import (
 )
 from fairlane.ledger.messages import Common, Submission, SubmissionAccepted, SubmitOutcome
 from fairlane.ledger.postgres.idempotency import IdempotencyKeys
-from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, enrol_live
+from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, add_to_live_list
 from fairlane.ledger.postgres.locks import hold_users
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.transaction import (
@@ -34,13 +34,12 @@ from fairlane.ledger.rows import MAX_INLINE_BYTES
 from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit
 
 EXACT_COUNT_MARGIN = 25 * AT_ONCE_A_VERB * MAX_TRANSACTION_ITEMS
-"""How close to its limit the queue is counted exactly: what the submits of 25 processes can bring
-that nobody sees yet. Beyond that, or with larger fan-outs in flight, the limit may be passed by the
-rest."""
+"""How close to its limit the queue is counted exactly: the uncommitted submits of 25 processes.
+With more processes, or larger fan-outs in flight, the limit may be exceeded by the difference."""
 
 
 def _copy_of(column: Column) -> Column | None:
-    """The column that has the same value, so that it is sent once."""
+    """The column that has the same value, so that the value is sent once."""
     same = next((each for each in COLUMNS if each.name == column.source), None)
     return same if same is not None and same.write is column.write else None
 
@@ -54,7 +53,7 @@ def insert_list(columns: Sequence[Column]) -> str:
 
 
 def select_list(columns: Sequence[Column]) -> str:
-    """Where each of them comes from, in the table of those that are sent."""
+    """The source of each column in the table of sent values."""
     return insert_list([_copy_of(column) or column for column in columns])
 
 
@@ -76,8 +75,8 @@ FROM {table(typed(sent(OWN_AND_RARE + SHARED_AND_RARE)))}
 async def submit(tx: PostgresTransaction, items: Sequence[Submission]) -> list[SubmitOutcome]:
     quotas = await _PostgresQuotas.of(tx, items)
     known = {row[0] for row in await tx.fetch(KNOWN, [item.id for item in items])}
-    # each once: not what was run again after a lost answer, nor beside itself, which is known only
-    # when the quotas' locks are held
+    # Each job once: a retry after a lost response may be in the same batch, or may be written
+    # already. The latter is known only when the quotas' locks are held.
     news = list({item.id: item for item in items if item.id not in known}.values())
     keys = await IdempotencyKeys.of(tx, news)
     answers: dict[str, SubmitOutcome] = {}
@@ -117,7 +116,7 @@ async def _insert(tx: PostgresTransaction, items: list[Submission]) -> None:
             [item.id for item in long],
             [item.input for item in long],
         )
-    await enrol_live(tx, [item.id for item in items])
+    await add_to_live_list(tx, [item.id for item in items])
     waiting = [item.id for item in items if not item.cells]
     tx.touched += waiting
     tx.line += len(waiting)
@@ -134,7 +133,7 @@ RECENT_OF_USER, RECENT_OF_KEY = (
 
 
 class _PostgresQuotas:
-    """Usage as the rows count it, plus what this batch has already accepted."""
+    """Usage counted from the rows, plus what this batch has already accepted."""
 
     def __init__(self, tx: PostgresTransaction) -> None:
         self._tx = tx
@@ -216,7 +215,8 @@ LINE = "SELECT sum(queued)::bigint FROM line"
 
 
 async def hold_queue(tx: PostgresTransaction, quotas: Iterable[Quota]) -> int:
-    """How many wait, if there is a limit. Near it the queue lets one transaction in at a time."""
+    """The number of queued jobs, if there is a limit. Near the limit, submits are serialized by a
+    lock."""
     most = min((quota.waiting for quota in quotas if quota.waiting), default=0)
     if not most:
         return 0

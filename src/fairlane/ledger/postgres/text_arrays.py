@@ -1,16 +1,17 @@
-"""Many texts as one parameter: the driver inspects every element of an array, but sends one text as
-it is."""
+"""Text packing: many texts as one parameter. The driver inspects every element of an array, but
+sends one text as it is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 SEPARATOR, NOTHING = "\x1f", "\x1e"
-"""Between two texts, and in place of one that is missing. JSON, ids and tokens have neither."""
+"""The separator of two texts, and the mark for a missing one. JSON, ids and tokens contain
+neither."""
 
 
 class Unpackable(Exception):
-    """One of the texts has such a character in it."""
+    """One of the texts contains such a character."""
 
 
 def packed(texts: Sequence[str | None]) -> str:
@@ -26,5 +27,5 @@ def packed(texts: Sequence[str | None]) -> str:
 
 
 def unpacked(value: str) -> str:
-    """The texts again, as an array, in SQL."""
+    """SQL that unpacks the texts into an array."""
     return rf"string_to_array({value}, E'\x1f', E'\x1e')"

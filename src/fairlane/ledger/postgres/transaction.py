@@ -1,4 +1,4 @@
-"""What a verb of the ledger writes with."""
+"""The transaction that a ledger operation writes with (unit of work)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Row = asyncpg.Record
 
 
 class PostgresTransaction:
-    """One open transaction. Jobs a verb marks as touched are named in the outbox; every verb that
-    moves jobs in or out of line says so with `line`, and one that starts or stops them with
-    `running`."""
+    """One open transaction. Jobs that an operation marks as touched are named in the outbox. An
+    operation that queues or dequeues jobs reports it with `line`, one that starts or stops them
+    with `running`."""
 
     __slots__ = (
         "execute",
@@ -39,19 +39,19 @@ class PostgresTransaction:
 
 
 Reader = PostgresTransaction | Connection
-"""What only looks needs no transaction."""
+"""Reads need no transaction."""
 
 Verb = Callable[[PostgresTransaction, Sequence[Any]], Awaitable[list[Any]]]
 """Writes each item, in order, and returns as many outcomes."""
 
 AT_ONCE, AT_ONCE_A_VERB = 6, 2
-"""Transactions of a process that may be open."""
+"""Open transactions of a process at most, in total and for each operation."""
 
 MAX_TRANSACTION_ITEMS = 2000
 """Items that share one transaction, unless a single call brings more."""
 
 SETTINGS_LOCK = 4217
-"""Advisory lock: claims share it; limits and the epoch change only without them."""
+"""Advisory lock: claims share it; a change of limits or of the epoch takes it exclusively."""
 
 QUEUE_LOCK = 4218
-"""Advisory lock: submits pass one by one while the queue is almost full."""
+"""Advisory lock: submits are serialized by it while the queue is almost full."""

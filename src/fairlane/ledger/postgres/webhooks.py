@@ -1,4 +1,4 @@
-"""Webhooks in PostgreSQL."""
+"""The webhook outbox in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEBHOOK = webhooks.WEBHOOK.replace(" user,", " username,")
 
 
 async def _any_due(connection: Connection, now: int) -> bool:
-    """Asking often must not cost a commit."""
+    """A read-only check, because frequent polling must not cost a commit."""
     found = await connection.fetchval("SELECT 1 FROM webhooks WHERE due_at <= $1 LIMIT 1", now)
     return found is not None
 
@@ -51,7 +51,7 @@ SELECT {WEBHOOK} FROM held ORDER BY since, id
 async def _due(
     tx: PostgresTransaction, items: Sequence[tuple[int, int, int]]
 ) -> list[list[Webhook]]:
-    """What another process has just taken is locked or no longer due."""
+    """Webhooks that another process has just taken are locked or no longer due."""
     found = []
     for now, hold_until, limit in items:
         await tx.execute(UNWANTED, now)
@@ -111,7 +111,7 @@ async def _secrets(connection: Connection, tenant: str, now: int) -> list[str]:
 
 
 SECRETS_LOCK = 4220
-"""Advisory lock: secrets are changed one after the other, so that a tenant's first one is one."""
+"""Advisory lock: changes of secrets are serialized, so that a tenant gets only one first secret."""
 
 
 async def _keep_secret(tx: PostgresTransaction, items: Sequence[NewWebhookSecret]) -> list[None]:
@@ -132,7 +132,7 @@ async def _keep_secret(tx: PostgresTransaction, items: Sequence[NewWebhookSecret
             "INSERT INTO webhook_secrets VALUES ($1, $2, $3, NULL)", item.tenant, item.secret, at
         )
         if item.old_until is not None:
-            await audited(tx, item.told)
+            await audited(tx, item.audit_record)
     return [None] * len(items)
 
 

@@ -1,8 +1,8 @@
-"""Transactions. Calls of one verb that wait together share one; each is answered after its commit,
-and one that cannot be written never takes others down with it.
+"""Group commit of the PostgreSQL ledger. Waiting calls of one operation share a transaction. Each
+call is answered after its commit, and a call that cannot be written never fails the rest.
 
-A commit whose answer was lost may have happened: the same calls are run again, and every verb
-recognises what it has done before."""
+A commit whose response was lost may have happened. The same calls are then run again, and every
+operation is idempotent."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ Out = TypeVar("Out")
 
 SPLIT_PARTS = 16
 TRIES, PATIENCE = 5, 1.0
-"""Times a clash is answered by trying again, and seconds a lost server is waited for: whoever
-calls hears soon that it is gone."""
+"""How often a conflict is retried, and how many seconds an unavailable server is waited for. Short,
+so that the caller soon learns of an outage."""
 
 HOT_VERB_TIMEOUT_SECONDS = 15.0
-"""Seconds a hot verb may take: more than it takes the server to miss a process that holds locks."""
+"""Seconds a hot operation may take: longer than the server needs to end a process that holds
+locks."""
 
 FULL_SECONDS = 5.0
-"""How long a disk counts as full after it was."""
+"""Seconds for which a disk counts as full after a disk-full error."""
 
 LOST = (
     OSError,
@@ -60,7 +61,8 @@ class PostgresCall(NamedTuple):
 
 
 class PostgresWriter:
-    """`refusal` says what is to be heard instead, if nothing may be written now."""
+    """Runs the ledger's writes. `refusal` returns the error to raise if nothing may be written
+    now."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class PostgresWriter:
         self._full: tuple[float, asyncpg.DiskFullError] | None = None
 
     def full_lately(self) -> asyncpg.DiskFullError | None:
-        """What the server said when it last had no room, for a few seconds."""
+        """The server's last disk-full error, for a few seconds."""
         if self._full is None:
             return None
         at, error = self._full
@@ -90,7 +92,7 @@ class PostgresWriter:
         verb: Callable[[PostgresTransaction, Sequence[Item]], Awaitable[list[Out]]],
         items: Sequence[Item],
     ) -> asyncio.Future[WrittenOrNot[Out]]:
-        """Durable when it resolves."""
+        """Durable when the future resolves."""
         future: asyncio.Future[WrittenOrNot[Any]] = asyncio.get_running_loop().create_future()
         refusal = SetupError("the ledger is closed") if self._closed else self._refusal()
         if refusal is not None:
@@ -101,8 +103,8 @@ class PostgresWriter:
         return future
 
     def published(self, receipts: Iterable[int]) -> None:
-        """One of the calls behind each of these outbox rows is known to the index. When all calls
-        of a row are, it goes with the next transaction."""
+        """The index has applied one of the calls behind each of these outbox rows. When it has
+        applied all calls of a row, the next transaction deletes the row."""
         for receipt in receipts:
             left = self._unpublished.get(receipt, 0) - 1
             if left > 0:
@@ -111,12 +113,12 @@ class PostgresWriter:
                 self._published.append(receipt)
 
     def forget(self, receipts: Iterable[int]) -> None:
-        """These rows have been published and removed by somebody else."""
+        """Another caller has published and deleted these rows."""
         for receipt in receipts:
             self._unpublished.pop(receipt, None)
 
     async def close(self) -> None:
-        """What was asked for before is written; nothing after it is accepted."""
+        """Write what was requested before; refuse later requests."""
         self._closed = True
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -131,7 +133,7 @@ class PostgresWriter:
 
     async def _run(self, verb: Verb) -> None:
         try:
-            await asyncio.sleep(0)  # whoever calls in the same moment comes along
+            await asyncio.sleep(0)  # simultaneous calls share the transaction
             calls = self._take(verb)
             if calls:
                 await self._answer(verb, calls)
@@ -164,17 +166,17 @@ class PostgresWriter:
     ) -> list[WrittenOrNot[Any] | Exception]:
         try:
             return list(await self._durable(verb, calls))
-        except ValueError as error:  # asyncpg's too, for what it cannot send
-            return await self._without_culprit(verb, calls, error)
+        except ValueError as error:  # asyncpg raises it, too, for values it cannot send
+            return await self._without_failed_item(verb, calls, error)
         except (*LOST, *CLASHES, TimeoutError) as error:
             return [error] * len(calls)
         except asyncpg.DiskFullError as error:
             self._full = asyncio.get_running_loop().time(), error
             return [error] * len(calls)
-        except Exception as error:  # noqa: BLE001 - one item's data: find it, write the others
-            return await self._without_culprit(verb, calls, error)
+        except Exception as error:  # noqa: BLE001 - one item's data: find it, write the rest
+            return await self._without_failed_item(verb, calls, error)
 
-    async def _without_culprit(
+    async def _without_failed_item(
         self, verb: Verb, calls: list[PostgresCall], error: Exception
     ) -> list[WrittenOrNot[Any] | Exception]:
         if len(calls) > 1:
@@ -193,21 +195,21 @@ class PostgresWriter:
         return [joined(halves, [len(part) for part in parts])]
 
     async def _durable(self, verb: Verb, calls: list[PostgresCall]) -> list[WrittenOrNot[Any]]:
-        """Run until the database has answered a commit, or has said why not."""
+        """Run the calls until the database has confirmed a commit or has refused them."""
         clashes, lost_since = 0, None
         loop = asyncio.get_running_loop()
         while True:
             try:
                 return await self._transaction(verb, calls)
             except (*CLASHES, asyncpg.UniqueViolationError):
-                # a row that somebody else has just committed: the next look finds it
+                # a concurrently committed row: the retry sees it
                 clashes += 1
                 if clashes >= TRIES:
                     raise
             except ValueError:
-                raise  # asyncpg counts what it cannot send as an error of its interface
+                raise  # asyncpg reports values it cannot send as an InterfaceError
             except TimeoutError:
-                raise  # an OSError, but whoever calls has waited long enough
+                raise  # a TimeoutError is an OSError, but the caller has waited long enough
             except LOST:
                 lost_since = lost_since or loop.time()
                 lost_for = loop.time() - lost_since
@@ -221,7 +223,7 @@ class PostgresWriter:
         longest = self._longest if verb in QUICK else None
         try:
             async with asyncio.timeout(longest), self._pool.acquire() as connection:
-                self.waits.told(perf_counter() - calls[0].at)
+                self.waits.observe(perf_counter() - calls[0].at)
                 outcomes, receipts = await _write(connection, verb, items, cleared)
         except BaseException:
             self._published += cleared
@@ -235,7 +237,7 @@ class PostgresWriter:
 async def _write(
     connection: Connection, verb: Verb, items: Sequence[Any], cleared: list[int]
 ) -> tuple[list[Any], tuple[int, ...]]:
-    """In one statement where that will do, otherwise as the verb decides."""
+    """Run the calls in one statement if possible, otherwise by the operation's own code."""
     part = random.randrange(SPLIT_PARTS)
     if items and verb in QUICK:
         written = await QUICK[verb](connection, items, FastPathExtras(part, cleared))
@@ -265,4 +267,5 @@ WITH cleared AS (
 INSERT INTO outbox (jobs) SELECT :touched::text[] WHERE cardinality(:touched::text[]) > 0
 RETURNING seq
 """)
-"""Last in its transaction: until the commit nobody else counts in this part of the line."""
+"""Last in its transaction, because it locks this partition of the queue counter until the
+commit."""

@@ -1,4 +1,4 @@
-"""Users, credits, limits, live settings, workers."""
+"""Administration in SQLite: users, credits, limits, live settings, workers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ WHERE at = ? AND actor = ? AND action = ? AND target = ? AND after = ?
 def _is_made(
     tx: SqliteTransaction, at: int, actor: str, action: str, target: str, after: str
 ) -> bool:
-    """Whether this very change was made before: run again, it is no other one."""
+    """Whether this change was made before. Idempotent: a repeated call is not another change."""
     return tx.execute(IS_MADE, (at, actor, action, target, after)).fetchone() is not None
 
 
@@ -106,7 +106,7 @@ def set_pools(tx: SqliteTransaction, items: Sequence[LimitsChange]) -> list[Stam
 
 
 def _set_pools(tx: SqliteTransaction, item: LimitsChange) -> Stamp | None:
-    """Exactly these pools are limited from now on, and the change that made it so is kept."""
+    """Limit exactly these pools from now on, and store the change that did so."""
     was = stamp(tx)
     if was.settings != item.over:
         return None
@@ -142,8 +142,8 @@ def _forget_idle(tx: SqliteTransaction, item: AddedPools) -> None:
 
 
 def _set_pool(tx: SqliteTransaction, pool: PoolLimit) -> bool:
-    """Whether anything changed. What runs is counted while there is no limit that would forbid
-    it."""
+    """Set one pool's limit. Returns whether anything changed. Running jobs take their slots while
+    no limit is set that would refuse them."""
     row = tx.execute("SELECT size, drain FROM pools WHERE name = ?", (pool.name,)).fetchone()
     tx.execute("DELETE FROM pools WHERE name = ?", (pool.name,))
     counted = _count_running(tx, pool)
@@ -158,7 +158,7 @@ def _set_pool(tx: SqliteTransaction, pool: PoolLimit) -> bool:
 
 
 def _count_running(tx: SqliteTransaction, pool: PoolLimit) -> int:
-    """What already runs takes a slot, also above the limit: it drains, nothing is killed."""
+    """Give running jobs a slot, even above the limit. The pool drains; no job is killed."""
     if not pool.services:
         return 0
     running = tx.execute(
@@ -232,7 +232,7 @@ WHERE id = :id RETURNING id, spec, state, heartbeat_at
 def hear(
     tx: SqliteTransaction, items: Sequence[tuple[str, WorkerState, int]]
 ) -> list[Worker | None]:
-    """(worker, state, now): heard of; its state goes only onward."""
+    """Heartbeats, as (worker, state, now). A worker's state only moves forward."""
     return [_heard(tx, *item) for item in items]
 
 
@@ -242,7 +242,7 @@ def _heard(tx: SqliteTransaction, worker: str, state: WorkerState, now: int) -> 
 
 
 def forget_workers(tx: SqliteTransaction, items: Sequence[int]) -> list[int]:
-    """Those not heard of since then."""
+    """Delete workers without a heartbeat since then."""
     gone = "DELETE FROM workers WHERE heartbeat_at < ?"
     return [tx.execute(gone, (before,)).rowcount for before in items]
 

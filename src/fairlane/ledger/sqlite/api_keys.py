@@ -1,5 +1,5 @@
-"""API keys in SQLite. They may be changed beside the process that owns the ledger, which caches
-none of them."""
+"""API keys in SQLite. Another process may change them beside the process that owns the ledger,
+which caches no key."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fairlane.ledger.api_keys import (
     KeyAddition,
     KeyRedemption,
     KeyRevocation,
+    audit_text,
     key_of,
-    told,
     values,
 )
 from fairlane.ledger.sqlite.connect import (
@@ -33,12 +33,12 @@ from fairlane.model.key import Key
 
 
 class BesideOwner:
-    """The keys of a file that another process may own."""
+    """The API keys of a file that another process may own."""
 
     def __init__(self, path: Path) -> None:
         path = made_ready(path)
         self._path, self._connection = path, connect(path)
-        with suppress(LedgerInUse):  # its owner has made it ready
+        with suppress(LedgerInUse):  # the owning process has migrated the file
             ownership = Ownership(path)
             try:
                 migrate(self._connection)
@@ -84,7 +84,7 @@ def _add(tx: sqlite3.Connection, items: Sequence[KeyAddition]) -> list[bool]:
             f"INSERT OR IGNORE INTO keys ({COLUMNS}) VALUES ({marks})", values(key)
         ).rowcount
         if added:
-            _audit(tx, (key.created_at, actor, "add key", key.id, None, told(key)))
+            _audit(tx, (key.created_at, actor, "add key", key.id, None, audit_text(key)))
         known = tx.execute("SELECT hash FROM keys WHERE id = ?", (key.id,)).fetchone()
         done.append(known == (key.hash,))
     return done

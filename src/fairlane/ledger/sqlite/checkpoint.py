@@ -1,5 +1,5 @@
-"""Checkpoints: what the log has gathered moves into the file, beside the writer instead of inside
-one of its commits. Only speed depends on it; the log alone is durable."""
+"""WAL checkpoints: a separate thread copies the write-ahead log into the database file, so that no
+commit has to. Only speed depends on it; the log alone is durable."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class Checkpoints:
             try:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             except sqlite3.OperationalError:
-                continue  # a full disk, say: the writer will tell its callers
+                continue  # for example a full disk, which the writer reports to its callers
         connection.close()

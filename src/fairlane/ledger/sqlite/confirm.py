@@ -1,4 +1,4 @@
-"""Confirm: make proposals of the index true, or refuse them, each on its own."""
+"""Confirm in SQLite: grant a lease for each proposal of the index, or refuse it, item by item."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Row = tuple[Any, ...]
 
 
 BEGIN = "max(v.now, created_at, coalesce(promoted_at, 0), paid_at)"
-"""When a job starts: not before anything that has been told about it. It was put in line by
+"""When a job starts: not before any event that was already reported for it. The job was queued by
 `ready_at` at the latest."""
 
 
 @lru_cache
 def start(proposals: int) -> str:
-    """Start the jobs that are queued as proposed: same rev, lane, tier and user, time come."""
+    """Start the jobs that are queued as proposed: same rev, lane, tier and user, and ready."""
     values = ",".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * proposals)
     return f"""
         WITH v (id, rev, lane, tier, who, token, worker, region, lease, now) AS (VALUES {values})
@@ -60,13 +60,14 @@ def confirm(tx: SqliteTransaction, items: Sequence[Confirmation]) -> list[Lease 
     for parent in {lease.parent for lease in leases.values() if lease.parent is not None}:
         _start_parent(tx, parent, items[0].now)
     return [
-        leases.get(item.token) or _loser(tx, item, refused.get(i)) for i, item in enumerate(items)
+        leases.get(item.token) or _unstarted_outcome(tx, item, refused.get(i))
+        for i, item in enumerate(items)
     ]
 
 
 def _start(tx: SqliteTransaction, items: Sequence[Confirmation]) -> dict[str, Row] | None:
-    """Almost always every slot is free, so all are taken at once. None, and nothing done, if one
-    is not."""
+    """Start all items at once, because almost always every slot is free. Returns None, with nothing
+    written, if a slot is not free."""
     limited = any(item.slots for item in items)
     if limited:
         tx.execute("SAVEPOINT start")
@@ -128,10 +129,11 @@ def _leases(
 
 
 # --- those that did not start ------------------------------------------------------------------
-def _loser(
+def _unstarted_outcome(
     tx: SqliteTransaction, item: Confirmation, refusal: Unconfirmed | None
 ) -> Lease | Unconfirmed:
-    """The same proposal again is answered as before; any other hears why it was refused."""
+    """The outcome of an item that did not start. A repeated proposal gets the same lease as before;
+    any other gets the reason for its refusal."""
     job = find(tx, item.job)
     if job is not None and job.token == item.token:
         return _again(tx, item)

@@ -1,5 +1,5 @@
-"""Opening the file: whose it is, durability, migrations, and the lock that makes this process its
-owner."""
+"""Connection and migrations of the SQLite file: checks that it is a ledger, sets durability,
+applies the schema, and takes the lock that makes this process its owner."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SCHEMA = resources.files("fairlane.ledger.migrations") / "sqlite"
 PRIVATE_MODE = 0o600
 MIN_FREE_BYTES = 1 << 20
 BESIDE = ("", "-wal", "-shm", ".lock")
-"""How the names of the files end that make up a ledger."""
+"""The file name suffixes of the files that make up a ledger."""
 
 TABLES = ("jobs", "meta", "slots")
 """A database that has tables, but not these, belongs to another program."""
 
 
 def made_ready(path: Path) -> Path:
-    """The real file of this name, with its folder, for its owner only. SQLite gives the files it
-    makes beside it the same mode."""
-    path = path.resolve()  # a second name of the file must not be a second ledger
+    """Create the file and its folder, accessible to their owner only, and return its real path.
+    SQLite gives the files it creates beside it the same mode."""
+    path = path.resolve()  # a symbolic link to the file must not be a second ledger
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE_MODE))
     except FileExistsError:
-        pass  # never opened twice: closing it would end SQLite's locks
+        pass  # not opened again: closing it would release SQLite's locks
     except OSError as error:
         raise LedgerUnusable(
             f"cannot write {path}: {error.strerror}; make room, check who owns the folder, or "
@@ -41,7 +41,7 @@ def made_ready(path: Path) -> Path:
     for end in BESIDE:
         file = path.with_name(path.name + end)
         if file.is_file():
-            with suppress(PermissionError):  # another user's, who has to look after it
+            with suppress(PermissionError):  # another user owns it and has to set its mode
                 file.chmod(PRIVATE_MODE)
     return path
 
@@ -49,8 +49,8 @@ def made_ready(path: Path) -> Path:
 def connect(
     path: Path, factory: type[sqlite3.Connection] = sqlite3.Connection
 ) -> sqlite3.Connection:
-    """A connection whose COMMIT returns after fsync. Raises LedgerUnusable, and has changed nothing
-    then, if the file is not ours."""
+    """A connection whose COMMIT returns after fsync. Raises LedgerUnusable, without changing the
+    file, if it belongs to another program."""
     try:
         connection = sqlite3.connect(
             path,
@@ -76,23 +76,23 @@ def _prepared(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
         )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA cache_size = -4096")  # the system has the rest; 64 MB were no faster
+    connection.execute("PRAGMA cache_size = -4096")  # the OS caches the rest; 64 MB were no faster
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA wal_autocheckpoint = 64000")  # far behind `Checkpoints`
+    connection.execute("PRAGMA wal_autocheckpoint = 64000")  # a fallback, far above `Checkpoints`
     connection.execute("PRAGMA busy_timeout = 5000")
     return connection
 
 
 def demand_room(path: Path) -> None:
-    """Raises LedgerUnusable if the largest input of a job would not fit. A small change may still
-    work then: the log has room that it has used before."""
+    """Raise LedgerUnusable if the largest input of a job would not fit on the disk. A small change
+    may still succeed then: the log reuses space."""
     disk = os.statvfs(path)
     if disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES:
         raise LedgerUnusable(f"the disk of {path} is full; make room")
 
 
 def explained(path: Path, error: sqlite3.Error) -> LedgerUnusable:
-    """What is wrong with the file, and what to do about it."""
+    """What is wrong with the file, and how to fix it."""
     match getattr(error, "sqlite_errorname", "").split("_")[1:]:
         case ["NOTADB", *_]:
             what = f"{path} is not a ledger ({error}); choose another data folder (--data), or move"
@@ -120,7 +120,7 @@ def explained(path: Path, error: sqlite3.Error) -> LedgerUnusable:
 
 
 def demand_schema(connection: sqlite3.Connection) -> None:
-    """Another process owns the file: it has the schema of that one, which must be ours."""
+    """Require this version's schema in a file that another process owns and has migrated."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     needed = len(_steps())
     if version != needed:
@@ -138,7 +138,7 @@ def _steps() -> list[Traversable]:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Apply every step this file has not seen, each in a transaction of its own."""
+    """Apply every migration this file has not seen, each in a transaction of its own."""
     steps = _steps()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(steps):
@@ -153,7 +153,8 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 class Ownership:
-    """One process at a time. The lock dies with the process, however it dies."""
+    """The file lock that allows one owning process at a time. The system releases it when the
+    process ends, even in a crash."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + ".lock")
@@ -172,7 +173,7 @@ class Ownership:
                 f"{path} is in use by {owner}; an embedded ledger belongs to one process: "
                 "stop that one, or choose another data folder"
             ) from None
-        with suppress(OSError):  # a full disk: the lock holds without a name
+        with suppress(OSError):  # a full disk: the lock holds without its owner's name in it
             os.ftruncate(number, 0)
             os.write(number, f"process {os.getpid()}".encode())
 

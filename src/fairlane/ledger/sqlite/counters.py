@@ -1,5 +1,5 @@
-"""Quota counters, kept in memory by the only writer. A transaction works on a draft; a durable
-commit makes it valid."""
+"""Quota counters, kept in memory by the only writer. A transaction changes a draft; a durable
+commit applies it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sqlite3
 from fairlane.model.job import fair_user
 
 Who = str
-"""A user as fairness sees them: see `fair_user`."""
+"""A user for fairness accounting: see `fair_user`."""
 
 
 class QuotaCounters:
-    """`queued` jobs in line, for everybody who has any how many jobs queued or running, and the
-    `newest` id ever written."""
+    """`queued`: the number of queued jobs. `pending`: the number of queued or running jobs of each
+    user that has any. `newest`: the highest id ever written."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.queued = 0
@@ -29,7 +29,7 @@ class QuotaCounters:
 
 
 class DraftCounters:
-    """The tally as one transaction would leave it."""
+    """The counters as one transaction would leave them."""
 
     __slots__ = ("_changes", "_tally", "newest", "queued")
 
@@ -42,7 +42,7 @@ class DraftCounters:
         return self._tally.pending.get(who, 0) + self._changes.get(who, 0)
 
     def changed(self, who: Who, jobs: int) -> None:
-        """So many more, or fewer, jobs of theirs are queued or running."""
+        """Add `jobs` (may be negative) to the user's number of queued or running jobs."""
         self._changes[who] = self._changes.get(who, 0) + jobs
 
     def commit(self) -> None:

@@ -1,4 +1,4 @@
-"""Credits: append-only, double entry bookkeeping. The entries of an operation sum to zero."""
+"""Credits: append-only, double-entry bookkeeping. The entries of an operation sum to zero."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_done(tx: SqliteTransaction, operation: str) -> bool:
 
 
 def booked(tx: SqliteTransaction, operation: str, account: str) -> int | None:
-    """What this operation brought to the account; None if it was not done."""
+    """The amount this operation booked to the account; None if it was not done."""
     found = tx.execute(
         "SELECT amount FROM entries WHERE operation = ? AND account = ?", (operation, account)
     ).fetchone()
@@ -37,7 +37,7 @@ def transfer(
     now: int,
     note: str,
 ) -> InsufficientCredits | None:
-    """Move credits, once for one operation however often it is run."""
+    """Transfer credits, idempotently: once per operation name."""
     if is_done(tx, operation):
         return None
     available = balance(tx, source)
@@ -53,7 +53,7 @@ def transfer(
 
 
 def refund(tx: SqliteTransaction, job: str, now: int) -> None:
-    """A skip that brought nothing is paid back in full, once; the job loses its place in front."""
+    """Refund a skip that had no effect in full, once. The job loses its place at the front."""
     row = tx.execute("SELECT charge FROM jobs WHERE id = ?", (job,)).fetchone()
     if row is None or row[0] is None:
         return

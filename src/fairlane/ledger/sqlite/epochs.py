@@ -29,7 +29,7 @@ def turn(connection: sqlite3.Connection) -> tuple[Stamp, Turn]:
 
 
 def begin_rebuild(tx: SqliteTransaction, items: Sequence[RebuildRequest]) -> list[bool]:
-    """The file belongs to one process: nobody else can be at it."""
+    """Begin a rebuild. The file belongs to one process, so no other rebuild can be in progress."""
     for item in items:
         set_meta(tx, epoch=str(Stamp(item.life, stamp(tx).settings)))
     return [True] * len(items)

@@ -10,8 +10,8 @@ from fairlane.model.job import Job
 
 
 def write_events(tx: SqliteTransaction, job: Job, facts: list[Fact]) -> int:
-    """Write these facts down, behind what the row has implied so far. When the last of them was:
-    not before anything that has been told."""
+    """Append these facts after the events that the row implies so far. Returns the time of the last
+    one, which is never before an event that was already reported."""
     facts = in_order([*implied(job), *facts], _last_told(tx, job))
     tx.execute(
         "INSERT INTO events VALUES (?, ?, ?)", (job.id, job.written + 1, rows.facts_text(facts))
@@ -22,7 +22,7 @@ def write_events(tx: SqliteTransaction, job: Job, facts: list[Fact]) -> int:
 
 
 def _last_told(tx: SqliteTransaction, job: Job) -> int:
-    """When the last event was that is written down."""
+    """The time of the last written event."""
     if not job.written:
         return 0
     (body,) = tx.execute(

@@ -23,7 +23,7 @@ def cell_ended(tx: SqliteTransaction, parent: str, now: int) -> str | None:
 
 
 def cell_reopened(tx: SqliteTransaction, parent: str, now: int) -> None:
-    """Count one cell up again; a parent that had ended runs again."""
+    """Count one cell up again. A parent that had ended runs again."""
     row = tx.execute(
         "UPDATE jobs SET cells_left = cells_left + 1 WHERE id = ? RETURNING state", (parent,)
     ).fetchone()
@@ -33,7 +33,7 @@ def cell_reopened(tx: SqliteTransaction, parent: str, now: int) -> None:
             "error_code = NULL, error_message = NULL WHERE id = ?",
             (parent,),
         )
-        _tell(tx, parent, Fact(EventType.JOB_REOPENED, now, {}))
+        _write_event(tx, parent, Fact(EventType.JOB_REOPENED, now, {}))
 
 
 def _end(tx: SqliteTransaction, parent: str, now: int) -> None:
@@ -42,7 +42,7 @@ def _end(tx: SqliteTransaction, parent: str, now: int) -> None:
         (parent,),
     ).fetchone()
     end = ending(cells, bad, now)
-    at = _tell(tx, parent, end.fact)
+    at = _write_event(tx, parent, end.fact)
     tx.execute(
         "UPDATE jobs SET state = ?, rev = rev + 1, finished_at = ?, error_code = ?, "
         "error_message = ? WHERE id = ?",
@@ -50,7 +50,7 @@ def _end(tx: SqliteTransaction, parent: str, now: int) -> None:
     )
 
 
-def _tell(tx: SqliteTransaction, parent: str, fact: Fact) -> int:
-    """When it was told."""
+def _write_event(tx: SqliteTransaction, parent: str, fact: Fact) -> int:
+    """Write one event and return its time."""
     job = find(tx, parent)
     return fact.at if job is None else write_events(tx, job, [fact])

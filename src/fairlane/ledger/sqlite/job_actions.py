@@ -1,5 +1,5 @@
-"""Cancel, resume, replay and skip. Each is guarded by the state it starts from and recognised when
-it is repeated."""
+"""Cancel, resume, replay and skip: guarded state transitions. Each checks the state it starts from
+and is idempotent."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def _reopen(
 
 
 def _own(tx: SqliteTransaction, job: Job, quota: Quota) -> Quota:
-    """Of the tier, unless this user has a limit of their own. No hour is counted: the job was."""
+    """The tier's quota, unless this user has a limit of their own. The hourly rate is not checked:
+    the job was counted when it was submitted."""
     row = tx.execute(
         "SELECT pending FROM quotas WHERE tenant = ? AND user = ?", (job.tenant, job.user)
     ).fetchone()
@@ -192,7 +193,7 @@ def _skip(tx: SqliteTransaction, request: Request, price: int) -> Skipped | Fair
 
 # --- shared --------------------------------------------------------------------------------------
 def _find(tx: SqliteTransaction, request: Request) -> Job | None:
-    """The job, if it is the tenant's. Foreign and missing ones look the same."""
+    """The job, if the tenant owns it. Jobs of other tenants and missing jobs look the same."""
     job = find(tx, request.job)
     if job is None or request.tenant not in (None, job.tenant):
         return None

@@ -12,7 +12,7 @@ from fairlane.model.job import Json
 
 
 def contexts(tx: SqliteTransaction, later: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """For jobs beyond their first step: what the earlier ones have made."""
+    """For jobs beyond their first step: the outputs of the earlier steps."""
     found: dict[str, dict[str, Any]] = {job: {} for job in later}
     for part in chunks(later):
         for row in tx.execute(
@@ -26,7 +26,7 @@ def contexts(tx: SqliteTransaction, later: Sequence[str]) -> dict[str, dict[str,
 
 
 def inputs_elsewhere(tx: SqliteTransaction, jobs: Sequence[str]) -> dict[str, Json]:
-    """Inputs that do not stand in the job's row: too long for it, or shared by the cells of a
+    """Inputs that are not stored in the job's row: too long for it, or shared by the cells of a
     fan-out."""
     found: dict[str, Json] = {job: loads(text) for job, text in _long(tx, jobs).items()}
     cells = [

@@ -1,4 +1,4 @@
-"""Last known tiers in SQLite."""
+"""Last known tiers in SQLite (cache table)."""
 
 from __future__ import annotations
 

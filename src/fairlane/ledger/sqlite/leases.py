@@ -1,5 +1,4 @@
-"""Leases while they live, and what is decided about waiting jobs: renew, expire, revoke, promote,
-give up."""
+"""Leases and waiting jobs in SQLite: renew, expire, revoke, promote, give up."""
 
 from __future__ import annotations
 
@@ -49,14 +48,15 @@ WHERE token IS NOT NULL
 
 
 def prolong(tx: SqliteTransaction, items: Sequence[int]) -> list[None]:
-    """Every lease lasts from now on. Past its deadline only once: then it ends behind it."""
+    """Extend every lease from now on. A lease past its deadline is extended only once: its end is
+    then after its deadline."""
     for now in items:
         tx.execute(PROLONG, (now,))
     return [None] * len(items)
 
 
 def progress(tx: SqliteTransaction, items: Sequence[ProgressReport]) -> list[State | None]:
-    """None if the token holds, otherwise where the job is; a missing one counts as cancelled."""
+    """None if the token holds, otherwise the job's state; a missing job counts as cancelled."""
     outcomes: list[State | None] = []
     for item in items:
         held = tx.execute(
@@ -69,8 +69,8 @@ def progress(tx: SqliteTransaction, items: Sequence[ProgressReport]) -> list[Sta
 
 
 def free_slots(tx: SqliteTransaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
-    """(now, limit): slots whose time is over are free; the tokens that were kept beyond their
-    lease. A rate's slot says nothing about its lease."""
+    """Free slots whose time is over, as (now, limit). Returns the tokens that were kept beyond
+    their lease; a rate's slot says nothing about its lease."""
     freed = []
     for now, limit in items:
         found = tx.execute(
@@ -82,7 +82,8 @@ def free_slots(tx: SqliteTransaction, items: Sequence[tuple[int, int]]) -> list[
 
 
 def revoke(tx: SqliteTransaction, items: Sequence[UnconfirmedProposal]) -> list[bool]:
-    """Whether the job runs under that token; if not, its rev moves on: a late confirm fails."""
+    """True if the job runs under that token. Otherwise its rev is raised, so that a late confirm
+    fails."""
     runs = []
     for item in items:
         job = find(tx, item.job)
@@ -114,7 +115,7 @@ def promote(tx: SqliteTransaction, items: Sequence[Promotion]) -> list[str | Non
 
 
 def give_up(tx: SqliteTransaction, items: Sequence[tuple[int, int]]) -> list[list[Job]]:
-    """(now, limit): queued jobs past their longest wait have failed, resumable."""
+    """Fail queued jobs past their longest wait, as (now, limit). They can be resumed."""
     return [_give_up(tx, now, limit) for now, limit in items]
 
 
@@ -149,7 +150,7 @@ def _give_up(tx: SqliteTransaction, now: int, limit: int) -> list[Job]:
 
 
 def forgive(tx: SqliteTransaction, items: Sequence[tuple[str, int]]) -> list[None]:
-    """A queued job gets its last attempt back."""
+    """Give a queued job its last attempt back."""
     tx.executemany(
         "UPDATE jobs SET attempt = attempt - 1 WHERE id = ? AND state = 'queued' AND attempt = ?",
         items,

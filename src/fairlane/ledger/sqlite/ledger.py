@@ -1,4 +1,5 @@
-"""The ledger in one SQLite file, owned by one process: nothing to install, nothing lost."""
+"""The SQLite ledger: the system of record in one file, owned by one process, with nothing to
+install."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class SqliteLedger(SqlLedger):
     async def open(
         cls, path: Path, factory: type[sqlite3.Connection] = sqlite3.Connection
     ) -> SqliteLedger:
-        """Own the file, or say who does. Creates and migrates it as needed."""
+        """Take ownership of the file, or raise an error that names its owner. Creates and migrates
+        the file as needed."""
         path = made_ready(path)
         ownership = Ownership(path)
         try:
@@ -104,12 +106,13 @@ class SqliteLedger(SqlLedger):
 
     @property
     def last_seen(self) -> int:
-        """A time that has certainly been, when this file was opened."""
+        """The latest time stored in the file when it was opened; the clock must not go back behind
+        it."""
         return self._last_seen
 
     @property
     def queued(self) -> int:
-        """How many jobs are in line, as the writer counts them."""
+        """The number of queued jobs, as the writer counts them."""
         return self._writer.tally.queued
 
     async def submit(self, items: Sequence[Submission]) -> WrittenOrNot[SubmitOutcome | Unwritten]:
@@ -117,7 +120,8 @@ class SqliteLedger(SqlLedger):
         return written
 
     async def extend_rebuild(self, life: str, *, done: bool = False) -> bool:  # noqa: ARG002
-        """The file belongs to one process: nobody else needs to know."""
+        """Report a rebuild. The file belongs to one process, so no other process needs a
+        heartbeat."""
         return (await self._read(epochs.stamp)).life == life
 
     async def live(self, page: int) -> AsyncGenerator[list[Job], None]:

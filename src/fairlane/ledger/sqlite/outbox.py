@@ -1,4 +1,4 @@
-"""The transactional outbox: jobs that the index may not have heard of."""
+"""The transactional outbox: jobs whose changes the index may not have seen yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of the SQLite ledger, on a connection of their own: reads do not wait for writes."""
+"""Queries of the SQLite ledger, on a separate connection: reads do not wait for writes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def slots(connection: sqlite3.Connection, pool: str | None) -> list[LiveSlot]:
 
 
 def starts(connection: sqlite3.Connection, since: int, ranks: dict[str, int]) -> list[Start]:
-    """From what lives or has finished since then: an older start no longer holds anybody back."""
+    """Starts of jobs that live or have finished since then. An older start no longer affects
+    fairness."""
     columns = "SELECT lane, tier, tenant, user, key, started_at, id FROM jobs WHERE cells = 0"
     living = f"{columns} AND finished_at IS NULL AND started_at > ?"
     finished = f"{columns} AND finished_at > ? AND started_at IS NOT NULL"
@@ -94,8 +95,8 @@ BELOW = """rowid < coalesce(
     (SELECT rowid FROM jobs WHERE id = ?),
     (SELECT rowid + 1 FROM jobs WHERE id < ? ORDER BY id DESC LIMIT 1),
     0)"""
-"""Rows number themselves in the order of acceptance. A cursor whose job is gone stands where the
-next older one does."""
+"""The rows before the cursor. Rowids are in the order of acceptance. A cursor whose job is deleted
+points to the next older job."""
 
 
 def list_jobs(
@@ -149,8 +150,8 @@ def attempts(connection: sqlite3.Connection, job: str) -> list[Attempt]:
 
 
 def events(connection: sqlite3.Connection, job_id: str, after: int) -> list[Event]:
-    """Row and events are read in one snapshot, so what the row implies fits behind what is
-    written."""
+    """Row and events are read in one snapshot, so the implied events follow the written ones
+    without a gap."""
     connection.execute("BEGIN")
     try:
         found = jobs(connection, [job_id]).get(job_id)
@@ -191,8 +192,8 @@ def running(connection: sqlite3.Connection) -> int:
 
 
 def last_seen(connection: sqlite3.Connection) -> int:
-    """The latest time in the rows that is cheap to find: nothing has happened after it that an
-    earlier clock could make undone."""
+    """The latest time in the rows that is cheap to find. Events after it, if any, are safe under an
+    earlier clock."""
     (latest,) = connection.execute(
         "SELECT max(coalesce((SELECT created_at FROM jobs ORDER BY id DESC LIMIT 1), 0), "
         "coalesce((SELECT max(finished_at) FROM jobs), 0), "
@@ -230,5 +231,5 @@ CHECKS = {
 def check(connection: sqlite3.Connection) -> Counts:
     return Counts(
         **{name: connection.execute(query).fetchone()[0] for name, query in CHECKS.items()},
-        unlisted=0,  # indexes list every job
+        unlisted=0,  # SQLite has indexes instead of job lists
     )

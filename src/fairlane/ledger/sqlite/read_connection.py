@@ -11,13 +11,13 @@ from fairlane.errors import TookTooLong
 from fairlane.ledger.messages import GIVEN_UP, QUERY_TIMEOUT_SECONDS
 
 STEPS_PER_DEADLINE_CHECK = 50_000
-"""Instructions of SQLite, about a millisecond of them, between two looks at the time."""
+"""SQLite instructions between two checks of the deadline: about a millisecond."""
 
 
 @contextmanager
 def brief(connection: sqlite3.Connection) -> Iterator[None]:
-    """What is looked for inside it is given up if it takes long: everybody else who looks waits.
-    Raises TookTooLong then."""
+    """Interrupt the block's queries after a time limit, because all other readers wait for them.
+    Raises TookTooLong."""
     until = time.monotonic() + QUERY_TIMEOUT_SECONDS
     connection.set_progress_handler(lambda: time.monotonic() >= until, STEPS_PER_DEADLINE_CHECK)
     try:

@@ -1,4 +1,4 @@
-"""Reads a ledger that another process may own."""
+"""A read-only view of a ledger that another process may own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class SqliteReadOnly(SqlReader):
-    """Writes nothing, waits for nobody."""
+    """A ledger that writes nothing and waits for no lock."""
 
     _queries = queries
 

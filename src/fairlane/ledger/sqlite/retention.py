@@ -40,8 +40,8 @@ def _forget(tx: SqliteTransaction, job: str, state: str) -> None:
 
 
 def _retire(tx: SqliteTransaction, item: Retirement) -> int:
-    """Cells of a parent that lives, parents of cells that are kept, and jobs the outbox still
-    names, stay."""
+    """Delete jobs, except cells of a parent that lives, parents of cells that are kept, and jobs
+    that the outbox still names."""
     found = tx.execute(
         "SELECT id, state FROM jobs WHERE finished_at <= ? "
         "AND (state <> 'dead' OR finished_at <= ?) "

@@ -1,5 +1,5 @@
-"""Settle: end attempts. Result, next state, slots, events and refunds in one transaction, and only
-while the token holds."""
+"""Settle in SQLite: end attempts. Result, next state, slots, events and refunds are one
+transaction, guarded by the lease's token."""
 
 from __future__ import annotations
 
@@ -64,14 +64,15 @@ REQUEUE_VALUES = (
 
 @lru_cache
 def update(statement: str, values: tuple[str, ...], rows: int) -> str:
-    """`FROM v` with its values; written so that sqlite3 counts the rows it changes."""
+    """The statement with its `FROM v` values, in a form for which sqlite3 counts the changed
+    rows."""
     numbered = re.sub(r"\bv\.(\w+)", lambda name: f"v.column{values.index(name[1]) + 1}", statement)
     return numbered.replace("FROM v", f"FROM (VALUES {placeholders(len(values), rows)}) AS v")
 
 
 def settle(tx: SqliteTransaction, items: Sequence[Settlement]) -> list[Settled | Stale]:
-    """Almost always every token holds, so all are written and counted; if one was missing, the
-    batch is taken back and written again without it."""
+    """Write all items and count the rows, because almost always every token holds. If one did not,
+    roll the batch back and write it again without that item."""
     tx.execute("SAVEPOINT settle")
     winners: Sequence[Settlement] = items
     if _write(tx, items) < len(items):
@@ -115,7 +116,7 @@ def _tell_losers(
 
 
 class Present(NamedTuple):
-    """A job as it is; `ended_by` is the token that completed it."""
+    """A job's present state; `ended_by` is the token that completed it."""
 
     token: str | None
     lease_until: int | None
@@ -142,7 +143,7 @@ def _with_consequences(
     winners: Sequence[Settlement],
     outcomes: list[Settled | Stale],
 ) -> list[Settled | Stale]:
-    """Slots freed or kept, and fan-outs that end with their last cell."""
+    """Free or keep slots, and end fan-outs with their last cell."""
     kept = free(tx, items, {item.lease.token for item in winners})
     ended = {
         item.lease.job: cell_ended(tx, item.lease.parent, item.now)
@@ -162,7 +163,8 @@ def _with_consequences(
 
 
 def _too_late(tx: SqliteTransaction, item: Settlement, present: Present | None) -> Settled | Stale:
-    """The same settlement again is answered as before; any other hears what became of the job."""
+    """The outcome of an item whose token does not hold. A repeated settlement gets the same answer
+    as before; any other gets the job's present state."""
     if present is None:
         return Stale(None)
     if _outcome(tx, item.lease, present.ended_by) == item.outcome:
@@ -171,7 +173,7 @@ def _too_late(tx: SqliteTransaction, item: Settlement, present: Present | None) 
 
 
 def _outcome(tx: SqliteTransaction, lease: Lease, ended_by: str | None) -> str | None:
-    """How the attempt ended that this lease was for."""
+    """How the attempt of this lease ended."""
     if lease.token == ended_by:
         return Outcome.COMPLETED
     row = tx.execute(
@@ -182,7 +184,7 @@ def _outcome(tx: SqliteTransaction, lease: Lease, ended_by: str | None) -> str |
 
 
 def _write(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
-    """Write what these settlements say. Returns how many of their tokens held."""
+    """Write these settlements. Returns how many of their tokens held."""
     completed = [item for item in items if item.move is Move.COMPLETE]
     others = [item for item in items if item.move is not Move.COMPLETE]
     held = _update(tx, COMPLETE, COMPLETE_VALUES, [complete_row(item) for item in completed])
@@ -196,7 +198,8 @@ def _write(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
 
 
 def _write_others(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
-    """What a completed job's row says by itself, any other ending writes down."""
+    """Write settlements that do not complete a job, with the attempts and events that the row of a
+    completed job would imply."""
     ends, requeues, attempts, events = [], [], [], []
     for item in items:
         lease = item.lease
@@ -218,7 +221,7 @@ def _write_others(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
 def _update(
     tx: SqliteTransaction, statement: str, values: tuple[str, ...], rows: list[tuple[Any, ...]]
 ) -> int:
-    """How many rows were there to update."""
+    """Returns the number of updated rows."""
     return sum(
         tx.execute(update(statement, values, len(part)), list(chain.from_iterable(part))).rowcount
         for part in parts(rows)
@@ -231,7 +234,8 @@ def _insert(tx: SqliteTransaction, table: str, rows: list[tuple[Any, ...]]) -> N
 
 
 def _account_for(tx: SqliteTransaction, item: Settlement) -> None:
-    """What else follows: the counts, the outbox, and money back for a skip that brought nothing."""
+    """Write the consequences: the counters, the outbox, and the refund of a skip that had no
+    effect."""
     lease = item.lease
     if AFTER[item.move] is State.QUEUED:
         tx.tally.queued += 1

@@ -1,4 +1,5 @@
-"""Slots: a row exists while a slot is taken. A proposal gets all it names or none."""
+"""Slots (counting semaphore): a row exists while a slot is taken. A proposal gets all the slots it
+names or none."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from fairlane.model.service import RATE_WINDOW_MICROSECONDS, is_rate_pool, is_us
 
 
 def take_all(tx: SqliteTransaction, items: Sequence[Confirmation]) -> bool:
-    """Every slot of every item, if all of them are free and within their limits."""
+    """Take every slot of every item, if all of them are free and within their limits."""
     wanted = [(slot.pool, slot.n, item) for item in items for slot in item.slots]
     if not _within_limits(tx, wanted):
         return False
@@ -28,7 +29,7 @@ def take_all(tx: SqliteTransaction, items: Sequence[Confirmation]) -> bool:
 
 
 def _within_limits(tx: SqliteTransaction, wanted: Sequence[tuple[str, int, Confirmation]]) -> bool:
-    """By number. Whether a slot is free, its primary key will say."""
+    """Check the slot numbers against the limits. The primary key checks whether a slot is free."""
     pools = sorted({pool for pool, _, _ in wanted})
     sizes = {
         name: size
@@ -50,7 +51,8 @@ def _within_limits(tx: SqliteTransaction, wanted: Sequence[tuple[str, int, Confi
 
 
 def take(tx: SqliteTransaction, item: Confirmation) -> Unconfirmed | None:
-    """All slots or none. One writer: what is free when we look is free when we insert."""
+    """Take all slots or none. There is one writer, so a slot that is free in the check is free in
+    the insert."""
     if not item.slots or _runs_already(tx, item):
         return None
     wrong = [
@@ -69,13 +71,13 @@ def take(tx: SqliteTransaction, item: Confirmation) -> Unconfirmed | None:
 
 
 def _runs_already(tx: SqliteTransaction, item: Confirmation) -> bool:
-    """A claim run again has its slots, or had them: it takes no others."""
+    """Whether a repeated claim has its slots, or had them; it takes no further ones."""
     found = tx.execute("SELECT 1 FROM jobs WHERE id = ? AND token = ?", (item.job, item.token))
     return found.fetchone() is not None
 
 
 def _until(pool: str, now: int) -> int | None:
-    """When a slot ends by itself: only a rate's does."""
+    """When a slot expires by itself: only a rate limit's slot does."""
     return now + RATE_WINDOW_MICROSECONDS if is_rate_pool(pool) else None
 
 
@@ -106,8 +108,9 @@ def _has_room(tx: SqliteTransaction, pool: str, n: int, size: int) -> bool:
 def free(
     tx: SqliteTransaction, items: Iterable[Settlement], winners: set[str]
 ) -> dict[str, tuple[Slot, ...]]:
-    """Rates run on by themselves. Everything else of a token goes, unless its call may still be
-    open and the service is strict about it; a user's own cap never waits for that."""
+    """Free the slots of a token, except those of rates, which expire by themselves. If the call may
+    still be open and its service is strict, the slots are kept; a user's own cap is freed at
+    once."""
     kept: dict[str, tuple[Slot, ...]] = {}
     if tx.execute("SELECT 1 FROM slots LIMIT 1").fetchone() is None:
         return kept
@@ -125,8 +128,8 @@ def free(
 
 
 def _free_closed(tx: SqliteTransaction, tokens: Sequence[str]) -> None:
-    """Whoever closed its call frees also what was kept for it. A rate's row is not kept: it is
-    due."""
+    """Free the slots of closed calls, with those that were kept for them. A rate's row is not kept;
+    it expires."""
     for part in parts(tokens):
         tx.execute(
             f"DELETE FROM slots WHERE token IN ({marks(part)}) AND pool NOT LIKE 'rate:%'", part
@@ -134,7 +137,7 @@ def _free_closed(tx: SqliteTransaction, tokens: Sequence[str]) -> None:
 
 
 def keep_until(tx: SqliteTransaction, token: str, until: int) -> tuple[Slot, ...]:
-    """The token's slots stay taken until then, except its user's own."""
+    """Keep the token's slots taken until then, except those of its user's own cap."""
     tx.execute("DELETE FROM slots WHERE token = ? AND pool LIKE 'user:%'", (token,))
     tx.execute("UPDATE slots SET until = ? WHERE token = ? AND until IS NULL", (until, token))
     return tuple(

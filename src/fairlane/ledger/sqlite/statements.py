@@ -1,4 +1,4 @@
-"""SQL statements for many rows at once."""
+"""Bulk SQL statements: many rows at once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def chunks(values: Sequence[Any], size: int = 500) -> Iterable[Sequence[Any]]:
 
 
 PARTS = (500, 100, 10, 1)
-"""How many rows one statement takes: few shapes, so that each is prepared once."""
+"""Row counts of one statement: few sizes, so that each is prepared once."""
 
 
 def parts(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
-    """All values, in as few statements as there are shapes for. One statement for many rows asks
-    for the interpreter once, one for each row as often as there are rows."""
+    """Split the values into as few statements as the sizes allow. Each statement takes the
+    interpreter lock again, so one for many rows is cheaper than one for each row."""
     done = 0
     for size in PARTS:
         while len(values) - done >= size:

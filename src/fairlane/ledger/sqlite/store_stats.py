@@ -1,4 +1,4 @@
-"""Statistics of the SQLite file."""
+"""Store statistics of the SQLite file (health metrics)."""
 
 from __future__ import annotations
 

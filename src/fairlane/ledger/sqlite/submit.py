@@ -1,4 +1,4 @@
-"""Submit: idempotency key, quota, job row, all in one transaction."""
+"""Submit in SQLite: idempotency key, quota and job row in one transaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def submit(tx: SqliteTransaction, items: Sequence[Submission]) -> list[SubmitOut
     for item in items:
         outcome: SubmitOutcome = accepted_as((item.id, item.common.tier))
         if item.id in known:
-            pass  # run again after a lost answer
+            pass  # a retry after a lost response
         elif (earlier := _earlier(tx, item)) is not None:
             outcome = earlier
         elif (refusal := quotas.refusal(item)) is not None:
@@ -57,7 +57,7 @@ def submit(tx: SqliteTransaction, items: Sequence[Submission]) -> list[SubmitOut
 
 
 def _known(tx: SqliteTransaction, items: Sequence[Submission]) -> set[str]:
-    """Ids that are there already. One that is newer than all is not."""
+    """Ids that are already written. An id above the newest one is not."""
     newest = tx.tally.newest
     return {
         row[0]
@@ -67,8 +67,8 @@ def _known(tx: SqliteTransaction, items: Sequence[Submission]) -> set[str]:
 
 
 def _insert(tx: SqliteTransaction, items: list[Submission]) -> None:
-    """In their order, which is how rows number themselves. Most batches are plain, and a plain row
-    binds a third fewer values."""
+    """Insert rows in order, because rowids follow it. Most batches have no rare columns, and such a
+    row binds a third fewer values."""
     shared: dict[int, list[Any]] = {}
     rows, plain = [], True
     for item in items:
@@ -163,7 +163,7 @@ class _SqliteQuotas:
         )
 
     def _hour(self, item: Submission, who: Who) -> tuple[int, int]:
-        """(jobs accepted in the last hour, when the oldest of them was)."""
+        """(number of jobs accepted in the last hour, time of the oldest)."""
         if who not in self._counted:
             self._counted[who] = self._count(item)
         number, oldest = self._counted[who]
@@ -171,9 +171,7 @@ class _SqliteQuotas:
 
     def _count(self, item: Submission) -> tuple[int, int]:
         since = item.common.created_at - HOUR_MICROSECONDS
-        early = floor(
-            since - MINUTE_MICROSECONDS
-        )  # calls that wait for one another may be written out of order
+        early = floor(since - MINUTE_MICROSECONDS)  # concurrent calls may be written out of order
         mine = "user = ?" if item.user is not None else "user IS NULL AND key = ?"
         number, oldest = self._tx.execute(
             f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = ? AND {mine} "

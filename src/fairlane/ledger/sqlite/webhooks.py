@@ -1,4 +1,4 @@
-"""Webhooks in SQLite."""
+"""The webhook outbox in SQLite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairlane.model.webhook import Webhook
 
 
 def _any_due(connection: sqlite3.Connection, now: int) -> bool:
-    """Asking often must not cost a commit."""
+    """A read-only check, because frequent polling must not cost a commit."""
     found = connection.execute("SELECT 1 FROM webhooks WHERE due_at <= ? LIMIT 1", (now,))
     return found.fetchone() is not None
 
@@ -109,7 +109,7 @@ def _keep_secret(tx: SqliteTransaction, items: Sequence[NewWebhookSecret]) -> li
         row = (item.tenant, item.secret, at)
         tx.execute("INSERT INTO webhook_secrets VALUES (?, ?, ?, NULL)", row)
         if item.old_until is not None:
-            tx.execute(AUDIT, item.told)
+            tx.execute(AUDIT, item.audit_record)
     return [None] * len(items)
 
 

@@ -1,5 +1,6 @@
-"""Group commit of the SQLite ledger: one writer thread. Calls that arrive during a commit share the
-next transaction, submits after everything else; each is answered after its durable commit."""
+"""Group commit of the SQLite ledger, with one writer thread. Calls that arrive during a commit
+share the next transaction, submits after everything else. Each call is answered after its durable
+commit."""
 
 from __future__ import annotations
 
@@ -24,19 +25,19 @@ Item = TypeVar("Item")
 Out = TypeVar("Out")
 
 MOST_CALLS, MOST_ITEMS = 256, 2500
-"""What shares one transaction at the most. While it is written, the callers of the last one prepare
-what comes next."""
+"""The most calls and items that share one transaction. While it is written, the callers of the
+previous one prepare their next calls."""
 
 BESIDE_CALLS, BESIDE_ITEMS = 64, 500
-"""How much new work shares a transaction with anything else: who renews a lease, settles or cancels
-does not wait until a flood of submits is written."""
+"""The most submits that share a transaction with other calls, so that renewals, settlements and
+cancellations do not wait behind a burst of submits."""
 
 SPLIT_PARTS = 16
 
 
 class SqliteTransaction:
-    """What a verb writes with. Jobs it marks as touched are named in the outbox; every verb that
-    lets a job in, ends it, or moves it in or out of line says so to the tally."""
+    """The transaction that an operation writes with. Jobs it marks as touched are named in the
+    outbox. An operation that accepts, ends, queues or dequeues a job updates the counters."""
 
     __slots__ = ("execute", "executemany", "tally", "touched")
 
@@ -70,7 +71,7 @@ class SqliteWriter:
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[SqliteCall | None] = queue.SimpleQueue()
         self._first, self._new_work = deque[SqliteCall](), deque[SqliteCall]()
-        self._heard_all = False
+        self._received_all = False
         self.waits = StoreWaits()
         self._closed = False
         self._unpublished: dict[int, int] = {}
@@ -84,13 +85,14 @@ class SqliteWriter:
     def write(
         self, verb: Callable[[SqliteTransaction, Sequence[Item]], list[Out]], items: Sequence[Item]
     ) -> asyncio.Future[WrittenOrNot[Out]]:
-        """Durable when it resolves."""
+        """Durable when the future resolves."""
         return self._ask(verb, items, is_new_work=False)
 
     def admit(
         self, verb: Callable[[SqliteTransaction, Sequence[Item]], list[Out]], items: Sequence[Item]
     ) -> asyncio.Future[WrittenOrNot[Out]]:
-        """The same for new work, which lets everything else go first."""
+        """Write submits, which have lower priority than all other calls. Durable when the future
+        resolves."""
         return self._ask(verb, items, is_new_work=True)
 
     def _ask(
@@ -104,13 +106,13 @@ class SqliteWriter:
         return future
 
     def forget(self, receipts: Iterable[int]) -> None:
-        """These rows have been published and removed by somebody else."""
+        """Another caller has published and deleted these rows."""
         for receipt in receipts:
             self._unpublished.pop(receipt, None)
 
     def published(self, receipts: Iterable[int]) -> None:
-        """One of the calls behind each of these outbox rows is known to the index. When all calls
-        of a row are, it goes with the next transaction."""
+        """The index has applied one of the calls behind each of these outbox rows. When it has
+        applied all calls of a row, the next transaction deletes the row."""
         for receipt in receipts:
             left = self._unpublished.get(receipt, 0) - 1
             if left > 0:
@@ -119,7 +121,7 @@ class SqliteWriter:
                 self._published.append(receipt)
 
     async def close(self) -> None:
-        """What was asked for before is written; nothing after it is accepted."""
+        """Write what was requested before; refuse later requests."""
         if not self._closed:
             self._closed = True
             self._calls.put(None)
@@ -128,31 +130,32 @@ class SqliteWriter:
     # --- in the writer's thread ------------------------------------------------------------------
     def _run(self) -> None:
         while calls := self._next():
-            self.waits.told(perf_counter() - min(call.at for call in calls))
+            self.waits.observe(perf_counter() - min(call.at for call in calls))
             answers = self._commit(calls)
             try:
                 self._loop.call_soon_threadsafe(_deliver, self._loop, answers)
             except RuntimeError:
-                break  # the loop is gone, and with it everybody who waited
+                break  # the event loop is closed, so no caller waits
             self._wrote(sum(len(call.items) for call in calls))
 
     def _next(self) -> list[SqliteCall]:
-        """What shares the next transaction; nothing when all is written and no more will come."""
-        self._hear()
+        """The calls that share the next transaction. Empty when all is written and the writer is
+        closed."""
+        self._receive_calls()
         calls = _some_of(self._first, MOST_CALLS, MOST_ITEMS)
         if calls:
             return calls + _some_of(self._new_work, BESIDE_CALLS, BESIDE_ITEMS)
         return _some_of(self._new_work, MOST_CALLS, MOST_ITEMS)
 
-    def _hear(self) -> None:
-        """Everything that was asked for; waits only if there is nothing else to do."""
-        while not self._heard_all:
+    def _receive_calls(self) -> None:
+        """Move all requested calls from the queue; block only if there is no other work."""
+        while not self._received_all:
             try:
                 call = self._calls.get(block=not (self._first or self._new_work))
             except queue.Empty:
                 break
             if call is None:
-                self._heard_all = True
+                self._received_all = True
             else:
                 (self._new_work if call.is_new_work else self._first).append(call)
 
@@ -161,10 +164,10 @@ class SqliteWriter:
             return self._transaction(calls)
         except sqlite3.OperationalError as error:
             return [SqliteAnswer(call.future, error) for call in calls]
-        except Exception as error:  # noqa: BLE001 - one item's data: find it, write the others
-            return self._without_culprit(calls, error)
+        except Exception as error:  # noqa: BLE001 - one item's data: find it, write the rest
+            return self._without_failed_item(calls, error)
 
-    def _without_culprit(self, calls: list[SqliteCall], error: Exception) -> list[SqliteAnswer]:
+    def _without_failed_item(self, calls: list[SqliteCall], error: Exception) -> list[SqliteAnswer]:
         if len(calls) > 1:
             half = len(calls) // 2
             return self._commit(calls[:half]) + self._commit(calls[half:])
@@ -228,8 +231,9 @@ def _some_of(calls: deque[SqliteCall], most_calls: int, most_items: int) -> list
 
 
 def _run_verbs(tx: SqliteTransaction, calls: list[SqliteCall]) -> tuple[list[list[Any]], set[int]]:
-    """Calls of one verb are written as one batch, verbs in the order of their first call. Also
-    which calls have touched the place of a job, and so will be published."""
+    """Run each operation's calls as one batch, operations in the order of their first call. Also
+    returns the ids of the calls that changed a job's place in the index, which will be
+    published."""
     batches: dict[Verb, list[SqliteCall]] = {}
     for call in calls:
         batches.setdefault(call.verb, []).append(call)
@@ -246,7 +250,8 @@ def _run_verbs(tx: SqliteTransaction, calls: list[SqliteCall]) -> tuple[list[lis
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, answers: list[SqliteAnswer]) -> None:
-    """Some now, the others a turn of the loop later: who asks for something else comes between."""
+    """Resolve some futures now and the rest in later event loop iterations, so that other tasks run
+    in between."""
     if len(answers) > SPLIT_PARTS:
         loop.call_soon(_deliver, loop, answers[SPLIT_PARTS:])
     for future, written in answers[:SPLIT_PARTS]:

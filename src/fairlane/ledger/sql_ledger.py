@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows
 from fairlane.ledger.api_keys import ApiKeys
-from fairlane.ledger.credit_accounts import account_of
+from fairlane.ledger.credit_account_names import account_of
 from fairlane.ledger.known_tiers import KnownTiers
 from fairlane.ledger.messages import (
     AuditedChange,

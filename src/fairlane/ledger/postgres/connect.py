@@ -1,20 +1,14 @@
-"""Connection pool and migrations: checks the kind of server, connects, and applies the schema."""
+"""Connection pool: checks the server's settings, connects, and explains errors."""
 
 from __future__ import annotations
 
 import re
-from importlib import resources
-from importlib.resources.abc import Traversable
 
 import asyncpg
 
-from fairlane.errors import LedgerTooNew, LedgerUnusable, NotSetUp, SetupError, StoreAway
+from fairlane.errors import LedgerUnusable, SetupError, StoreAway
 from fairlane.ids import token
 from fairlane.ledger.postgres.silent_connections import WatchedConnection, WatchedConnections
-
-SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
-MIGRATION_LOCK = 4215
-"""Advisory lock: one process migrates; the rest wait and find the schema migrated."""
 
 EMBEDDED = "without DATABASE_URL (database_url) the queue needs no database"
 
@@ -111,55 +105,3 @@ def explained(error: Exception) -> LedgerUnusable | None:
             "use the address of the primary server"
         )
     return None
-
-
-async def demand_schema(pool: asyncpg.Pool) -> None:
-    """Require the schema instead of creating it. Many shells export the URL of another program's
-    database, so nothing is created there unless the user asks for it."""
-    known = len(_steps())
-    found = await pool.fetchval("SELECT to_regclass('fairlane.migrations')")
-    done = await pool.fetchval("SELECT max(number) FROM migrations") if found is not None else None
-    if done is None:
-        raise NotSetUp(
-            f"this database has no Fairlane schema; make it with: fairlane migrate; {EMBEDDED}"
-        )
-    if done < known:
-        raise NotSetUp(
-            f"the ledger is at schema {done}, this Fairlane needs {known}; run: fairlane migrate"
-        )
-    if done > known:
-        raise LedgerTooNew(
-            f"the ledger is at schema {done}, this Fairlane knows {known}; upgrade it"
-        )
-
-
-def _steps() -> list[Traversable]:
-    return sorted(
-        (step for step in SCHEMA.iterdir() if step.name.endswith(".sql")),
-        key=lambda step: step.name,
-    )
-
-
-async def migrate(pool: asyncpg.Pool) -> None:
-    """Apply every migration this database has not seen, each in a transaction of its own. Processes
-    that start at the same time apply each migration once."""
-    steps = _steps()
-    async with pool.acquire() as connection:
-        await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
-        try:
-            await connection.execute(
-                "CREATE SCHEMA IF NOT EXISTS fairlane; "
-                "CREATE TABLE IF NOT EXISTS fairlane.migrations (number bigint PRIMARY KEY)"
-            )
-            done = await connection.fetchval("SELECT coalesce(max(number), 0) FROM migrations")
-            if done > len(steps):
-                raise LedgerTooNew(
-                    f"the ledger is at schema {done}, this Fairlane knows {len(steps)}; upgrade it"
-                )
-            for number, step in enumerate(steps, start=1):
-                if number > done:
-                    async with connection.transaction():
-                        await connection.execute(step.read_text())
-                        await connection.execute("INSERT INTO migrations VALUES ($1)", number)
-        finally:
-            await connection.execute("SELECT pg_advisory_unlock($1)", MIGRATION_LOCK)

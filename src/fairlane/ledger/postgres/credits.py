@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.errors import InsufficientCredits
-from fairlane.ledger.credit_accounts import SKIPS, is_house
+from fairlane.ledger.credit_account_names import SKIPS, is_house
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import PostgresTransaction

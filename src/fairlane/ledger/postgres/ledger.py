@@ -29,13 +29,8 @@ from fairlane.ledger.postgres import (
     submit,
     webhooks,
 )
-from fairlane.ledger.postgres.connect import (
-    connect,
-    demand_durable,
-    demand_schema,
-    explained,
-    migrate,
-)
+from fairlane.ledger.postgres.connect import connect, demand_durable, explained
+from fairlane.ledger.postgres.migrate import demand_schema, migrate
 from fairlane.ledger.postgres.process_lock import ProcessLock
 from fairlane.ledger.postgres.read_connection import Connection, snapshot
 from fairlane.ledger.postgres.shared_clock import SharedClock

@@ -8,7 +8,8 @@ from typing import Any
 import asyncpg
 
 from fairlane.ledger.postgres import queries
-from fairlane.ledger.postgres.connect import connect, demand_schema
+from fairlane.ledger.postgres.connect import connect
+from fairlane.ledger.postgres.migrate import demand_schema
 from fairlane.ledger.sql_ledger import SqlReader
 
 

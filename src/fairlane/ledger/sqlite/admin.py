@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows, worker_specs
-from fairlane.ledger.credit_accounts import MINT, account_of, reused
+from fairlane.ledger.credit_account_names import MINT, account_of, reused
 from fairlane.ledger.messages import AuditedChange, PoolLimit, SettingChange, Stamp, StoredSettings
 from fairlane.ledger.requests import (
     MAX_ADDED_POOLS,

@@ -21,14 +21,8 @@ from fairlane.ledger.api_keys import (
     key_of,
     values,
 )
-from fairlane.ledger.sqlite.connect import (
-    Ownership,
-    connect,
-    demand_schema,
-    explained,
-    made_ready,
-    migrate,
-)
+from fairlane.ledger.sqlite.connect import Ownership, connect, explained, made_ready
+from fairlane.ledger.sqlite.migrate import demand_schema, migrate
 from fairlane.model.key import Key
 
 

@@ -1,5 +1,5 @@
-"""Connection and migrations of the SQLite file: checks that it is a ledger, sets durability,
-applies the schema, and takes the lock that makes this process its owner."""
+"""Connections to the SQLite file: checks that it is a ledger, sets durability, and takes the lock
+that makes this process its owner."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import fcntl
 import os
 import sqlite3
 from contextlib import suppress
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO
 
-from fairlane.errors import LedgerInUse, LedgerTooNew, LedgerUnusable, SetupError
+from fairlane.errors import LedgerInUse, LedgerUnusable, SetupError
 
-SCHEMA = resources.files("fairlane.ledger.migrations") / "sqlite"
 PRIVATE_MODE = 0o600
 MIN_FREE_BYTES = 1 << 20
 BESIDE = ("", "-wal", "-shm", ".lock")
@@ -116,39 +113,6 @@ def explained(path: Path, error: sqlite3.Error) -> LedgerUnusable:
         case _:
             return LedgerUnusable(
                 f"cannot use {path}: {error}; choose another data folder (--data)"
-            )
-
-
-def demand_schema(connection: sqlite3.Connection) -> None:
-    """Require this version's schema in a file that another process owns and has migrated."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    needed = len(_steps())
-    if version != needed:
-        raise SetupError(
-            f"the ledger is at schema {version}, this Fairlane needs {needed}, and another process "
-            "uses it: stop that one, then run: fairlane migrate"
-        )
-
-
-def _steps() -> list[Traversable]:
-    return sorted(
-        (step for step in SCHEMA.iterdir() if step.name.endswith(".sql")),
-        key=lambda step: step.name,
-    )
-
-
-def migrate(connection: sqlite3.Connection) -> None:
-    """Apply every migration this file has not seen, each in a transaction of its own."""
-    steps = _steps()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(steps):
-        raise LedgerTooNew(
-            f"the ledger is at schema {version}, this Fairlane knows {len(steps)}; upgrade it"
-        )
-    for number, step in enumerate(steps, start=1):
-        if number > version:
-            connection.executescript(
-                f"BEGIN IMMEDIATE;\n{step.read_text()}\nPRAGMA user_version = {number};\nCOMMIT;"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from fairlane.errors import InsufficientCredits
-from fairlane.ledger.credit_accounts import SKIPS, is_house
+from fairlane.ledger.credit_account_names import SKIPS, is_house
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.job import Band
 

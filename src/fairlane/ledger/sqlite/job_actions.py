@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
-from fairlane.ledger.credit_accounts import SKIPS, account_of
+from fairlane.ledger.credit_account_names import SKIPS, account_of
 from fairlane.ledger.job_columns import JOB, read_job
 from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
 from fairlane.ledger.reopen_rows import place

@@ -32,14 +32,8 @@ from fairlane.ledger.sqlite import (
     webhooks,
 )
 from fairlane.ledger.sqlite.checkpoint import Checkpoints
-from fairlane.ledger.sqlite.connect import (
-    Ownership,
-    connect,
-    demand_room,
-    explained,
-    made_ready,
-    migrate,
-)
+from fairlane.ledger.sqlite.connect import Ownership, connect, demand_room, explained, made_ready
+from fairlane.ledger.sqlite.migrate import migrate
 from fairlane.ledger.sqlite.writer import SqliteWriter
 from fairlane.model.job import Job
 

@@ -8,12 +8,13 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from fairlane.errors import FairlaneError, KeyReused
+from fairlane.errors import FairlaneError
 from fairlane.ids import floor
 from fairlane.ledger.job_columns import OWN, RARE_OWN, RARE_SHARED, SHARED, values_of
-from fairlane.ledger.messages import Common, Replayed, Submission, SubmissionAccepted, SubmitOutcome
+from fairlane.ledger.messages import Common, Submission, SubmissionAccepted, SubmitOutcome
 from fairlane.ledger.rows import MAX_INLINE_BYTES
 from fairlane.ledger.sqlite.counters import Who
+from fairlane.ledger.sqlite.idempotency import earlier_use, remember_key
 from fairlane.ledger.sqlite.statements import chunks, marks, parts, placeholders
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.construct import maker
@@ -43,12 +44,12 @@ def submit(tx: SqliteTransaction, items: Sequence[Submission]) -> list[SubmitOut
         outcome: SubmitOutcome = accepted_as((item.id, item.common.tier))
         if item.id in known:
             pass  # a retry after a lost response
-        elif (earlier := _earlier(tx, item)) is not None:
+        elif (earlier := earlier_use(tx, item)) is not None:
             outcome = earlier
         elif (refusal := quotas.refusal(item)) is not None:
             outcome = refusal
         else:
-            _remember_key(tx, item)
+            remember_key(tx, item)
             accepted.append(item)
             accepted.extend(item.cells)
         outcomes.append(outcome)
@@ -90,31 +91,6 @@ def _insert(tx: SqliteTransaction, items: list[Submission]) -> None:
         tx.execute(statement, list(chain.from_iterable(part)))
     tx.touched += [item.id for item in items if not item.cells]
     tx.tally.newest = max([tx.tally.newest, *(item.id for item in items)])
-
-
-# --- idempotency ---------------------------------------------------------------------------------
-def _earlier(tx: SqliteTransaction, item: Submission) -> Replayed | FairlaneError | None:
-    if item.idempotency is None:
-        return None
-    scope, key, digest = item.idempotency
-    row = tx.execute(
-        "SELECT hash, job, status FROM idempotency WHERE scope = ? AND key = ? AND at > ?",
-        (scope, key, item.common.created_at - item.keep_keys),
-    ).fetchone()
-    if row is None:
-        return None
-    if row[0] != digest:
-        return KeyReused()
-    return Replayed(row[1], row[2])
-
-
-def _remember_key(tx: SqliteTransaction, item: Submission) -> None:
-    if item.idempotency is not None:
-        scope, key, digest = item.idempotency
-        tx.execute(
-            "INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?, ?, NULL)",
-            (scope, key, digest, item.id, item.common.created_at),
-        )
 
 
 # --- quotas ------------------------------------------------------------------------------------

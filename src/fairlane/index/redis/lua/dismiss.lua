@@ -1,4 +1,4 @@
--- Every call in which this worker waits is rung for: those filed under its id, or its id and "#".
+-- Ends all pending waits of this worker: those recorded under its id, or under its id and "#".
 -- KEYS prefix
 -- ARGV worker text: its id
 --@include idle_workers

@@ -1,5 +1,5 @@
--- Where the job stands: {position, level, since, ahead, behind own, reason each}, or false if the index
--- does not know it as waiting.
+-- The queue position of the job: {position, level, since, ahead, behind own, reasons}, or false if the
+-- index has no such waiting job.
 -- KEYS prefix
 -- ARGV job text
 -- ARGV now number

@@ -1,8 +1,8 @@
--- The ledger's rows of one pool are believed; what is only proposed yet is left alone. Answers how
--- many numbers had to be corrected.
+-- Corrects one pool by the ledger's rows; slots of proposals are not changed. Answers the number of
+-- corrected slots.
 -- KEYS prefix
 -- ARGV name text: of the pool
--- ARGV rows json: [pool, n, until, token] each
+-- ARGV rows json: [pool, n, until, token] for each slot
 -- ARGV now number
 --@include slots
 --@include flows

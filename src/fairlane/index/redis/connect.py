@@ -58,7 +58,7 @@ def _behind_sentinels(url: str, options: dict[str, Any]) -> tuple[Sentinel, Redi
     name, _, database = path.partition("/")
     if not name or not hosts:
         raise SetupError(
-            "a URL of sentinels says who they are and what they watch: "
+            "a URL of sentinels needs their hosts and the name of the primary: "
             "redis+sentinel://host:26379,host:26379/name"
         )
     user, _, password = login.partition(":")

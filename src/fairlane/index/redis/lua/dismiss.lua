@@ -6,7 +6,7 @@ local i = 1
 local each = idle.at(i)
 while each do
   if each.id == worker or sub(each.id, 1, #worker + 1) == worker .. '#' then
-    idle.ring(i)
+    idle.wake_at(i)
   else
     i = i + 1
   end

@@ -6,7 +6,7 @@
 if epoch ~= state.epoch then return end
 for _, row in ipairs(rows) do
   if row[3] > 0 or call('SISMEMBER', life .. 'freed', row[4]) == 0 then
-    slots.believe(row, row[4])
+    slots.record(row, row[4])
   end
 end
 later.run()

@@ -20,7 +20,7 @@ end
 local texts, revs, found = values_of(life .. 'jobs', jobs), values_of(life .. 'held_revs', jobs), {}
 for i, text in ipairs(texts) do
   if text and not state.loading and not is_queued(read_entry(jobs[i], text)) then
-    error('job ' .. jobs[i] .. ' does not stand in its line')
+    error('job ' .. jobs[i] .. ' is not in its queue')
   end
   found[i] = {tonumber(revs[i] or -1), text}
 end

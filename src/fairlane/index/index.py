@@ -105,6 +105,8 @@ class Depth(NamedTuple):
 
 
 class PoolUse(NamedTuple):
+    """The number of held slots of one pool, and its limit."""
+
     pool: str
     limit: int
     held: int

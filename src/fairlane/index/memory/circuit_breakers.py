@@ -20,6 +20,8 @@ NO_FAILURES = CircuitBreaker()
 
 
 class CircuitBreakerTable:
+    """Breakers by key: `service`, or `service@region`."""
+
     def __init__(self) -> None:
         self._breakers: dict[str, CircuitBreaker] = {}
 

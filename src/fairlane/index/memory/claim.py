@@ -94,6 +94,8 @@ class ServiceView:
 
 
 class ClaimRound:
+    """The state of one claim: the services that the worker can use, and the model it has loaded."""
+
     def __init__(self, index: MemoryIndex, worker: Worker, loaded: Loaded, now: int) -> None:
         self.index, self.worker, self.loaded, self.now = index, worker, loaded, now
         self.views = self._views()

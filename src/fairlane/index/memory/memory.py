@@ -152,12 +152,12 @@ class MemoryIndex:
             self.idle.file(worker, loaded)
         return Picks(found, self._look_again_at(now))
 
-    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless index
+    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - not needed here
         for token in tokens:
             self._release(token, None, refused=True)
         self._wake(len(tokens))
 
-    async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - a clockless index
+    async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - not needed here
         opened = self.breakers and self.breakers.opened_by(
             ServiceCallRef(*answered, token) for token, _, _, answered in freed if answered
         )

@@ -122,6 +122,9 @@ class LaneQueue:
 
 
 class ServiceQueue:
+    """All queued jobs of one service. `lanes` counts them by lane; `loads` are the last model loads
+    (time, model). `_virtual` is the fair-share counter that service has reached, by rank."""
+
     def __init__(self, service: Service) -> None:
         self.credits = FULL
         self.queues: dict[tuple[str, Band, int], LaneQueue] = {}

@@ -29,6 +29,9 @@ pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore
 
 
 class MultiplexedConnection:
+    """One connection shared by all tasks of the process. A caller reads answers, for itself and for
+    the callers before it, until its own has arrived; a background task reads the rest."""
+
     def __init__(self, pool: ConnectionPool, answer_within: float) -> None:
         self._pool, self._answer_within = pool, answer_within
         self._connection: AbstractConnection | None = None

@@ -80,10 +80,10 @@ class RedisIndex:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _read(self, read: Callable[[Any], T], verb: str, *arguments: Word) -> T:
+    async def _read(self, read: Callable[[Any], T], script: str, *arguments: Word) -> T:
         """Run a script and decode its answer with `read`."""
-        answer = await self._run(verb, *arguments)
-        return await self._server.read(verb, lambda: read(answer))
+        answer = await self._run(script, *arguments)
+        return await self._server.read(script, lambda: read(answer))
 
     # --- waiting jobs ------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
@@ -125,7 +125,7 @@ class RedisIndex:
         found = await self._server.read("claim", lambda: codec.proposals(tokens, rows))
         return Picks(found, look_again_at)
 
-    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless verb
+    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - not needed here
         if tokens:
             await self._run("drop", *tokens)
 

@@ -51,6 +51,9 @@ second. It starts again if the last build lasted ten times the pause."""
 
 
 class ScriptClient:
+    """Three kinds of connections: one multiplexed connection for scripts, `plain` for other
+    commands, `listening` for pub/sub. `life` is the epoch of the index build in use."""
+
     def __init__(self, url: str, prefix: str) -> None:
         self.prefix, self.life = prefix, ""
         self._invalidated, self._invalidated_at, self._rebuild_pause = (
@@ -59,14 +62,14 @@ class ScriptClient:
             FIRST_REBUILD_PAUSE,
         )
         self._pages = RedisConnection(url, connections=CONNECTIONS, timeout=ANSWER_TIMEOUT_SECONDS)
-        self._waits = RedisConnection(url, connections=1, timeout=CONNECT_TIMEOUT_SECONDS)
+        self._pubsub = RedisConnection(url, connections=1, timeout=CONNECT_TIMEOUT_SECONDS)
         self._calls = RedisConnection(url, connections=1, timeout=CONNECT_TIMEOUT_SECONDS)
-        self.plain, self.listening = self._pages.redis, self._waits.redis
-        self._line = MultiplexedConnection(
+        self.plain, self.listening = self._pages.redis, self._pubsub.redis
+        self._commands = MultiplexedConnection(
             self._calls.redis.connection_pool, ANSWER_TIMEOUT_SECONDS
         )
         self._scripts = {name: scripts.load(name) for name in scripts.names()}
-        self._running, self._closed, self._quiet = 0, False, asyncio.Event()
+        self._running, self._closed, self._none_running = 0, False, asyncio.Event()
 
     async def check(self) -> None:
         """Raise SetupError if the server may evict keys, and load all scripts into it. Raises
@@ -86,63 +89,63 @@ class ScriptClient:
                 'set it to "noeviction"'
             )
         for script in self._scripts.values():  # without keys a script only gets cached
-            await self._line.ask("EVAL", script.source, 0)
+            await self._commands.ask("EVAL", script.source, 0)
 
-    async def run(self, verb: str, *arguments: Word) -> Any:
+    async def run(self, name: str, *arguments: Word) -> Any:
         """Run a script and return its answer, strings as bytes. Raises NotReady if the server is
         unavailable or the index damaged: then it is unknown whether the script was executed."""
         if self._closed:
             raise SetupError("the index is closed")
         self._running += 1
         try:
-            return await self._run(verb, *arguments)
+            return await self._run(name, *arguments)
         except AWAY as error:
             if isinstance(error, exceptions.ReadOnlyError):
-                await self._line.leave()
+                await self._commands.leave()
                 await self._pages.leave()
-                await self._waits.leave(at_once=True)  # PUBLISH does not count them
+                await self._pubsub.leave(at_once=True)  # PUBLISH does not count them
             raise NotReady("the index cannot be reached") from error
         except exceptions.ResponseError as error:
             if FAILED_SCRIPT not in str(error):
                 raise
-            await self._invalidate(verb, error)
+            await self._invalidate(name, error)
             raise NotReady(DAMAGED) from error
         finally:
             self._running -= 1
             if not self._running:
-                self._quiet.set()
+                self._none_running.set()
 
-    async def read(self, verb: str, read: Callable[[], T]) -> T:
+    async def read(self, name: str, read: Callable[[], T]) -> T:
         """Decode an answer with `read`. Raises NotReady, and has the index rebuilt, if the answer
         cannot be decoded."""
         try:
             return read()
         except UNREADABLE as error:
-            await self._invalidate(verb, error)
+            await self._invalidate(name, error)
             raise NotReady(DAMAGED) from error
 
-    async def _run(self, verb: str, *arguments: Word) -> Any:
-        script = self._scripts[verb]
+    async def _run(self, name: str, *arguments: Word) -> Any:
+        script = self._scripts[name]
         try:
-            return await self._line.ask("EVALSHA", script.sha, 1, self.prefix, *arguments)
+            return await self._commands.ask("EVALSHA", script.sha, 1, self.prefix, *arguments)
         except exceptions.NoScriptError:  # nothing was executed
-            return await self._line.ask("EVAL", script.source, 1, self.prefix, *arguments)
+            return await self._commands.ask("EVAL", script.source, 1, self.prefix, *arguments)
 
-    async def _invalidate(self, verb: str, error: Exception) -> None:
+    async def _invalidate(self, name: str, error: Exception) -> None:
         """Invalidate the present build of the index, so that it is rebuilt from the ledger. The
         backoff limits how often that happens if rebuilding does not help."""
         now = asyncio.get_running_loop().time()
         lasted = now - self._invalidated_at
         if self.life in ("", self._invalidated) or lasted < self._rebuild_pause:
             return
-        log.error("the index is damaged and will be built anew: %s failed: %s", verb, error)
+        log.error("the index is damaged and will be built anew: %s failed: %s", name, error)
         self._rebuild_pause = (
             FIRST_REBUILD_PAUSE
             if lasted > 10 * self._rebuild_pause
             else min(MAX_REBUILD_PAUSE, 2 * self._rebuild_pause)
         )
         self._invalidated, self._invalidated_at = self.life, now
-        await self._run("condemn", "" if verb == "begin" else self.life)
+        await self._run("condemn", "" if name == "begin" else self.life)
 
     async def remove_other_builds(self) -> None:
         """Delete the keys of earlier builds. The script checks with every page which build is the
@@ -161,15 +164,15 @@ class ScriptClient:
 
     async def reset_listeners(self) -> None:
         """Close the pub/sub connection and the idle connections, which may be dead."""
-        await self._waits.leave()
+        await self._pubsub.leave()
         await self._pages.leave()
 
     async def close(self) -> None:
         """Wait for the running scripts and close all connections. New calls are refused."""
         self._closed = True
         if self._running:
-            self._quiet.clear()
-            await self._quiet.wait()
-        await self._line.close()
-        for client in (self._calls, self._pages, self._waits):
+            self._none_running.clear()
+            await self._none_running.wait()
+        await self._commands.close()
+        for client in (self._calls, self._pages, self._pubsub):
             await client.close()

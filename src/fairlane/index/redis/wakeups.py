@@ -34,6 +34,9 @@ FIRST_LISTEN_SECONDS = 2.0
 
 
 class Wakeups:
+    """The wake-up events of this process's idle workers, and its listeners to jobs. The worker
+    channel is named `bell:` and the id of the process."""
+
     def __init__(self, server: ScriptClient) -> None:
         self.process = token()
         self._server = server

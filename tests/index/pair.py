@@ -72,7 +72,7 @@ class Pair:
     async def compare_counts(self) -> None:
         """How many of what, and who is idle."""
         asleep = await self.server.zrange(f"{self.prefix}idle", 0, -1)
-        assert asleep == [*self.memory.idle._asleep]  # noqa: SLF001 - nobody else asks
+        assert asleep == [*self.memory.idle._idle]  # noqa: SLF001 - nobody else asks
         assert plain(await self.other.stats()) == plain(await self.memory.stats())
 
     async def promotable(self, now: int) -> list[tuple[str, int]]:

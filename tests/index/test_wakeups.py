@@ -16,7 +16,7 @@ async def test_a_listener_ends_at_whatever_moment_it_is_told_to(redis_url: str) 
     async def close_after(turns: int) -> None:
         client = ScriptClient(redis_url, "{wakeups}:")
         wakeups = Wakeups(client)
-        hanging = asyncio.create_task(wakeups.hang("worker"))
+        hanging = asyncio.create_task(wakeups.register("worker"))
         for _ in range(1 + turns):
             await asyncio.sleep(0)
         await wakeups.close()

@@ -1,1 +1,2 @@
-"""The index: the order of waiting jobs. It proposes, the ledger decides. It is rebuildable."""
+"""The scheduling index: the order of waiting jobs. The index proposes jobs, the ledger decides.
+The index can be rebuilt from the ledger at any time."""

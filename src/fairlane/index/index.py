@@ -1,5 +1,5 @@
-"""The index interface: what every index can do. The memory index is the executable specification;
-any other index must choose the same jobs."""
+"""The interface of a scheduling index (priority queue). The memory index is the executable
+specification: every other index must choose the same jobs. All times are microseconds."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 
 EXACT_POSITIONS = 100
-"""Each costs a step of a rehearsal, every time a job's position is asked for."""
+"""Number of positions that are computed exactly. Each one costs one simulated claim, every time a
+job's position is asked for."""
 
 LOOK_AGAIN_MICROSECONDS = 5_000_000
-"""After so long an idle worker looks by itself."""
+"""An idle worker that gets no wake-up claims again after this time."""
 
 MAX_DUE_JOBS_PER_CLAIM = 128
-"""Delayed jobs whose time has come that one claim lets into line."""
+"""The most delayed jobs that one claim moves into the queue when they are due."""
 
 RESERVATION_MICROSECONDS = 30_000_000
-"""A reservation ends this long after the last worker that could serve it has asked."""
+"""A slot reservation expires this long after the last claim by a worker that could serve it."""
 
 ACCOUNT_RETENTION_MICROSECONDS = 60_000_000
-"""How long a user who has left is remembered at the least."""
+"""The shortest time that the account of a user without jobs is kept."""
 
 MAX_REMEMBERED_LOADS = 1_000
-"""Loads of models of one service that are remembered."""
+"""The most model loads that are kept per service."""
 
 
 class Proposal(NamedTuple):
-    """A job the index would hand out next, under a token of its own, with a slot number in every
-    limited pool it needs."""
+    """A job that the index proposes to hand out, with its fencing token and one slot in every
+    limited pool that the job needs."""
 
     token: str
     entry: Entry
@@ -41,15 +42,15 @@ class Proposal(NamedTuple):
 
 
 class Picks(NamedTuple):
-    """What a claim found. With nothing found the worker is filed as idle; without a wake-up it
-    should look again at `look_again_at`."""
+    """The result of a claim. A worker that gets no proposal is recorded as idle. Without a wake-up
+    it should claim again at `look_again_at`."""
 
     proposals: list[Proposal]
     look_again_at: int
 
 
 class HeldEntry(NamedTuple):
-    """A proposal that was handed out and not yet freed, as the index remembers it."""
+    """A proposal that was handed out and is not yet freed, as the index stores it."""
 
     token: str
     entry: Entry
@@ -58,7 +59,7 @@ class HeldEntry(NamedTuple):
 
 
 class ServiceCallRef(NamedTuple):
-    """An attempt at a service."""
+    """One call to a service, by the fencing token of its attempt."""
 
     service: str
     region: str | None
@@ -66,8 +67,8 @@ class ServiceCallRef(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """A lease that ended: what it really cost (None = unknown), the slots that stay taken, and the
-    service and region that answered its call, well or badly."""
+    """A lease that ended: its actual cost (None = unknown), the slots that stay taken, and the
+    service and region that answered its call, with a result or with an error."""
 
     token: str
     actual: int | None = None
@@ -76,12 +77,13 @@ class Freed(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where one job stands. `position` counts from 1 (0 = not in line yet). The job at position n
-    would be handed out as the n-th of its service if nothing came or went, no time passed, slots
-    were free and every job that starts ended at once; jobs of users who are at their running limit
-    now go after all others. The first EXACT_POSITIONS are exact, what comes after them is an
-    estimate. `ahead` is how many are expected to start before it, its user's limit aside;
-    `behind_own` how many jobs of its own user stand before it."""
+    """The queue position of one job. `position` counts from 1 (0 = the job is delayed). The job at
+    position n would be the n-th that its service starts if no job arrived or left, no time passed,
+    slots were free and every started job ended at once. Jobs of users at their running limit come
+    last. The first EXACT_POSITIONS positions are exact, later ones are estimates. `level` is the
+    rank that the job counts as, `since` the time from which it ages. `ahead` is the number of jobs
+    expected to start before it, its user's running limit ignored. `behind_own` is the number of
+    earlier jobs of the same user."""
 
     position: int
     level: int
@@ -92,7 +94,8 @@ class Standing(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """One service and tier: how many wait, how many wait for their time, since when the oldest."""
+    """The queue depth of one service and tier: the numbers of waiting and of delayed jobs, and the
+    time since which the oldest waits."""
 
     service: str
     rank: int
@@ -102,14 +105,16 @@ class Depth(NamedTuple):
 
 
 class PoolUse(NamedTuple):
+    """The number of held slots of one pool, and its limit."""
+
     pool: str
     limit: int
     held: int
 
 
 class Stats(NamedTuple):
-    """`lanes`: how many are in line in each lane; `delayed`: how many wait for their time in it;
-    `oldest`: since when the first in line waits there."""
+    """Counts of the whole index. By lane: `lanes` counts the waiting jobs, `delayed` the delayed
+    jobs, `oldest` is the time since which the oldest job waits."""
 
     depths: list[Depth]
     pools: list[PoolUse]
@@ -122,121 +127,127 @@ class Stats(NamedTuple):
 
 
 class Index(Protocol):
-    # --- what waits --------------------------------------------------------------------------
+    # --- waiting jobs ------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
-        """Each is in line at its place, or waits for its time, unless the index knows the same or
-        a newer rev. Wakes workers that can run it now or soon."""
+        """Queue each entry, or delay it until it is ready. Entries of which the index knows the
+        same or a newer revision are ignored. Wakes workers that can run them now or soon."""
 
     async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
-        """These (job, rev) are not in line, unless the index knows a newer rev. Held entries are
-        left alone."""
+        """Remove these (job, revision) from the queue, unless the index knows a newer revision.
+        Held entries are not changed."""
 
     async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
-        """If the index still shows exactly `seen`, it now shows `truth`, whatever the revs say."""
+        """Replace the waiting entry `seen` by `truth`, or remove it if `truth` is None, whatever
+        the revisions are. Nothing happens if the index has a different entry by now."""
 
     async def announced(self, levels: Sequence[tuple[str, int]]) -> None:
-        """The owners of these jobs have been told the rank they count as."""
+        """Record that the owners of these (job, rank) have been told the rank the job counts as."""
 
-    # --- handing out -------------------------------------------------------------------------
+    # --- claims and leases -------------------------------------------------------------------
     async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
-        """The next n jobs in the order of service that this worker covers, each with all its slots
-        or not at all, filed as held. Raises NotReady under another epoch or while loading."""
+        """Hand out up to n jobs that this worker can run, in queue order. Each gets all the slots
+        it needs and becomes a held entry. Raises NotReady under another epoch or while loading."""
 
     async def drop(self, tokens: Sequence[str], now: int) -> None:
-        """Proposals that were refused: their slots are free, their jobs are not in line."""
+        """Discard proposals that the ledger refused: free their slots. Their jobs are not queued
+        again."""
 
     async def free(self, freed: Sequence[Freed], now: int) -> None:
-        """These leases have ended: slots free except those kept, counters corrected, workers woken.
-        A probe that ends without an answer lets another one look. A second time changes
-        nothing."""
+        """End these leases: free their slots except those kept, correct the fair-share counters by
+        the actual cost and wake workers. After a probe that ends without an answer, the circuit
+        breaker allows another probe. The call is idempotent."""
 
     async def unverified(self, before: int, limit: int) -> list[HeldEntry]:
-        """Held entries that nobody has verified since `before`, oldest first."""
+        """Held entries that were not verified against the ledger since `before`, oldest first."""
 
     async def verified(self, tokens: Sequence[str], now: int) -> None:
-        """The ledger says these run under their tokens."""
+        """Record that the ledger confirmed the leases of these tokens."""
 
     async def wait(self, worker_id: str, until: int) -> None:
-        """Returns when there may be something for this idle worker, at `until` at the latest."""
+        """Wait until there may be a job for this idle worker, at the latest until `until`."""
 
     async def leave(self, worker_id: str) -> None:
-        """The worker is not idle any more and must not be woken."""
+        """Remove the worker from the idle workers: it is not woken any more."""
 
     async def dismiss(self, worker_id: str) -> None:
-        """Every call in which this worker waits returns."""
+        """End all pending `wait` calls of this worker."""
 
     # --- services ----------------------------------------------------------------------------
     async def configure(self, catalog: Catalog, settings: int) -> None:
-        """Limits and rules from now on, unless it knows newer ones: settings are numbered. What is
-        held stays held."""
+        """Apply this catalog. `settings` is its version: older versions are ignored. Held entries
+        stay held."""
 
     async def breaker(self, service: str, region: str | None) -> CircuitBreaker:
-        """The circuit breaker that counts failures of this region, or of a service without one."""
+        """The circuit breaker of this region, or of the service if `region` is None."""
 
     async def unavailable(
         self, call: ServiceCallRef, job: str, now: int, retry_after: int
     ) -> FailureVerdict:
-        """The service did not answer. What that means for its circuit breaker and for this job."""
+        """Count a failed call. Returns the consequences for the circuit breaker and for this job.
+        `retry_after` is what the service asked for (0 = nothing)."""
 
     async def learn_load(self, service: str, model: str, duration: int) -> None:
-        """A worker took this long to load the model."""
+        """Update the average load time of the model: a worker took `duration` to load it."""
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
-        """Where the job stands, or None if the index does not know it as waiting."""
+        """The position of the job, or None if the index has no such waiting job."""
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
-        """Jobs in line that count as a better rank than their owners have been told."""
+        """Queued jobs that by ageing count as a better rank than was announced: (job, rank)."""
 
     async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
-        """Waiting jobs that the index does not show like this, held ones aside: (job, shown)."""
+        """Compare waiting jobs with the ledger's `truth`. Returns those that differ, with what the
+        index has: (job, entry or None). Held jobs are not compared."""
 
     def walk(self, page: int) -> AsyncIterator[list[Entry]]:
-        """Everything that waits, page by page, as of when it began."""
+        """All waiting jobs, in pages, as of the start of the iteration."""
 
     async def stats(self) -> Stats: ...
 
     async def lanes(self, service: str) -> Mapping[str, int]:
-        """The lanes of this service in which jobs wait, and how many, delayed ones too."""
+        """The number of waiting jobs in each lane of this service, delayed ones included."""
 
     # --- listeners to jobs -------------------------------------------------------------------
     def notify(self, jobs: Sequence[str]) -> None:
-        """These jobs have changed in the ledger: other processes that subscribe to one of them hear
-        it once, soon, if the message is not lost. Returns at once, and never fails."""
+        """Publish that these jobs have changed in the ledger. Other processes that subscribe to
+        one of them get at most one message. Returns at once and never fails."""
 
     def subscribe(self, job: str, changed: Callable[[], None]) -> None:
-        """Call this whenever another process may have changed the job; also when the subscription
-        has begun or begins again, because earlier messages were not heard."""
+        """Call `changed` whenever another process may have changed the job. `changed` is also
+        called when the subscription starts or is renewed: earlier messages may be lost."""
 
     def unsubscribe(self, job: str) -> None:
-        """It is not called any more."""
+        """End the subscription to this job."""
 
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:
-        """The number of its settings if claims under this epoch work, with everything that it has
-        been told since it began; None if they do not. Raises NotReady if nobody can say."""
+        """The version of the index's settings if the index is complete and accepts claims under
+        this epoch, else None. Raises NotReady if the index cannot be reached."""
 
     async def begin(self, epoch: str) -> None:
-        """Empty and loading. Puts and takes are remembered, claims refused."""
+        """Start a rebuild with an empty index. While it loads, claims are refused; puts and takes
+        are recorded."""
 
     async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[HeldEntry]) -> None:
-        """A page of live jobs, unless something newer has been heard of them meanwhile. Pages of
-        another epoch are ignored."""
+        """Load one page of waiting and held jobs. Jobs with a newer recorded change are skipped.
+        Pages of another epoch are ignored."""
 
     async def load_slots(self, epoch: str, rows: Sequence[tuple[Slot, str]]) -> None:
-        """(slot, token) rows of the ledger, unless the token has been freed meanwhile."""
+        """Load (slot, token) rows of the ledger, except those of tokens freed since `begin`."""
 
     async def load_starts(self, epoch: str, starts: Sequence[Start]) -> None:
-        """Where the ageing clocks stand."""
+        """Load the last starts of users, from which their jobs age."""
 
     async def open(self, epoch: str, now: int) -> bool:
-        """Loaded: claims under this epoch work. False if another rebuild has begun meanwhile."""
+        """End the rebuild: claims under this epoch are accepted. False if another rebuild has
+        started since."""
 
     async def tidy(self, now: int) -> None:
-        """Forget what can no longer matter: called once a minute."""
+        """Remove accounts and queues that no longer affect the order. Called once a minute."""
 
     async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
-        """The ledger's rows of one pool. Returns how many numbers had to be corrected."""
+        """Correct one pool by the ledger's rows. Returns the number of corrected slots."""
 
     async def close(self) -> None:
-        """Whatever it holds outside of this process is left in order."""
+        """Send what is pending and release all connections."""

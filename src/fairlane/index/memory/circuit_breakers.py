@@ -1,4 +1,5 @@
-"""The open circuit breakers of services and regions. All others are closed."""
+"""The circuit breakers of services and regions with recent failures. As in
+policy/circuit_breaker.py, the names describe a gate: it is closed while the breaker is open."""
 
 from __future__ import annotations
 
@@ -14,10 +15,13 @@ from fairlane.policy.circuit_breaker import (
     succeeded,
 )
 
-OPEN = CircuitBreaker()
+NO_FAILURES = CircuitBreaker()
+"""The breaker of a service without recent failures. It is not stored."""
 
 
 class CircuitBreakerTable:
+    """Breakers by key: `service`, or `service@region`."""
+
     def __init__(self) -> None:
         self._breakers: dict[str, CircuitBreaker] = {}
 
@@ -25,22 +29,22 @@ class CircuitBreakerTable:
         return bool(self._breakers)
 
     def get(self, key: str) -> CircuitBreaker:
-        return self._breakers.get(key, OPEN)
+        return self._breakers.get(key, NO_FAILURES)
 
     def closed(self) -> dict[str, CircuitBreaker]:
         return {key: breaker for key, breaker in self._breakers.items() if breaker.closed}
 
     def admits(self, service: str, region: str | None, now: int) -> bool:
-        """Whether a job may be handed out there."""
+        """Whether the breakers of this service and region allow a job to be handed out now."""
         return all(self.get(key).admits(now) for key in breaker_keys(service, region))
 
     def let_through(self, service: str, region: str | None, token: str) -> None:
-        """A job was handed out; behind a closed gate it is the probe."""
+        """A job was handed out. If the gate is closed, the job is the probe."""
         for key in breaker_keys(service, region):
             self._set(key, let_through(self.get(key), token))
 
     def opened_by(self, calls: Iterable[ServiceCallRef]) -> bool:
-        """The services answered. Whether that opened a gate."""
+        """Record that these calls were answered. Returns whether that opened a gate."""
         opened = False
         for call in calls:
             for key in breaker_keys(call.service, call.region):
@@ -52,19 +56,20 @@ class CircuitBreakerTable:
     def unavailable(
         self, call: ServiceCallRef, job: str, now: int, retry_after: int
     ) -> FailureVerdict:
-        """The service did not answer: counted at its region if it has one."""
+        """Count a failed call, at the region if the call has one, else at the service."""
         key = breaker_keys(call.service, call.region)[-1]
         failure = failed(self.get(key), call.token, job, now, retry_after)
         self._set(key, failure.breaker)
         return failure
 
     def forget_probe(self, token: str) -> None:
-        """The attempt ended without an answer: if it was a probe, another may look."""
+        """The attempt of this token ended without an answer. If it was a probe, another one may be
+        sent."""
         for key, breaker in list(self._breakers.items()):
             self._set(key, forget_probe(breaker, token))
 
     def keep_probes(self, running: Container[str]) -> None:
-        """Only these tokens may still be probes."""
+        """Forget the probes whose tokens are not in `running`."""
         for breaker in list(self._breakers.values()):
             if breaker.probe and breaker.probe not in running:
                 self.forget_probe(breaker.probe)
@@ -75,7 +80,7 @@ class CircuitBreakerTable:
         )
 
     def _set(self, key: str, breaker: CircuitBreaker) -> None:
-        if breaker == OPEN:
+        if breaker == NO_FAILURES:
             self._breakers.pop(key, None)
         else:
             self._breakers[key] = breaker

@@ -1,4 +1,4 @@
-"""One claim: chooses the next n jobs for one worker."""
+"""The claim: chooses the next jobs for one worker, by priority, fairness and model affinity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ heads, proposal = maker(QueueHeads), maker(Proposal)
 
 
 class Reservation(NamedTuple):
-    """The single oldest job past 4 × its patience, and the pools whose last slot is kept for it."""
+    """The slot reservation for the one oldest job that has waited more than 4 × its patience: the
+    pools whose last free slot is kept for it. `until` is when the reservation expires."""
 
     since: int
     job: str
@@ -43,7 +44,7 @@ class Reservation(NamedTuple):
 
 
 class ServiceView:
-    """One service as this worker sees it."""
+    """The pools and queues of one service that this worker can use."""
 
     def __init__(
         self, service_queue: ServiceQueue, pools: list[SlotPool], queues: list[LaneQueue]
@@ -76,7 +77,8 @@ class ServiceView:
         return self._heads
 
     def touched(self, queue: LaneQueue, rank: int) -> None:
-        """A user's counter and clock are shared by all lanes of a service and tier."""
+        """Discard the cached candidates of this queue and of all queues of this rank. A user's
+        fair-share counter and ageing clock are shared by all lanes of a service and tier."""
         self._heads = None
         candidates = self.candidates
         for i, each in enumerate(self.queues):
@@ -92,12 +94,14 @@ class ServiceView:
 
 
 class ClaimRound:
+    """The state of one claim: the services that the worker can use, and the model it has loaded."""
+
     def __init__(self, index: MemoryIndex, worker: Worker, loaded: Loaded, now: int) -> None:
         self.index, self.worker, self.loaded, self.now = index, worker, loaded, now
         self.views = self._views()
 
     def next(self) -> Proposal | None:
-        """Hand out the best job there is now."""
+        """Hand out the best job, or return None if no job can start."""
         while True:
             best = self._best()
             if best is None:
@@ -108,7 +112,7 @@ class ClaimRound:
             if flow.cap and self.index.pools.of_user(flow.user, flow.cap).spare <= 0:
                 self._park(view, flow)
                 continue
-            # fresh work that keeps its model goes in the place of what is up, as if that had gone
+            # A fresh job that needs the loaded model replaces the best choice: that one is counted.
             self._count(*(best if fresh else (view, choice)))
             return self._grant(view, flow, in_turn=fresh and choice is best[1])
 
@@ -191,8 +195,8 @@ class ClaimRound:
         )
 
     def _most_wanted(self, view: ServiceView, up: Choice, own: str, pick: Pick) -> Choice:
-        """The first in fair order that needs the model most users of that tier wait for. Nobody
-        waits longer than their patience for later work of their own."""
+        """The first job in fair order that needs the model most users of that tier wait for. A job
+        past its patience is not delayed for a later job of the same user."""
         queues = [queue for queue in view.queues if queue.rank == pick.rank]
         users = Counter[str]()
         if any(len(queue.wanted) > MAX_COMPARED_MODELS for queue in queues):
@@ -229,7 +233,7 @@ class ClaimRound:
 
     # --- reserving the last slot ---------------------------------------------------------------
     def _is_held_for(self, view: ServiceView, hold: Reservation | None) -> bool:
-        """Whether the reservation is for this service's own head, and it can go now."""
+        """Whether the reservation is for this service's oldest job, and that job can start now."""
         if hold is None or not view.has_room(None):
             return False
         aged = self._heads(view).aged
@@ -250,7 +254,7 @@ class ClaimRound:
                 aged.since, job, pools, self.now + RESERVATION_MICROSECONDS
             )
 
-    # --- handing out ---------------------------------------------------------------------------
+    # --- granting ------------------------------------------------------------------------------
     def _count(self, view: ServiceView, choice: Choice) -> None:
         service_queue, kind = view.service_queue, choice.candidate.kind
         service_queue.credits = granted(

@@ -1,4 +1,5 @@
-"""A preview of the next claims on a copy of a service's queues. Positions come from it."""
+"""The claim preview: simulates the next claims on a copy of a service's queues. The exact queue
+positions come from it."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def place_of(index: MemoryIndex, service_queue: ServiceQueue, job: str, now: int) -> int | None:
-    """The job's place among the first EXACT_POSITIONS, or None if it is not one of them."""
-    turns = islice(_turns(index, service_queue.rehearsal(EXACT_POSITIONS), now), EXACT_POSITIONS)
+    """The job's position if it is one of the first EXACT_POSITIONS, else None."""
+    turns = islice(_turns(index, service_queue.preview(EXACT_POSITIONS), now), EXACT_POSITIONS)
     return next((n for n, entry in enumerate(turns, 1) if entry.id == job), None)
 
 
@@ -36,8 +37,8 @@ def is_user_at_limit(index: MemoryIndex, user: str, cap: int) -> bool:
 
 
 def _turns(index: MemoryIndex, service_queue: ServiceQueue, now: int) -> Iterator[Entry]:
-    """The jobs at this copy of a desk in the order of service, those of users at their running
-    limit last. Whoever starts has ended before the next one is chosen."""
+    """The jobs of this copied service queue in the order in which they would start. Jobs of users
+    at their running limit come last. Each job is treated as ended before the next is chosen."""
     view, tiers, shares = (
         ServiceView(service_queue, [], [*service_queue.queues.values()]),
         index.catalog.tiers,

@@ -15,7 +15,7 @@ class DelayedJobs:
         self._heap: list[tuple[int, str, int]] = []
         self._jobs: dict[str, Entry] = {}
         self._counts: dict[str, dict[tuple[str, int], int]] = {}
-        """How many of them each lane and rank has, by service."""
+        """The number of delayed jobs in each lane and rank, by service."""
 
     def __contains__(self, job: str) -> bool:
         return job in self._jobs
@@ -33,7 +33,7 @@ class DelayedJobs:
             heapq.heapify(self._heap)
 
     def discard(self, job: str) -> bool:
-        """Whether it was among them."""
+        """Remove the job. Returns whether it was delayed."""
         entry = self._jobs.pop(job, None)
         if entry is None:
             return False
@@ -47,7 +47,7 @@ class DelayedJobs:
         return True
 
     def counts(self) -> list[tuple[str, str, int, int]]:
-        """(service, lane, rank, how many), of every lane and rank that has any."""
+        """(service, lane, rank, number of delayed jobs), without zeros."""
         return [
             (service, lane, rank, n)
             for service, counts in self._counts.items()
@@ -55,14 +55,14 @@ class DelayedJobs:
         ]
 
     def lanes_of(self, service: str) -> Counter[str]:
-        """How many of them each lane of this service has."""
+        """The number of delayed jobs in each lane of this service."""
         found = Counter[str]()
         for (lane, _), n in self._counts.get(service, {}).items():
             found[lane] += n
         return found
 
     def due(self, now: int, most: int) -> Iterator[Entry]:
-        """Those whose time has come, soonest first; they leave."""
+        """Remove and return up to `most` jobs that are due at `now`, earliest first."""
         heap = self._heap
         while most and heap and heap[0][0] <= now:
             _, job, rev = heapq.heappop(heap)

@@ -1,5 +1,5 @@
-"""Flows, accounts and the heaps that order them. Heaps are refreshed lazily: an entry that has
-fallen behind is moved when it comes to the top, one that was overtaken is thrown away."""
+"""Flows (per-user queues), fair-share accounts, and the lazily updated heaps that order flows. A
+heap entry with an outdated measure is corrected or removed when it reaches the top."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fairlane.index.memory.sorted_queue import NOBODY, SortedQueue
+from fairlane.index.memory.sorted_queue import NO_ENTRY, SortedQueue
 from fairlane.model.queue_entry import Entry
 from fairlane.policy.aging import Starts, ages_from
 
@@ -19,7 +19,7 @@ NEVER = Starts()
 
 
 class Account:
-    """One user in one service and tier: the fair-share counter and the ageing clock."""
+    """The fair-share counter and the ageing clock of one user in one service and tier."""
 
     __slots__ = ("counter", "refund", "running", "starts", "waiting")
 
@@ -38,8 +38,8 @@ class Account:
 
 
 class Flow:
-    """One user's line inside (lane, band, model). Without an account it is everybody's, oldest
-    first. `parked` while its user has as many jobs running as allowed."""
+    """The queue of one user inside (lane, band, model). A flow without an account is shared by all
+    users, oldest job first. `parked` is True while the user is at their running limit."""
 
     __slots__ = ("account", "cap", "line", "model", "name", "parked", "queue", "user")
 
@@ -55,12 +55,13 @@ class Flow:
         return self.name < other.name
 
     def order(self) -> int:
-        """Its place among the flows of a tier: its user's counter, or its head's score."""
+        """The sort key among the flows of a tier: the user's counter, or without an account the
+        score of the first job."""
         account = self.account
         return self.line.head.score if account is None else account.counter
 
     def since(self) -> int:
-        """When its head began to age."""
+        """The time from which the first job ages."""
         head, account = self.line.head, self.account
         return head.score if account is None else ages_from(head.score, head.id, account.starts)
 
@@ -69,9 +70,9 @@ Measure = tuple[int, int]
 
 
 class Ranking:
-    """Flows by a measure that changes under it. For every flow with work there is an entry that is
-    not above its present measure; entries that no flow stands behind are swept out when they become
-    the greater part."""
+    """A heap of flows by a measure that can change while they are in it. Every flow with a waiting
+    job has an entry whose measure is at most the present one. Stale entries are removed when they
+    are more than half of the heap."""
 
     __slots__ = ("_flows", "_heap", "_measure", "_model")
 
@@ -87,13 +88,13 @@ class Ranking:
     def push(self, flow: Flow) -> None:
         heapq.heappush(self._heap, (self._measure(flow), flow.name, flow))
         if len(self._heap) > 2 * len(self._flows) + 64:
-            self._sweep_out()
+            self._remove_stale()
 
     def head(self) -> Flow | None:
         heap = self._heap
         while heap:
             noted, name, flow = heap[0]
-            if flow.parked or flow.line.head is NOBODY:
+            if flow.parked or flow.line.head is NO_ENTRY:
                 heapq.heappop(heap)
                 continue
             present = self._measure(flow)
@@ -106,11 +107,11 @@ class Ranking:
         return None
 
     def floor(self) -> int:
-        """No flow's measure begins with less. Only if there is a flow."""
+        """A lower bound for the first number of every flow's measure. Requires a flow."""
         return self._heap[0][0][0]
 
     def first(self, n: int) -> list[Flow]:
-        """The first n flows, which stay where they are."""
+        """The first n flows. The ranking is not changed."""
         found: dict[str, Flow] = {}
         while len(found) < n and (flow := self.head()) is not None:
             heapq.heappop(self._heap)
@@ -119,22 +120,22 @@ class Ranking:
             self.push(flow)
         return [*found.values()]
 
-    def _sweep_out(self) -> None:
-        standing = [
+    def _remove_stale(self) -> None:
+        active = [
             flow
             for flow in self._flows.values()
-            if flow.line.head is not NOBODY and not flow.parked
+            if flow.line.head is not NO_ENTRY and not flow.parked
         ]
         self._heap = [
             (self._measure(flow), flow.name, flow)
-            for flow in standing
+            for flow in active
             if self._model in (None, flow.model)
         ]
         heapq.heapify(self._heap)
 
 
 def by_order(flows: dict[str, Flow], model: str | None = None) -> Ranking:
-    """Fair order; between flows of one user the older head goes first."""
+    """A ranking in fair order. Of two flows of one user, the one with the older first job leads."""
     return Ranking(_order, flows, model)
 
 

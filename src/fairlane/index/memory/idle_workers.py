@@ -1,4 +1,4 @@
-"""Idle workers that wait for work, and which of them are woken."""
+"""The idle workers in a long poll, and the choice of the workers to wake."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from fairlane.model.worker import Loaded, Worker
 
 
 class IdleWorkers:
-    """In order of their coming: the first is the longest idle."""
+    """Ordered by arrival: the first worker is the longest idle."""
 
     def __init__(self) -> None:
-        self._asleep: dict[str, tuple[Worker, Loaded]] = {}
+        self._idle: dict[str, tuple[Worker, Loaded]] = {}
         self._wakeups: dict[str, asyncio.Event] = {}
 
     def __len__(self) -> int:
-        return len(self._asleep)
+        return len(self._idle)
 
     def file(self, worker: Worker, loaded: Loaded) -> None:
-        self._asleep[worker.id] = (worker, loaded)
+        self._idle[worker.id] = (worker, loaded)
         self._wakeups[worker.id] = asyncio.Event()
 
     def leave(self, worker_id: str) -> None:
-        self._asleep.pop(worker_id, None)
+        self._idle.pop(worker_id, None)
         self._wakeups.pop(worker_id, None)
 
     def wakeup(self, worker_id: str) -> asyncio.Event | None:
-        """Rung when there may be something to do."""
+        """The event that is set when there may be a job for this worker."""
         return self._wakeups.get(worker_id)
 
     def dismiss(self, worker_id: str) -> None:
-        """Ring all calls in which this worker waits."""
+        """End all pending calls of this worker."""
         for waiter in list(self._wakeups):
             if waiter == worker_id or waiter.startswith(f"{worker_id}#"):
-                self._asleep.pop(waiter, None)
+                self._idle.pop(waiter, None)
                 self._wakeups[waiter].set()
 
     def wake_for(self, lane: Lane, tier: str, model: str) -> None:
-        """One worker for one job: a warm one first, else the longest idle."""
-        longest: str | None = None
-        for worker_id, (worker, loaded) in self._asleep.items():
+        """Wake one worker for one job: the first with its model loaded, else the longest idle."""
+        chosen: str | None = None
+        for worker_id, (worker, loaded) in self._idle.items():
             if worker.covers(lane) and (worker.tiers is None or tier in worker.tiers):
                 if not model or loaded.model == model:
-                    longest = worker_id
+                    chosen = worker_id
                     break
-                longest = longest or worker_id
-        self._ring(longest)
+                chosen = chosen or worker_id
+        self._wake_up(chosen)
 
     def wake(self, n: int, useful: Callable[[Worker], bool]) -> None:
-        """Up to n workers for which this holds, the longest idle first."""
-        found = (each for each, (worker, _) in self._asleep.items() if useful(worker))
+        """Wake up to n workers for which `useful` is true, the longest idle first."""
+        found = (each for each, (worker, _) in self._idle.items() if useful(worker))
         for worker_id in list(islice(found, n)):
-            self._ring(worker_id)
+            self._wake_up(worker_id)
 
-    def _ring(self, worker_id: str | None) -> None:
+    def _wake_up(self, worker_id: str | None) -> None:
         if worker_id is not None:
-            del self._asleep[worker_id]
+            del self._idle[worker_id]
             self._wakeups[worker_id].set()

@@ -1,4 +1,5 @@
-"""The memory index, for one process. It is the executable specification of every other index."""
+"""The in-memory scheduling index, for one process. It is the executable specification of every
+other index."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ held = maker(HeldEntry)
 
 
 class MemoryIndex:
-    counts_users = True  # before a model is loaded; off only to measure what that is worth
+    counts_users = True  # model affinity counts waiting users; simulations turn it off to compare
 
     def __init__(
         self, catalog: Catalog, clock: Clock, new_token: Callable[[], str] | None = None
@@ -68,7 +69,7 @@ class MemoryIndex:
         self._parking = ParkedFlows()
         self._gone, self._freed = dict[str, int](), set[str]()
 
-    # --- what waits --------------------------------------------------------------------------
+    # --- waiting jobs ------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
         idle = len(self.idle) > 0
         for entry in entries:
@@ -76,7 +77,7 @@ class MemoryIndex:
                 continue
             self._remove(entry.id)
             self._add(entry, now)
-            soon = now + LOOK_AGAIN_MICROSECONDS  # a worker that is too early looks in time
+            soon = now + LOOK_AGAIN_MICROSECONDS  # a worker woken early claims again in time
             if idle and entry.ready_at < soon:
                 tier = self.catalog.tiers.names[entry.rank]
                 self.idle.wake_for(Lane.parse(entry.lane), tier, entry.model)
@@ -137,7 +138,7 @@ class MemoryIndex:
             service_queue = self.service_queues[name] = ServiceQueue(self.catalog.service(name))
         return service_queue
 
-    # --- handing out -------------------------------------------------------------------------
+    # --- claims and leases -------------------------------------------------------------------
     async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
         if self._loading or epoch != self._epoch:
             raise NotReady("the index is being rebuilt")
@@ -151,17 +152,17 @@ class MemoryIndex:
             self.idle.file(worker, loaded)
         return Picks(found, self._look_again_at(now))
 
-    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless index
+    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - not needed here
         for token in tokens:
-            self._let_go(token, None, refused=True)
+            self._release(token, None, refused=True)
         self._wake(len(tokens))
 
-    async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - a clockless index
+    async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - not needed here
         opened = self.breakers and self.breakers.opened_by(
             ServiceCallRef(*answered, token) for token, _, _, answered in freed if answered
         )
         for token, actual, kept, _ in freed:
-            self._let_go(token, actual, kept=kept)
+            self._release(token, actual, kept=kept)
         self._wake(len(self.idle) if opened else len(freed))
 
     async def unverified(self, before: int, limit: int) -> list[HeldEntry]:
@@ -186,7 +187,7 @@ class MemoryIndex:
     def hand_out(
         self, token: str, entry: Entry, slots: tuple[Slot, ...], region: str | None, now: int
     ) -> None:
-        """File a picked job as held."""
+        """Record a claimed job as held."""
         self.held[token] = held((token, entry, slots, now))
         self.held_revs[entry.id] = entry.rev
         if self.breakers:
@@ -194,7 +195,7 @@ class MemoryIndex:
         if self.hold is not None and self.hold.job == entry.id:
             self.hold = None
 
-    def _let_go(
+    def _release(
         self,
         token: str,
         actual: int | None,
@@ -218,7 +219,7 @@ class MemoryIndex:
         self._service_queue(entry).ended(entry, 0 if refused else actual)
 
     def park(self, service_queue: ServiceQueue, flow: Flow) -> None:
-        """Its user has as many jobs running as allowed."""
+        """Park a flow: its user is at their running limit."""
         if self.hold is not None and self.hold.job == flow.line.head.id:
             self.hold = None
         self._parking.park(service_queue, flow)
@@ -287,13 +288,13 @@ class MemoryIndex:
     async def learn_load(self, service: str, model: str, duration: int) -> None:
         self.loads.learn(duration, service, model)
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
         self._move_due(now)
         return None if self._loading else queries.standing(self, job, now)
 
     def estimated(self, job: str, now: int) -> Standing | None:
-        """The same with an estimated position, in a fraction of the time: for simulations."""
+        """Like `standing`, but every position is an estimate. Much faster: for simulations."""
         self._move_due(now)
         return None if self._loading else queries.estimated(self, job, now)
 
@@ -339,7 +340,7 @@ class MemoryIndex:
     async def load_starts(self, epoch: str, starts: Sequence[Start]) -> None:
         for start in starts if epoch == self._epoch else ():
             if not self.catalog.knows(start.service):
-                continue  # nothing of it waits
+                continue  # no job of it waits
             service_queue = self.service_queues.get(start.service)
             if service_queue is None:
                 service_queue = self.service_queues[start.service] = ServiceQueue(
@@ -369,10 +370,10 @@ class MemoryIndex:
         return corrected
 
     def notify(self, jobs: Sequence[str]) -> None:
-        """There is no other process."""
+        """Does nothing: no other process uses this index."""
 
     def subscribe(self, job: str, changed: Callable[[], None]) -> None:
-        """There is no other process."""
+        """Does nothing: no other process uses this index."""
 
     def unsubscribe(self, job: str) -> None: ...
 

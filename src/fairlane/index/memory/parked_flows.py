@@ -1,4 +1,5 @@
-"""Flows of users at their running limit: out of the order until one of their jobs ends."""
+"""Parked flows: flows of users at their running limit. They are not ranked until one of the user's
+jobs ends."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class ParkedFlows:
             service_queue.unpark(flow)
 
     def forget(self, service_queue: ServiceQueue) -> None:
-        """The desk is no more."""
+        """Drop the flows of a service queue that is replaced."""
         self._parked = {
             user: [each for each in parked if each[0] is not service_queue]
             for user, parked in self._parked.items()

@@ -1,4 +1,4 @@
-"""Read-only queries of the memory index: positions, depths, due promotions."""
+"""Read-only queries of the memory index: queue positions, queue depths and due promotions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fairlane.index.index import EXACT_POSITIONS, Depth, HeldEntry, PoolUse, Standing, Stats
 from fairlane.index.memory.claim_preview import is_at_limit, is_user_at_limit, place_of
 from fairlane.index.memory.service_queue import LaneQueue, ServiceQueue
-from fairlane.index.memory.sorted_queue import NOBODY
+from fairlane.index.memory.sorted_queue import NO_ENTRY
 from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Service, is_rate_pool
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from fairlane.index.memory.memory import MemoryIndex
 
 MAX_PROMOTION_SCAN = 20_000
-FLOWS_AT_ONCE = 1_000
-"""Counted without a pause: about half a millisecond."""
+"""The most jobs of one flow that `promotable` examines."""
 
-"""The most jobs of one line that a pass over promotions looks at."""
+FLOWS_AT_ONCE = 1_000
+"""Flows that `stats` counts before it yields to the event loop: about half a millisecond."""
 
 
 def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
@@ -40,19 +40,19 @@ def standing(index: MemoryIndex, job: str, now: int) -> Standing | None:
 
 
 def _is_fresh(index: MemoryIndex, entry: Entry, found: Standing, now: int) -> bool:
-    """Whether the job has its turn by its tier only: not as a skip, a front retry or aged."""
+    """Whether the job is scheduled by its tier only: not as a skip, a front retry or aged."""
     overdue = 0 < index.catalog.tiers.patience[entry.rank] <= now - found.since
     return entry.band is Band.TIER and found.level == entry.rank and not overdue
 
 
 def is_far(found: Standing, *, fresh: bool) -> bool:
-    """Whether it is certainly not one of the first EXACT_POSITIONS: only skips, front retries and
-    aged jobs come much earlier than is estimated."""
+    """Whether the job is certainly not one of the first EXACT_POSITIONS. Only skips, front retries
+    and aged jobs start much earlier than estimated."""
     return fresh and found.position > 2 * EXACT_POSITIONS
 
 
 def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
-    """Where the job stands, without a rehearsal of the next grants."""
+    """The estimated position of the job, without a preview of the next claims."""
     entry = index.waiting.get(job)
     if entry is None:
         return None
@@ -85,8 +85,9 @@ def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
 
 
 def _jobs_before(service_queue: ServiceQueue, entry: Entry, reached: int, own_before: int) -> int:
-    """Jobs that probably go before this one if nothing new comes: all of better bands and tiers; in
-    its own tier, of every user as many as it has of its own before it, plus one for the turn."""
+    """The number of jobs that probably start before this one if none arrive: all jobs of better
+    bands and tiers. In its own tier, from every other user as many as this user has before the job,
+    plus one if the other user is served first."""
     before = own_before
     tier = entry.band is Band.TIER
     for queue in service_queue.queues.values():
@@ -119,7 +120,7 @@ def _reasons(index: MemoryIndex, entry: Entry, now: int) -> list[str]:
     service = index.catalog.service(lane.service)
     if service.paused:
         found.append("paused")
-    found += _closed_gates(index, service, lane, now)
+    found += _open_breakers(index, service, lane, now)
     found += _full_pools(index, service, lane, now)
     if entry.cap and is_user_at_limit(index, entry.user, entry.cap):
         found.append(f"user_running:{entry.cap}")
@@ -128,8 +129,8 @@ def _reasons(index: MemoryIndex, entry: Entry, now: int) -> list[str]:
     return found
 
 
-def _closed_gates(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
-    """The service's gate, and its regions' if none of them is open."""
+def _open_breakers(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
+    """Reasons for open circuit breakers: the service's, and its regions' if all are open."""
     regions = lane.regions or tuple(service.regions)
     keys = [f"{service.name}@{region}" for region in regions]
     closed = [service.name] if index.breakers.get(service.name).closed else []
@@ -144,7 +145,7 @@ def _closed(key: str, breaker: CircuitBreaker, now: int) -> str:
 
 
 def _full_pools(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
-    """Pools without room: those it needs everywhere, and its regions' if none has room."""
+    """Reasons for full pools: those every region needs, and the regions' own if all are full."""
     everywhere = [pool.name for pool in index.catalog.pools(service.name, None)]
     regions = lane.regions or tuple(service.regions)
     local = [f"svc:{service.name}@{region}" for region in regions]
@@ -162,8 +163,8 @@ def _is_full(index: MemoryIndex, pool: str, now: int) -> bool:
 
 
 def _fullness(index: MemoryIndex, pool: str) -> list[str]:
-    """Slots of calls that run, and slots kept for calls that were cut off: until when the first of
-    them is kept."""
+    """The use of a full pool: `busy` counts all taken slots, `kept` those kept for calls that were
+    cut off, with the time at which the first of these expires."""
     use = index.pools.get(pool)
     if use is None:
         return []
@@ -197,8 +198,8 @@ def promotable(index: MemoryIndex, now: int, limit: int) -> list[tuple[str, int]
 
 
 async def stats(index: MemoryIndex) -> Stats:
-    """Looks at every flow, with pauses in which others are served. What comes or goes meanwhile
-    may be counted or not."""
+    """Counts every flow and yields to the event loop in between. Jobs that arrive or leave
+    meanwhile may be counted or not."""
     depths: dict[tuple[str, int], list[int]] = {}
     oldest: dict[tuple[str, int], int] = {}
     oldest_in: dict[str, int] = {}
@@ -209,8 +210,8 @@ async def stats(index: MemoryIndex) -> Stats:
             if looked_at % FLOWS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             head = flow.line.head
-            if head is NOBODY:
-                continue  # gone since the look began
+            if head is NO_ENTRY:
+                continue  # emptied while this was counting
             key = (name, head.rank)
             depths.setdefault(key, [0, 0])[0] += len(flow.line)
             oldest[key] = min(head.score, oldest.get(key, head.score))
@@ -239,7 +240,7 @@ async def stats(index: MemoryIndex) -> Stats:
 
 
 def lanes(index: MemoryIndex, service: str) -> dict[str, int]:
-    """Those of delayed jobs too: they will come."""
+    """The number of jobs in each lane, delayed ones included."""
     service_queue = index.service_queues.get(service)
     found = Counter() if service_queue is None else Counter(service_queue.lanes)
     found.update(index.delays.lanes_of(service))
@@ -262,7 +263,8 @@ def differing(index: MemoryIndex, truth: Sequence[Entry]) -> list[tuple[str, Ent
 
 
 def _same(known: Entry | None, truth: Entry) -> bool:
-    """Cost is only an estimate and the announcement only a note; the rest decides the order."""
+    """Whether two entries agree in everything that decides the order. `cost` is an estimate and
+    `announced` a note: both are ignored."""
     return known is not None and known._replace(cost=0, announced=0) == truth._replace(
         cost=0, announced=0
     )

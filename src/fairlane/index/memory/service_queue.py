@@ -1,4 +1,4 @@
-"""The queue of one service: its lanes and bands, its users' accounts, its shares."""
+"""The fair queue of one service: its lanes and bands, its users' accounts and its share credits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from fairlane.index.index import ACCOUNT_RETENTION_MICROSECONDS, MAX_REMEMBERED_LOADS
 from fairlane.index.memory.flows import Account, Flow, Ranking, by_age, by_order
-from fairlane.index.memory.sorted_queue import NOBODY
+from fairlane.index.memory.sorted_queue import NO_ENTRY
 from fairlane.model.construct import maker
 from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
@@ -19,7 +19,7 @@ from fairlane.policy.order import Candidate
 from fairlane.policy.shares import FULL, ShareKind
 
 Candidates = tuple[Candidate | None, Candidate | None]
-"""(aged, other): the candidates one queue puts up."""
+"""(aged, other): the candidates of one queue for the next claim."""
 
 MAX_CACHED_NAMES = 100_000
 
@@ -28,7 +28,7 @@ KINDS = {Band.SKIP: ShareKind.SKIP, Band.FRONT: ShareKind.FRONT}
 
 
 class LaneQueue:
-    """What waits in one lane and band. Tiers keep their rank; skips and front retries have none."""
+    """The waiting jobs of one lane and band. A tier has a rank; skips and front retries have -1."""
 
     __slots__ = (
         "aged",
@@ -53,19 +53,19 @@ class LaneQueue:
         self.by_model: dict[str, Ranking] = {}
         self.wanted: dict[str, int] = {}  # how many flows need each model
 
-    def comes(self, flow: Flow) -> None:
-        """The flow has work and is not parked, from now on."""
+    def flow_added(self, flow: Flow) -> None:
+        """Count a flow that now has a waiting job and is not parked."""
         if flow.model:
             self.wanted[flow.model] = self.wanted.get(flow.model, 0) + 1
 
-    def goes(self, flow: Flow) -> None:
+    def flow_removed(self, flow: Flow) -> None:
         if flow.model:
             self.wanted[flow.model] -= 1
             if not self.wanted[flow.model]:
                 del self.wanted[flow.model]
 
     def push(self, flow: Flow) -> None:
-        """Rank the flow where its measures stand now."""
+        """Add the flow to the rankings with its present measures."""
         self.fair.push(flow)
         if self.aged is not None:
             self.aged.push(flow)
@@ -100,7 +100,7 @@ class LaneQueue:
         return None, fresh
 
     def first(self, n: int) -> Iterable[Flow]:
-        """All flows, parked ones too, or of more than n those that may have their turn first."""
+        """All flows, parked ones included. Of more than n flows, those that may be served first."""
         if len(self.flows) <= n:
             return self.flows.values()
         found = {flow.name: flow for flow in self.fair.first(n)}
@@ -109,7 +109,7 @@ class LaneQueue:
         return found.values()
 
     def warm(self, model: str) -> Candidate | None:
-        """The first in fair order of those that need this model."""
+        """The first flow in fair order that needs this model."""
         ranking = self.by_model.get(model)
         flow = ranking.head() if ranking is not None else None
         if flow is None:
@@ -122,6 +122,9 @@ class LaneQueue:
 
 
 class ServiceQueue:
+    """All queued jobs of one service. `lanes` counts them by lane; `loads` are the last model loads
+    (time, model). `_virtual` is the fair-share counter that service has reached, by rank."""
+
     def __init__(self, service: Service) -> None:
         self.credits = FULL
         self.queues: dict[tuple[str, Band, int], LaneQueue] = {}
@@ -133,7 +136,7 @@ class ServiceQueue:
         self.configure(service)
 
     def orders_like(self, service: Service) -> bool:
-        """Whether these settings leave everybody in line where they are."""
+        """Whether these settings leave the order of the waiting jobs unchanged."""
         return (service.fairness, service.affinity) == (
             self.service.fairness,
             self.service.affinity,
@@ -145,15 +148,15 @@ class ServiceQueue:
         self.keeps_models = service.affinity is not Affinity.NONE
         self._names: dict[tuple[object, ...], str] = {}
 
-    # --- coming and going --------------------------------------------------------------------
+    # --- arrivals and departures -------------------------------------------------------------
     def enter(self, entry: Entry) -> None:
-        """The job is in its line."""
+        """Add a waiting job to its flow."""
         name = self.flow_name(entry)
         flow = self.flows.get(name)
         if flow is None:
             flow = self.flows[name] = self._flow(name, entry)
             flow.queue.flows[name] = flow
-            flow.queue.comes(flow)
+            flow.queue.flow_added(flow)
         lane, line = entry.lane, flow.line
         line.add(entry)
         if line.head is entry and not flow.parked:
@@ -164,17 +167,18 @@ class ServiceQueue:
         self.lanes[lane] = self.lanes.get(lane, 0) + 1
 
     def remove(self, entry: Entry) -> None:
-        """A waiting job is out of its line."""
+        """Remove a waiting job from its flow."""
         flow = self.flows[self.flow_name(entry)]
         was_head = flow.line.head.id == entry.id
         flow.line.remove(entry)
         self._left(flow, entry)
-        if was_head and flow.line.head is not NOBODY and not flow.parked:
+        if was_head and flow.line.head is not NO_ENTRY and not flow.parked:
             flow.queue.push(flow)
 
     def started(self, flow: Flow, entry: Entry, now: int, *, in_turn: bool) -> None:
-        """The flow's head, taken out of its line, has been handed out: its user is charged and the
-        user's ageing clock starts anew. Service has come as far as a user whose turn it was."""
+        """The first job of the flow, already removed, was handed out. Its user is charged and the
+        user's ageing clock restarts. If the job was served in fair order, the tier's virtual time
+        advances to the user's counter."""
         if self.fair:
             account = self._account(entry.rank, entry.user)
             if in_turn:
@@ -188,7 +192,7 @@ class ServiceQueue:
         self._left(flow, entry)
 
     def ended(self, entry: Entry, actual: int | None) -> None:
-        """A job that was handed out is no longer running; `actual` None = cost unknown."""
+        """A job that was handed out has ended. `actual` is its cost (None = unknown)."""
         account = self._accounts.get((entry.rank, entry.user))
         if account is None:
             return
@@ -200,16 +204,16 @@ class ServiceQueue:
 
     def park(self, flow: Flow) -> None:
         flow.parked = True
-        flow.queue.goes(flow)
+        flow.queue.flow_removed(flow)
 
     def unpark(self, flow: Flow) -> None:
         flow.parked = False
-        if flow.line.head is not NOBODY:
-            flow.queue.comes(flow)
+        if flow.line.head is not NO_ENTRY:
+            flow.queue.flow_added(flow)
             flow.queue.push(flow)
 
     def restart(self, rank: int, user: str, job: str, at: int) -> None:
-        """An ageing clock as the ledger remembers it."""
+        """Restore a user's ageing clock from the ledger."""
         account = self._account(rank, user)
         if at > account.starts.at:
             account.starts = account.starts.after(job, at)
@@ -219,12 +223,12 @@ class ServiceQueue:
             )
 
     def resume(self, entry: Entry) -> None:
-        """A running job as the ledger remembers it."""
+        """Restore a running job from the ledger."""
         if self.fair:
             self._account(entry.rank, entry.user).running += 1
 
     def line_up(self, name: str, waiting: list[Entry], running: list[Entry]) -> ServiceQueue:
-        """Fill an empty desk with those of this service, oldest first."""
+        """Fill this empty queue with the jobs of service `name`, oldest first."""
         for entry in running:
             if service_of(entry.lane) == name:
                 self.resume(entry)
@@ -234,8 +238,8 @@ class ServiceQueue:
         return self
 
     def tidy(self, now: int, patience: tuple[int, ...]) -> bool:
-        """Forget users who have been away so long that neither their clock nor what they are ahead
-        of others by would still matter. Whether nothing is left to remember."""
+        """Remove accounts of users without jobs whose last start is too old to affect the order.
+        Returns whether the queue is empty and can be removed."""
         self._names.clear()
         for (rank, user), account in list(self._accounts.items()):
             long_ago = now - max(ACCOUNT_RETENTION_MICROSECONDS, patience[rank])
@@ -249,11 +253,11 @@ class ServiceQueue:
         return not self.queues and not self._accounts and self.credits is FULL
 
     def loaded_since(self, at: int) -> Counter[str]:
-        """How many workers have loaded each model after this time."""
+        """The number of loads of each model after this time."""
         return Counter(model for when, model in self.loads if when > at)
 
-    def rehearsal(self, most: int) -> ServiceQueue:
-        """A copy with the first jobs of the first lines, to try out who would go next."""
+    def preview(self, most: int) -> ServiceQueue:
+        """A copy with the first `most` jobs of the first flows, to simulate the next claims."""
         other = ServiceQueue(self.service)
         other.credits = self.credits
         for queue in self.queues.values():
@@ -278,7 +282,7 @@ class ServiceQueue:
             self.lanes[entry.lane] = self.lanes.get(entry.lane, 0) + 1
         copy.parked = flow.parked
         if not copy.parked:
-            queue.comes(copy)
+            queue.flow_added(copy)
             queue.push(copy)
 
     # --- names -------------------------------------------------------------------------------
@@ -331,10 +335,10 @@ class ServiceQueue:
     def _left(self, flow: Flow, entry: Entry) -> None:
         queue = flow.queue
         queue.count -= 1
-        if flow.line.head is NOBODY:
+        if flow.line.head is NO_ENTRY:
             del self.flows[flow.name], queue.flows[flow.name]
             if not flow.parked:
-                queue.goes(flow)
+                queue.flow_removed(flow)
             if not queue.flows:
                 del self.queues[queue.key]
         self.lanes[entry.lane] -= 1

@@ -1,4 +1,4 @@
-"""Slot pools: which numbered slots the index believes taken, and by which token."""
+"""Slot pools (concurrency and rate limits): which numbered slots are taken, and by which token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairlane.model.service import (
 
 
 class SlotPool:
-    """While numbers above a lowered limit are still held, they count against it."""
+    """The slots of one pool. After the limit was lowered, held slots above it still count."""
 
     __slots__ = ("_free", "_temporary", "held", "limit", "name", "window")
 
@@ -33,7 +33,7 @@ class SlotPool:
         return self.limit - len(self.held)
 
     def take(self, token: str, now: int) -> Slot:
-        """The lowest free number. Only if there is a spare one."""
+        """Take the lowest free slot. Requires a spare slot."""
         while (n := heapq.heappop(self._free)) in self.held or n > self.limit:
             pass
         until = now + self.window if self.window else 0
@@ -55,17 +55,18 @@ class SlotPool:
         return True
 
     def expire(self, now: int) -> None:
-        """Free what holds only for a time: rates, and what is kept for calls that were cut off."""
+        """Free the expired slots: those of rate limits, and those kept for calls that were cut
+        off."""
         while self._temporary and self._temporary[0][0] <= now:
             _, n, token = heapq.heappop(self._temporary)
             self.give(n, token)
 
     def kept_until(self) -> list[int]:
-        """When each of the slots that free themselves does so, soonest first."""
+        """The expiry times of all slots that expire, earliest first."""
         return sorted(until for until, n, token in self._temporary if self.held.get(n) == token)
 
     def next_expiry(self, now: int) -> int | None:
-        """When the next one frees itself after now."""
+        """The next expiry time after `now`, or None."""
         self.expire(now)
         return self._temporary[0][0] if self._temporary else None
 
@@ -75,8 +76,8 @@ class SlotPool:
 
 
 class Pools:
-    """All pools by name, and what each token holds. Pools of users and of task types come and go
-    with their jobs."""
+    """All pools by name, and the slots of each token. Pools of users and of task types are
+    temporary: they are created and deleted with their jobs."""
 
     def __init__(self) -> None:
         self._pools: dict[str, SlotPool] = {}
@@ -90,9 +91,9 @@ class Pools:
         return self._pools.get(name)
 
     def configure(self, wanted: dict[str, Pool], services: Collection[str]) -> None:
-        """These are limited, of these services. Other services are task types."""
+        """Set the configured pools and services. Services not named here are task types."""
         self._services = services
-        for name in [each.name for each in self if not self._comes_and_goes(each.name)]:
+        for name in [each.name for each in self if not self._is_temporary(each.name)]:
             if name not in wanted:
                 del self._pools[name]
         for pool in wanted.values():
@@ -107,7 +108,7 @@ class Pools:
         return self.made(Pool(user_pool(user), cap))
 
     def made(self, wanted: Pool) -> SlotPool:
-        """One that comes and goes, with this limit."""
+        """The temporary pool of this name, created or changed to this limit."""
         pool = self._pools.get(wanted.name)
         if pool is None:
             pool = self._pools[wanted.name] = SlotPool(wanted)
@@ -117,18 +118,17 @@ class Pools:
         return pool
 
     def forgets(self, service: str, now: int) -> bool:
-        """Whether nothing is held in the pools of this service any more. Those of a task type are
-        gone then."""
+        """Delete the temporary pools of this service. Returns False if one still has held slots."""
         for name in (f"svc:{service}", rate_pool(f"svc:{service}")):
             pool = self._pools.get(name)
-            if pool is not None and self._comes_and_goes(name):
+            if pool is not None and self._is_temporary(name):
                 pool.expire(now)
                 if pool.held:
                     return False
                 del self._pools[name]
         return True
 
-    def _comes_and_goes(self, name: str) -> bool:
+    def _is_temporary(self, name: str) -> bool:
         if is_user_pool(name):
             return True
         service = service_of_pool(name)
@@ -141,10 +141,10 @@ class Pools:
         return slots
 
     def hold(self, slot: Slot, token: str) -> None:
-        """Believe the ledger: this slot is taken by this token."""
+        """Record a slot that this token holds according to the ledger."""
         pool = self._pools.get(slot.pool)
         if pool is None:
-            if not self._comes_and_goes(slot.pool):
+            if not self._is_temporary(slot.pool):
                 return
             pool = self._pools[slot.pool] = SlotPool(Pool(slot.pool, slot.n))
         pool.hold(slot, token)
@@ -153,9 +153,9 @@ class Pools:
     def release(
         self, token: str, *, kept: tuple[Slot, ...] = (), refused: bool = False
     ) -> list[str]:
-        """Give back what the token holds, except what it keeps until its time is over. Rates run
-        on by themselves unless the grant never was. Returns the users who may have one more
-        running."""
+        """Free the slots of the token, except the kept ones, which expire. Rate slots also stay
+        until they expire, unless the proposal was refused. Returns the users that may start one
+        more job."""
         slots = self._by_token.pop(token, None)
         if slots is None:
             return []
@@ -178,11 +178,11 @@ class Pools:
     def sync(
         self, name: str, rows: Sequence[tuple[Slot, str]], proposed: Container[str], now: int
     ) -> int:
-        """Believe the ledger's rows of one pool, and leave alone what is only proposed yet. How
-        many numbers had to be corrected."""
+        """Correct one pool by the ledger's rows; slots of proposals are not changed. Returns the
+        number of corrected slots."""
         pool = self._pools.get(name)
         if pool is None:
-            if not rows or not self._comes_and_goes(name):
+            if not rows or not self._is_temporary(name):
                 return 0
             pool = self.made(Pool(name, 0))
         pool.expire(now)
@@ -198,7 +198,7 @@ class Pools:
         return len(wrong) + len(missing)
 
     def forget(self, slot: Slot, token: str) -> None:
-        """One number that no ledger row stands behind."""
+        """Free one slot that has no row in the ledger."""
         self._give(slot, token)
         left = [each for each in self._by_token.get(token, ()) if each[:2] != slot[:2]]
         if left:
@@ -210,5 +210,5 @@ class Pools:
         pool = self._pools.get(slot.pool)
         if pool is None or not pool.give(slot.n, token):
             return
-        if not pool.held and self._comes_and_goes(slot.pool):
+        if not pool.held and self._is_temporary(slot.pool):
             del self._pools[slot.pool]

@@ -1,4 +1,4 @@
-"""Wake-ups: for which workers there is something to do."""
+"""Wake-up rules: which idle workers have a job that they can start."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def serves(index: MemoryIndex, worker: Worker, queue: LaneQueue) -> bool:
-    """Whether the worker may take from this queue at all."""
+    """Whether the worker accepts jobs of this lane and tier."""
     if worker.tiers is None or queue.rank < 0:
         return worker.covers(queue.lane)
     return index.catalog.tiers.names[queue.rank] in worker.tiers and worker.covers(queue.lane)
 
 
 def has_work_for(index: MemoryIndex, worker: Worker) -> bool:
-    """Whether something waits that this worker could start now."""
+    """Whether a job waits that this worker could start now."""
     return any(
         any(serves(index, worker, queue) for queue in service_queue.queues.values())
         and _has_room(index, name, service_queue, worker)

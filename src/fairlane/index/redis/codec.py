@@ -1,4 +1,4 @@
-"""The codec between Python values and the arguments of Lua scripts."""
+"""The codec: encodes Python values as arguments of Lua scripts, and decodes entries and slots."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ entry_of, slot_of, proposal_of = maker(Entry), maker(Slot), maker(Proposal)
 BANDS = tuple(Band)
 
 HEAD = Struct("<IdddBBBdHH")
-"""How the text of an entry begins: rev, score, ready_at, cost, announced, band, rank, cap, and the
-lengths of lane and model. Lane, model and user follow. Doubles hold whole numbers up to 2^53."""
+"""The header of an encoded entry: rev, score, ready_at, cost, announced, band, rank, cap, and the
+lengths of lane and model. Lane, model and user follow. Doubles are exact for integers up to
+2^53."""
 
 BODY = HEAD.size
 
 MAX_CACHED_WORKER_KINDS = 1_000
-"""Kinds of workers whose texts are remembered."""
+"""The most worker kinds whose encoding is cached."""
 
 
 def json(value: object) -> bytes:
-    """Named tuples become lists."""
+    """Encode as JSON. Named tuples become lists."""
     return orjson.dumps(value, default=tuple)
 
 
 def plain(answer: Any) -> Any:
-    """An answer without texts of entries: its bytes are text."""
+    """Decode all bytes in an answer as UTF-8. The answer must not contain encoded entries."""
     if isinstance(answer, bytes):
         return answer.decode()
     return [plain(each) for each in answer] if isinstance(answer, list) else answer
 
 
 def text(entry: Entry) -> bytes:
-    """An entry as the index keeps it, without its id."""
+    """Encode an entry, without its id, as the index stores it."""
     _, rev, lane, band, rank, score, ready_at, user, model, cost, cap, announced = entry
     place, kind = lane.encode(), model.encode()
     head = HEAD.pack(rev, score, ready_at, cost, announced, band, rank, cap, len(place), len(kind))
@@ -77,8 +78,9 @@ def entry(job: bytes | str, text: bytes) -> Entry:
 
 
 def sent(entries: Sequence[Entry]) -> list[Word]:
-    """For each job the number of its text, four bytes each; the texts; the ids. One user's jobs
-    that came together share a text. A job comes again only if it is newer."""
+    """Encode entries: for each job the number of its encoded entry (four bytes), then the encoded
+    entries, then the ids. Equal entries are sent once. A repeated job is sent only if its revision
+    is higher."""
     if len({each.id for each in entries}) < len(entries):
         entries = list(_rising(entries))
     texts: dict[tuple[object, ...], int] = {}
@@ -95,7 +97,7 @@ def sent(entries: Sequence[Entry]) -> list[Word]:
 
 
 def _rising(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Without those of which one came before that is as new."""
+    """Skip entries that do not have a higher revision than an earlier entry of the same job."""
     newest: dict[str, int] = {}
     for each in entries:
         if newest.get(each.id, -1) < each.rev:
@@ -108,7 +110,7 @@ def slots(rows: Iterable[list[Any]]) -> tuple[Slot, ...]:
 
 
 def proposals(tokens: Iterable[str], answer: list[Any]) -> list[Proposal]:
-    """Of ids, texts and slots in turn."""
+    """Decode the proposals of a claim from a flat list: id, encoded entry, slots for each."""
     rows = zip(tokens, answer[::3], answer[1::3], answer[2::3], strict=False)
     return [
         proposal_of((token, entry(job, text), slots(taken) if taken else ()))
@@ -122,12 +124,13 @@ def held(row: list[Any]) -> HeldEntry:
 
 
 def pairs(numbers: Iterable[tuple[str, int]]) -> list[Word]:
-    """Ids and their numbers in turn."""
+    """A flat list: id, number for each job."""
     return [part for job, number in numbers for part in (job, number)]
 
 
 def freed(ended: Iterable[Freed]) -> list[Word]:
-    """Who answered; then token, actual cost, kept slots and number of who answered in turn."""
+    """Encode ended leases: the list of services that answered; then for each lease its token,
+    actual cost, kept slots and the number of the service that answered."""
     words: list[Word] = [b""]
     numbers: dict[tuple[str, str | None], int] = {}
     for token, actual, kept, answered in ended:
@@ -138,7 +141,7 @@ def freed(ended: Iterable[Freed]) -> list[Word]:
 
 
 def running(jobs: Iterable[HeldEntry]) -> list[Word]:
-    """Token, id, text, slots and the moment of their start in turn."""
+    """A flat list: token, id, encoded entry, slots and start time for each job."""
     return [
         part
         for each in jobs
@@ -147,7 +150,7 @@ def running(jobs: Iterable[HeldEntry]) -> list[Word]:
 
 
 class Asking(NamedTuple):
-    """A worker that asks for one job for each token."""
+    """A claim of one worker: it asks for as many jobs as there are tokens."""
 
     kind: str
     id: str
@@ -164,7 +167,7 @@ def asked(asking: Iterable[Asking]) -> list[Word]:
 
 
 def kind(asking: Worker, process: str) -> str:
-    """What workers of a kind have in common."""
+    """Encode the properties that decide which jobs a worker can run. Equal workers share a kind."""
     return _kind(
         process,
         asking.services,
@@ -197,7 +200,7 @@ def _kind(
 
 
 def settings(catalog: Catalog) -> tuple[bytes, bytes, bytes]:
-    """(tiers and the default task, the services, the limits of all pools)"""
+    """Encode the catalog: (tiers and task defaults, services, limits of all pools)."""
     tiers, default = catalog.tiers, catalog.task_defaults
     rules = {
         "names": tiers.names,

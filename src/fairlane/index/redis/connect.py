@@ -1,4 +1,4 @@
-"""Reaching Redis: one server, or whichever one its sentinels name."""
+"""Connection pools to Redis: to one server, or to the primary that Redis Sentinel names."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from redis.backoff import NoBackoff
 from fairlane.errors import SetupError
 
 CONNECT_TIMEOUT_SECONDS = 1.0
-"""Seconds after which a server that does not take a connection counts as away."""
+"""A server that does not accept a connection within this time is treated as unavailable."""
 
 SENTINEL_PORT = 26379
 
 
 class RedisConnection:
     """`url` is `redis://`, `rediss://`, `unix://`, or for sentinels
-    `redis+sentinel://host:port,host:port/name/0`. No call is ever repeated: scripts
-    would run twice. `timeout` is how many seconds an answer takes that nobody has set another limit
-    for, also those with which a connection begins."""
+    `redis+sentinel://host:port,host:port/name/0`. Calls are never retried: scripts would run twice.
+    `timeout` is the default time limit of an answer in seconds, the handshake included."""
 
     def __init__(self, url: str, *, connections: int, timeout: float) -> None:
         options: dict[str, Any] = {
@@ -41,8 +40,8 @@ class RedisConnection:
             self.redis = Redis.from_pool(pool)
 
     async def leave(self, *, at_once: bool = False) -> None:
-        """The server is not the one to talk to any more: look for it again. `at_once` = also who
-        talks or listens to it just now."""
+        """Disconnect after a failover, so that the next call finds the new primary. `at_once` also
+        closes connections that are in use."""
         await self.redis.connection_pool.disconnect(inuse_connections=at_once)
 
     async def close(self) -> None:
@@ -52,14 +51,14 @@ class RedisConnection:
 
 
 def _behind_sentinels(url: str, options: dict[str, Any]) -> tuple[Sentinel, Redis]:
-    """urlsplit knows one host only; here there may be several."""
+    """Parse a URL of sentinels. `urlsplit` supports one host only, this URL may have several."""
     scheme, _, rest = url.partition("+sentinel://")
     place, _, path = rest.partition("/")
     login, _, hosts = place.rpartition("@")
     name, _, database = path.partition("/")
     if not name or not hosts:
         raise SetupError(
-            "a URL of sentinels says who they are and what they watch: "
+            "a URL of sentinels needs their hosts and the name of the primary: "
             "redis+sentinel://host:26379,host:26379/name"
         )
     user, _, password = login.partition(":")

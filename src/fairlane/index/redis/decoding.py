@@ -1,4 +1,4 @@
-"""Decodes the answers of the Lua scripts."""
+"""Decoding of the answers of the Lua scripts."""
 
 from __future__ import annotations
 
@@ -46,29 +46,30 @@ def breaker(answer: list[Any]) -> CircuitBreaker:
 
 
 def failure(answer: list[Any]) -> FailureVerdict:
-    *shown, at_fault, forgiven = codec.plain(answer)
-    return FailureVerdict(breaker(shown), free=at_fault == 1, forgiven=tuple(forgiven))
+    *stored, at_fault, forgiven = codec.plain(answer)
+    return FailureVerdict(breaker(stored), free=at_fault == 1, forgiven=tuple(forgiven))
 
 
 def page(answer: list[Any]) -> tuple[bytes, list[Entry]]:
-    """Where to go on, and what waits."""
+    """The cursor of the next page, and the waiting jobs of this one."""
     cursor, found = answer
     by_id = zip(islice(found, 0, None, 2), islice(found, 1, None, 2), strict=True)
     return cursor, [codec.entry(job, text) for job, text in by_id]
 
 
 def differing(
-    truth: Sequence[Entry], shown: list[tuple[int, bytes | None]]
+    truth: Sequence[Entry], stored: list[tuple[int, bytes | None]]
 ) -> list[tuple[str, Entry | None]]:
-    """Cost is only an estimate and the announcement only a note; the rest decides the order."""
+    """The jobs whose stored entry differs in something that decides the order. `cost` is an
+    estimate and `announced` a note: both are ignored."""
     found: list[tuple[str, Entry | None]] = []
-    for entry, (held_rev, text) in zip(truth, shown, strict=True):
+    for entry, (held_rev, text) in zip(truth, stored, strict=True):
         known = None if text is None else codec.entry(entry.id, text)
-        same = known is not None and _plain(known) == _plain(entry)
+        same = known is not None and _without_notes(known) == _without_notes(entry)
         if held_rev != entry.rev and not same:
             found.append((entry.id, known))
     return found
 
 
-def _plain(entry: Entry) -> Entry:
+def _without_notes(entry: Entry) -> Entry:
     return entry._replace(cost=0, announced=0)

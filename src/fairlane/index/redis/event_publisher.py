@@ -1,5 +1,5 @@
-"""The publisher of events over pub/sub: which jobs this process has changed, for listeners in other
-processes."""
+"""The event publisher over Redis pub/sub: tells listeners in other processes which jobs this
+process has changed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fairlane.errors import NotReady
 from fairlane.index.redis.script_client import ScriptClient
 
 PUBLISH_PERIOD_SECONDS = 0.02
-"""The least time between two messages of a process. Changes in between go together, so a process
-that changes thousands of jobs a second sends 50 messages."""
+"""The shortest time between two calls of a process. Changes in between are sent together, so a
+process that changes thousands of jobs a second makes 50 calls a second."""
 
 
 class EventPublisher:
@@ -31,10 +31,10 @@ class EventPublisher:
             self._sending = asyncio.create_task(self._send())
 
     async def close(self) -> None:
-        """What is known is sent."""
+        """Send all pending changes."""
         while self._sending is not None:
             await asyncio.wait([self._sending])
-            self._go_on()
+            self._send_next()
 
     async def _send(self) -> None:
         changed, self._changed = self._changed, set()
@@ -43,9 +43,9 @@ class EventPublisher:
                 await self._server.run("notify", self._process, " ".join(changed))
         finally:
             loop = asyncio.get_running_loop()
-            self._next = loop.call_later(PUBLISH_PERIOD_SECONDS, self._go_on)
+            self._next = loop.call_later(PUBLISH_PERIOD_SECONDS, self._send_next)
 
-    def _go_on(self) -> None:
+    def _send_next(self) -> None:
         if self._next is not None:
             self._next.cancel()
         self._sending = None

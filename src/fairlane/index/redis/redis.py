@@ -1,5 +1,5 @@
-"""The Redis index, for several processes: one Lua script per verb. It chooses the same jobs as the
-memory index."""
+"""The Redis scheduling index, for several processes. Each operation is one atomic Lua script. It
+chooses the same jobs as the memory index."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 
 T = TypeVar("T")
 
-CLAIMED, A_CALL = 1_000, 2_000
-"""How many are claimed in one call, put or freed, unless somebody asks for more at once: others are
-served in between. Many at once cost less each, as they have users in common; what the ledger has
-written in one transaction is put in one call."""
+CLAIM_BATCH, WRITE_BATCH = 1_000, 2_000
+"""The most jobs claimed in one call, and the most put or freed in one call, unless a single caller
+asks for more. The limit lets Redis serve other clients between two calls. A large call costs less
+per job, because its jobs share users. Jobs of one ledger transaction are put in one call."""
 
 OPEN_BATCH = 1_000
-"""How many line up in one call when the index opens: others are served in between."""
+"""The most jobs queued in one call when a rebuild ends. Redis serves other clients in between."""
 
 
 class RedisIndex:
-    """Every key begins with `prefix`. Its braces keep them together on a cluster of servers."""
+    """Every key begins with `prefix`. The braces are a hash tag: Redis Cluster keeps all keys on
+    one server."""
 
     def __init__(
         self,
@@ -54,15 +55,17 @@ class RedisIndex:
         self._events = EventPublisher(self._server, self._wakeups.process)
         self._run = self._server.run
         self._claim = Batcher[Asking](
-            lambda now, asking: self._run("claim", now, *codec.asked(asking)), CLAIMED
+            lambda now, asking: self._run("claim", now, *codec.asked(asking)), CLAIM_BATCH
         )
         self._put = Batcher[Entry](
-            lambda now, entries: self._run("put", now, *codec.sent(entries)), A_CALL
+            lambda now, entries: self._run("put", now, *codec.sent(entries)), WRITE_BATCH
         )
-        self._free = Batcher[Freed](lambda _, freed: self._run("free", *codec.freed(freed)), A_CALL)
+        self._free = Batcher[Freed](
+            lambda _, freed: self._run("free", *codec.freed(freed)), WRITE_BATCH
+        )
 
     async def check(self) -> None:
-        """Refuse a server that would not keep what it is told."""
+        """Raise SetupError if the server may evict keys. Load the scripts."""
         await self._server.check()
 
     async def close(self) -> None:
@@ -77,12 +80,12 @@ class RedisIndex:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _read(self, read: Callable[[Any], T], verb: str, *arguments: Word) -> T:
-        """What a verb answers, read like this."""
-        answer = await self._run(verb, *arguments)
-        return await self._server.read(verb, lambda: read(answer))
+    async def _read(self, read: Callable[[Any], T], script: str, *arguments: Word) -> T:
+        """Run a script and decode its answer with `read`."""
+        answer = await self._run(script, *arguments)
+        return await self._server.read(script, lambda: read(answer))
 
-    # --- what waits --------------------------------------------------------------------------
+    # --- waiting jobs ------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
         if entries:
             self._check(entries)
@@ -93,9 +96,9 @@ class RedisIndex:
             await self._run("take", *codec.pairs(jobs))
 
     async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
-        shown = [] if truth is None else [truth]
-        self._check(shown)
-        await self._run("mend", seen.id, codec.text(seen), now, *codec.sent(shown))
+        entries = [] if truth is None else [truth]
+        self._check(entries)
+        await self._run("mend", seen.id, codec.text(seen), now, *codec.sent(entries))
 
     async def announced(self, levels: Sequence[tuple[str, int]]) -> None:
         if levels:
@@ -106,23 +109,23 @@ class RedisIndex:
         for lane in {entry.lane for entry in entries}:
             self.catalog.service(service_of(lane))
 
-    # --- handing out -------------------------------------------------------------------------
+    # --- claims and leases -------------------------------------------------------------------
     async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
         tokens = [self.new_token() for _ in range(n)]
-        await self._wakeups.hang(worker.id)
+        await self._wakeups.register(worker.id)
         kind = codec.kind(worker, self._wakeups.process)
         asking = Asking(kind, worker.id, loaded, epoch, tokens)
         (look_again_at, *answers), place = await self._claim.call(now, [asking], n)
         rows = answers[place]
         if rows is None:
-            self._wakeups.take_down(worker.id)
+            self._wakeups.unregister(worker.id)
             raise NotReady("the index is being rebuilt")
         if rows:
-            self._wakeups.take_down(worker.id)
+            self._wakeups.unregister(worker.id)
         found = await self._server.read("claim", lambda: codec.proposals(tokens, rows))
         return Picks(found, look_again_at)
 
-    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - a clockless verb
+    async def drop(self, tokens: Sequence[str], now: int) -> None:  # noqa: ARG002 - not needed here
         if tokens:
             await self._run("drop", *tokens)
 
@@ -143,8 +146,8 @@ class RedisIndex:
             await self._clock.wait(wakeup, until - self._clock.now())
 
     async def leave(self, worker_id: str) -> None:
-        """Who found something is not idle, and nobody has to be asked."""
-        if self._wakeups.take_down(worker_id):
+        """A worker that got a job is not idle: then no call is made."""
+        if self._wakeups.unregister(worker_id):
             await self._run("leave", worker_id)
 
     async def dismiss(self, worker_id: str) -> None:
@@ -152,7 +155,8 @@ class RedisIndex:
 
     # --- services ----------------------------------------------------------------------------
     async def configure(self, catalog: Catalog, settings: int) -> None:
-        """This process's own copy only names the services; what decides is kept in Redis."""
+        """The settings that decide are stored in Redis. This process uses its copy only to know the
+        names of the services."""
         if settings >= self._settings:
             self.catalog, self._settings = catalog, settings
         await self._run("configure", settings, *codec.settings(catalog))
@@ -168,7 +172,7 @@ class RedisIndex:
     async def learn_load(self, service: str, model: str, duration: int) -> None:
         await self._run("learn_load", service, model, duration)
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
         return await self._read(decoding.standing, "standing", job, now)
 
@@ -179,13 +183,14 @@ class RedisIndex:
         if not truth:
             return []
         ids = [entry.id for entry in truth]
-        return await self._read(lambda shown: decoding.differing(truth, shown), "shown", *ids)
+        return await self._read(lambda stored: decoding.differing(truth, stored), "shown", *ids)
 
     async def stats(self) -> Stats:
         return await self._read(decoding.stats, "stats")
 
     async def walk(self, page: int) -> AsyncIterator[list[Entry]]:
-        """What waits all the time is seen; what comes or goes meanwhile may be."""
+        """Jobs that wait during the whole iteration are included. Jobs that arrive or leave
+        meanwhile may be."""
         cursor, seen = b"0", list[Entry]()
         while True:
             cursor, found = await self._read(decoding.page, "walk", cursor, page)
@@ -219,7 +224,7 @@ class RedisIndex:
     async def begin(self, epoch: str) -> None:
         self._server.life = epoch
         await self._run("begin", epoch, self._settings, *codec.settings(self.catalog))
-        await self._server.remove_other_lives()
+        await self._server.remove_other_builds()
 
     async def load(self, epoch: str, entries: Sequence[Entry], held: Sequence[HeldEntry]) -> None:
         if entries:

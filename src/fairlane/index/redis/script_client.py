@@ -1,4 +1,4 @@
-"""The script client: runs Lua scripts by name, each exactly once."""
+"""The script client: runs Lua scripts by name (EVALSHA) and never retries a call."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 CONNECTIONS = 2
 ANSWER_TIMEOUT_SECONDS = 2.0
-"""Seconds after which a server that says nothing counts as gone. No script works for nearly as
-long, and every verb may be repeated: a mistake costs a moment."""
+"""A server that does not answer within this time is treated as unavailable. No script runs nearly
+as long. Callers may repeat every script, so a wrong verdict costs only a short delay."""
 
 SCAN_PAGE = 1_000
 
@@ -33,38 +33,46 @@ AWAY = (
     exceptions.ReadOnlyError,
     exceptions.OutOfMemoryError,
 )
-"""Nobody can say what the index knows. A server that has become a replica is left, too."""
+"""Errors after which the state of the index is unknown. ReadOnlyError: the server has become a
+replica, and the client disconnects from it."""
 
-SCRIPT = "user_script"
-"""What the server calls a script that failed in the middle. The scripts get on with whatever they
-have written themselves: somebody else has, or has removed something."""
+FAILED_SCRIPT = "user_script"
+"""The server's error text contains this if a script failed halfway. The scripts do not fail on data
+that they wrote themselves, so another client has written or removed keys."""
 
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error)
-"""What reading an answer raises if it holds what no script has written."""
+"""Exceptions of decoding an answer that contains data no script has written."""
 
 DAMAGED = "the index is damaged, it will be built anew"
 
-SOONEST, LATEST = 1.0, 60.0
-"""Seconds between two lives that are condemned: twice as many each time, unless the last one lasted
-ten times as long."""
+FIRST_REBUILD_PAUSE, MAX_REBUILD_PAUSE = 1.0, 60.0
+"""Seconds between two rebuilds because of damage: the pause doubles from the first value up to the
+second. It starts again if the last build lasted ten times the pause."""
 
 
 class ScriptClient:
+    """Three kinds of connections: one multiplexed connection for scripts, `plain` for other
+    commands, `listening` for pub/sub. `life` is the epoch of the index build in use."""
+
     def __init__(self, url: str, prefix: str) -> None:
         self.prefix, self.life = prefix, ""
-        self._condemned, self._condemned_at, self._pause = "", float("-inf"), SOONEST
+        self._invalidated, self._invalidated_at, self._rebuild_pause = (
+            "",
+            float("-inf"),
+            FIRST_REBUILD_PAUSE,
+        )
         self._pages = RedisConnection(url, connections=CONNECTIONS, timeout=ANSWER_TIMEOUT_SECONDS)
-        self._waits = RedisConnection(url, connections=1, timeout=CONNECT_TIMEOUT_SECONDS)
+        self._pubsub = RedisConnection(url, connections=1, timeout=CONNECT_TIMEOUT_SECONDS)
         self._calls = RedisConnection(url, connections=1, timeout=CONNECT_TIMEOUT_SECONDS)
-        self.plain, self.listening = self._pages.redis, self._waits.redis
-        self._line = MultiplexedConnection(
+        self.plain, self.listening = self._pages.redis, self._pubsub.redis
+        self._commands = MultiplexedConnection(
             self._calls.redis.connection_pool, ANSWER_TIMEOUT_SECONDS
         )
         self._scripts = {name: scripts.load(name) for name in scripts.names()}
-        self._running, self._closed, self._quiet = 0, False, asyncio.Event()
+        self._running, self._closed, self._none_running = 0, False, asyncio.Event()
 
     async def check(self) -> None:
-        """Refuse a server that may throw away what it was given, and teach it the verbs. Raises
+        """Raise SetupError if the server may evict keys, and load all scripts into it. Raises
         StoreAway if it cannot be reached."""
         try:
             await self._check()
@@ -80,63 +88,68 @@ class ScriptClient:
                 f'the Redis server may evict keys: its maxmemory-policy is "{policy}"; '
                 'set it to "noeviction"'
             )
-        for script in self._scripts.values():  # run without keys, they are only remembered
-            await self._line.ask("EVAL", script.source, 0)
+        for script in self._scripts.values():  # without keys a script only gets cached
+            await self._commands.ask("EVAL", script.source, 0)
 
-    async def run(self, verb: str, *arguments: Word) -> Any:
-        """What the verb answers, texts as bytes. Raises NotReady if the server is away, or the
-        index damaged: whether the verb was executed is not known then."""
+    async def run(self, name: str, *arguments: Word) -> Any:
+        """Run a script and return its answer, strings as bytes. Raises NotReady if the server is
+        unavailable or the index damaged: then it is unknown whether the script was executed."""
         if self._closed:
             raise SetupError("the index is closed")
         self._running += 1
         try:
-            return await self._run(verb, *arguments)
+            return await self._run(name, *arguments)
         except AWAY as error:
             if isinstance(error, exceptions.ReadOnlyError):
-                await self._line.leave()
+                await self._commands.leave()
                 await self._pages.leave()
-                await self._waits.leave(at_once=True)  # a replica's listeners are not counted
+                await self._pubsub.leave(at_once=True)  # PUBLISH does not count them
             raise NotReady("the index cannot be reached") from error
         except exceptions.ResponseError as error:
-            if SCRIPT not in str(error):
+            if FAILED_SCRIPT not in str(error):
                 raise
-            await self._condemn(verb, error)
+            await self._invalidate(name, error)
             raise NotReady(DAMAGED) from error
         finally:
             self._running -= 1
             if not self._running:
-                self._quiet.set()
+                self._none_running.set()
 
-    async def read(self, verb: str, read: Callable[[], T]) -> T:
-        """What this reads in the verb's answer. Raises NotReady if that is nothing of ours."""
+    async def read(self, name: str, read: Callable[[], T]) -> T:
+        """Decode an answer with `read`. Raises NotReady, and has the index rebuilt, if the answer
+        cannot be decoded."""
         try:
             return read()
         except UNREADABLE as error:
-            await self._condemn(verb, error)
+            await self._invalidate(name, error)
             raise NotReady(DAMAGED) from error
 
-    async def _run(self, verb: str, *arguments: Word) -> Any:
-        script = self._scripts[verb]
+    async def _run(self, name: str, *arguments: Word) -> Any:
+        script = self._scripts[name]
         try:
-            return await self._line.ask("EVALSHA", script.sha, 1, self.prefix, *arguments)
+            return await self._commands.ask("EVALSHA", script.sha, 1, self.prefix, *arguments)
         except exceptions.NoScriptError:  # nothing was executed
-            return await self._line.ask("EVAL", script.source, 1, self.prefix, *arguments)
+            return await self._commands.ask("EVAL", script.source, 1, self.prefix, *arguments)
 
-    async def _condemn(self, verb: str, error: Exception) -> None:
-        """End the life that this process knows, so that it is built anew; but not for ever again,
-        if that does not help."""
+    async def _invalidate(self, name: str, error: Exception) -> None:
+        """Invalidate the present build of the index, so that it is rebuilt from the ledger. The
+        backoff limits how often that happens if rebuilding does not help."""
         now = asyncio.get_running_loop().time()
-        lasted = now - self._condemned_at
-        if self.life in ("", self._condemned) or lasted < self._pause:
+        lasted = now - self._invalidated_at
+        if self.life in ("", self._invalidated) or lasted < self._rebuild_pause:
             return
-        log.error("the index is damaged and will be built anew: %s failed: %s", verb, error)
-        self._pause = SOONEST if lasted > 10 * self._pause else min(LATEST, 2 * self._pause)
-        self._condemned, self._condemned_at = self.life, now
-        await self._run("condemn", "" if verb == "begin" else self.life)
+        log.error("the index is damaged and will be built anew: %s failed: %s", name, error)
+        self._rebuild_pause = (
+            FIRST_REBUILD_PAUSE
+            if lasted > 10 * self._rebuild_pause
+            else min(MAX_REBUILD_PAUSE, 2 * self._rebuild_pause)
+        )
+        self._invalidated, self._invalidated_at = self.life, now
+        await self._run("condemn", "" if name == "begin" else self.life)
 
-    async def remove_other_lives(self) -> None:
-        """Remove what rebuilds have left behind. Which life is the present one is asked anew with
-        every page: another one may have begun meanwhile."""
+    async def remove_other_builds(self) -> None:
+        """Delete the keys of earlier builds. The script checks with every page which build is the
+        present one: another rebuild may have started."""
         pattern = re.sub(r"([\\*?\[\]^])", r"\\\1", self.prefix) + "@*"
         cursor = 0
         while True:
@@ -149,17 +162,17 @@ class ScriptClient:
             if cursor == 0:
                 return
 
-    async def listen_anew(self) -> None:
-        """The connection that waits may lead nowhere, and so may those that rest."""
-        await self._waits.leave()
+    async def reset_listeners(self) -> None:
+        """Close the pub/sub connection and the idle connections, which may be dead."""
+        await self._pubsub.leave()
         await self._pages.leave()
 
     async def close(self) -> None:
-        """Verbs under way are waited for; nothing after them is accepted."""
+        """Wait for the running scripts and close all connections. New calls are refused."""
         self._closed = True
         if self._running:
-            self._quiet.clear()
-            await self._quiet.wait()
-        await self._line.close()
-        for client in (self._calls, self._pages, self._waits):
+            self._none_running.clear()
+            await self._none_running.wait()
+        await self._commands.close()
+        for client in (self._calls, self._pages, self._pubsub):
             await client.close()

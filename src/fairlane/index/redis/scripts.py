@@ -1,9 +1,10 @@
-"""The verbs in Lua, one per file. A header says what a verb does and names its arguments, which the
-loader turns into locals; `--@include name` puts in what verbs share, once.
+"""The loader of the Lua scripts, one file per operation. The header of a file describes the
+operation and declares its arguments, which the loader turns into locals. `--@include name` inserts
+a shared file, once per script.
 
-A script defines its functions anew whenever it is run, so the loader leaves out those that a verb
-does not use, and writes the values of names in capitals in their place. Numbers that decide the
-order come from `shared_constants.py`; no script types them again."""
+A script defines its functions again on every run, so the loader leaves out unused functions and
+replaces names in capitals by their values. Numbers that decide the order come from
+`shared_constants.py`; scripts do not repeat them."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ from fairlane.index.redis.shared_constants import SHARED_CONSTANTS
 FOLDER = Path(__file__).parent / "lua"
 INCLUDE = re.compile(r"^--@include (\w+)$")
 ARGUMENT = re.compile(r"^-- (KEYS|ARGV) (\w+)(?: (text|number|json|rest))?(?::.*)?$")
-TEACHING = "if not KEYS[1] then return end"
-"""Run without keys, a script does nothing: the server remembers it."""
+CACHE_ONLY = "if not KEYS[1] then return end"
+"""The first line of every script: without keys it does nothing, but the server caches it."""
 
 READERS = {
     "text": "ARGV[{0}]",
     "number": "tonumber(ARGV[{0}])",
     "json": "cjson.decode(ARGV[{0}])",
-    "rest": "{{unpack(ARGV, {0}, math.min(#ARGV, 4000))}} "  # so that it has its size at once
+    "rest": "{{unpack(ARGV, {0}, math.min(#ARGV, 4000))}} "  # allocates the table at once
     "for i = #{1} + {0}, #ARGV do {1}[i - {0} + 1] = ARGV[i] end",
 }
-"""How an argument is read: as it is, as a number, as JSON, or all that are left as a list."""
+"""How an argument is read: as a string, as a number, as JSON, or all remaining ones as a list."""
 
 FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\(")
 VALUE = r"(?:'[^',]*'|\d+)"
@@ -37,7 +38,7 @@ CAPITALS = re.compile(r"(?<!['\w])[A-Z][A-Z_]+(?!['\w])")
 
 
 class Script(NamedTuple):
-    """A verb as the server runs it, and the names of its arguments in their order."""
+    """A script as the server runs it, and the names of its arguments in order."""
 
     name: str
     source: str
@@ -56,8 +57,8 @@ def load(name: str, folder: Path = FOLDER) -> Script:
         for number, found in enumerate(arguments, start=1)
     ]
     lines = [line for line in _expanded(text, folder, set()) if not line.lstrip().startswith("--")]
-    source = "\n".join([TEACHING, *named, *_in_use(_with_values(lines))])
-    sha = hashlib.sha1(source.encode()).hexdigest()  # noqa: S324 - the server's name for a script
+    source = "\n".join([CACHE_ONLY, *named, *_in_use(_with_values(lines))])
+    sha = hashlib.sha1(source.encode()).hexdigest()  # noqa: S324 - Redis names scripts by it
     return Script(name, source, sha, tuple(found[2] for found in arguments))
 
 
@@ -79,7 +80,7 @@ def _expanded(text: str, folder: Path, seen: set[str]) -> list[str]:
 
 
 def _with_values(lines: list[str]) -> list[str]:
-    """Names in capitals are constants: those that all indexes share, and those of the scripts."""
+    """Replace names in capitals by their values: shared constants and those of the scripts."""
     values = {name: str(value) for name, value in SHARED_CONSTANTS.items()}
     for line in lines:
         if found := CONSTANTS.match(line):
@@ -92,8 +93,8 @@ def _with_values(lines: list[str]) -> list[str]:
 
 
 def _in_use(lines: list[str]) -> list[str]:
-    """All but functions that nothing refers to. A function at the outermost level ends with the
-    next `end` at the beginning of a line, or with the line itself."""
+    """Leave out functions that are not referenced. A top-level function ends with the next `end` at
+    the beginning of a line, or is one line long."""
     blocks: list[tuple[str, list[str]]] = []
     is_open = False
     for line in lines:

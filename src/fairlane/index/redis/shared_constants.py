@@ -1,5 +1,5 @@
-"""Constants handed to the Lua scripts: the numbers of policy/, of the model and of index.py that
-every index must agree on. A script uses them by these names."""
+"""Constants shared with the Lua scripts: numbers of policy/, model/ and index.py that every index
+must agree on. Scripts use them by these names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlane.model.service import Service
 from fairlane.policy import affinity, aging, circuit_breaker, estimate, shares
 
 DEFAULTS = Service("any")
-"""What holds for a service that is no longer configured."""
+"""The settings of a service that is no longer configured."""
 
 SHARED_CONSTANTS = {
     "LOAD_SHARE_THOUSANDTHS": affinity.LOAD_SHARE_THOUSANDTHS,

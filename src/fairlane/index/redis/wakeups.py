@@ -1,5 +1,5 @@
-"""Wake-ups over pub/sub, of workers (one channel per process) and of listeners to jobs (one channel
-per job). One task of the process listens to all of its channels."""
+"""Wake-ups over Redis pub/sub: for idle workers (one channel per process) and for listeners to jobs
+(one channel per job). One task of the process listens to all of its channels."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from fairlane.ids import token
 from fairlane.index.redis.codec import plain
 from fairlane.index.redis.script_client import ScriptClient
 
-KEEPALIVE_SECONDS, ANSWER_WITHIN = 0.7, 1.0
-"""Seconds until a listener that has heard nothing asks the server whether it is still there, and in
-which it is answered."""
+KEEPALIVE_SECONDS, PING_TIMEOUT_SECONDS = 0.7, 1.0
+"""Seconds without a message after which the listener pings the server, and seconds within which the
+server must answer."""
 
-SAY_ALIVE = 4.0
-"""Seconds after which a listener says again that its process is alive."""
+RENEW_ALIVE_SECONDS = 4.0
+"""Seconds between two renewals of the process's `alive` key."""
 
 PROCESS_TTL_MS = 15_000
-"""Milliseconds after which a silent process counts as gone, and its idle workers with it. One whose
-connection is closed counts as gone at once."""
+"""Milliseconds after which a process that does not renew its `alive` key is treated as dead, with
+its idle workers. A process whose connection is closed is treated as dead at once."""
 
 RECONNECT_PAUSE_SECONDS = 0.2
-"""Seconds between two tries to reach a server that is away."""
+"""The pause between two attempts to reach an unavailable server."""
 
 FIRST_LISTEN_SECONDS = 2.0
-"""Seconds that the first worker waits until somebody listens for it."""
+"""The longest time that the first worker waits for the subscription to start."""
 
 
 class Wakeups:
+    """The wake-up events of this process's idle workers, and its listeners to jobs. The worker
+    channel is named `bell:` and the id of the process."""
+
     def __init__(self, server: ScriptClient) -> None:
         self.process = token()
         self._server = server
@@ -44,8 +47,8 @@ class Wakeups:
         self._changed_channels: set[str] = set()
         self._channels_changed = asyncio.Event()
 
-    async def hang(self, worker_id: str) -> None:
-        """Listen for this worker from now on, before it is filed as idle."""
+    async def register(self, worker_id: str) -> None:
+        """Listen for wake-ups of this worker. Called before it is recorded as idle."""
         self._wakeups[worker_id] = asyncio.Event()
         self._start()
         if not self._listened.is_set():
@@ -53,15 +56,15 @@ class Wakeups:
                 async with asyncio.timeout(FIRST_LISTEN_SECONDS):
                     await self._listened.wait()
 
-    def take_down(self, worker_id: str) -> bool:
-        """Whether one was hanging."""
+    def unregister(self, worker_id: str) -> bool:
+        """Stop listening for this worker. Returns whether it was registered."""
         return self._wakeups.pop(worker_id, None) is not None
 
     def get(self, worker_id: str) -> asyncio.Event | None:
         return self._wakeups.get(worker_id)
 
     def subscribe(self, job: str, changed: Callable[[], None]) -> None:
-        """Call this when another process has changed the job, or may have."""
+        """Call `changed` when another process has changed the job, or may have."""
         self._change_listener(job, changed)
         self._start()
 
@@ -92,61 +95,62 @@ class Wakeups:
     async def _listen(self) -> None:
         while True:
             try:
-                async with self._server.listening.pubsub() as ears:
-                    async with asyncio.timeout(ANSWER_WITHIN):
+                async with self._server.listening.pubsub() as pubsub:
+                    async with asyncio.timeout(PING_TIMEOUT_SECONDS):
                         self._changed_channels.clear()
-                        await self._say_listening()
-                        await ears.subscribe(self._key("bell"), *self._listeners)
-                    asking = asyncio.create_task(self._ask(ears))
+                        await self._renew_listening_key()
+                        await pubsub.subscribe(self._key("bell"), *self._listeners)
+                    updating = asyncio.create_task(self._update_subscriptions(pubsub))
                     try:
-                        await self._hear(ears, asking)
+                        await self._receive(pubsub, updating)
                     finally:
-                        await end_all([asking])
+                        await end_all([updating])
             except (RedisError, OSError, TimeoutError):
-                await self._server.listen_anew()
+                await self._server.reset_listeners()
                 await asyncio.sleep(RECONNECT_PAUSE_SECONDS)
 
-    async def _ask(self, ears: PubSub) -> None:
-        """Subscribe to the channels of jobs and unsubscribe from them, as listeners come and go."""
+    async def _update_subscriptions(self, pubsub: PubSub) -> None:
+        """Keep the subscriptions in step with the listeners to jobs."""
         while True:
             await self._channels_changed.wait()
             self._channels_changed.clear()
             changed, self._changed_channels = self._changed_channels, set()
             begun = changed & self._listeners.keys()
             if begun:
-                await self._say_listening()
-                await ears.subscribe(*begun)
+                await self._renew_listening_key()
+                await pubsub.subscribe(*begun)
             if ended := changed - begun:
-                await ears.unsubscribe(*ended)
+                await pubsub.unsubscribe(*ended)
 
-    async def _hear(self, ears: PubSub, asking: asyncio.Task[None]) -> None:
-        """Until the server is away. What was rung before it listened, nobody has heard."""
+    async def _receive(self, pubsub: PubSub, updating: asyncio.Task[None]) -> None:
+        """Receive messages until the server is unavailable."""
         loop = asyncio.get_running_loop()
-        said_at = loop.time() - SAY_ALIVE
-        while not asking.done():
-            said = await ears.get_message(timeout=KEEPALIVE_SECONDS)
-            if said is None:
-                await ears.ping()
-                said = await ears.get_message(timeout=ANSWER_WITHIN)
-                if said is None:
+        renewed_at = loop.time() - RENEW_ALIVE_SECONDS
+        while not updating.done():
+            message = await pubsub.get_message(timeout=KEEPALIVE_SECONDS)
+            if message is None:
+                await pubsub.ping()
+                message = await pubsub.get_message(timeout=PING_TIMEOUT_SECONDS)
+                if message is None:
                     raise TimeoutError
-            if said["type"] == "subscribe":
-                self._begin(plain(said["channel"]))
-            elif said["type"] == "message":
-                self._ring(plain(said["channel"]), plain(said["data"]))
-            if loop.time() - said_at >= SAY_ALIVE:
+            if message["type"] == "subscribe":
+                self._subscribed(plain(message["channel"]))
+            elif message["type"] == "message":
+                self._deliver(plain(message["channel"]), plain(message["data"]))
+            if loop.time() - renewed_at >= RENEW_ALIVE_SECONDS:
                 await self._server.plain.set(self._key("alive"), "1", px=PROCESS_TTL_MS)
-                await self._say_listening()
-                said_at = loop.time()
-        asking.result()
+                await self._renew_listening_key()
+                renewed_at = loop.time()
+        updating.result()
 
-    async def _say_listening(self) -> None:
-        """Without this key no process sends messages to listeners."""
+    async def _renew_listening_key(self) -> None:
+        """Renew the `listening` key. Without it no process publishes changes of jobs."""
         if self._listeners:
             await self._server.plain.set(f"{self._server.prefix}listening", "1", px=PROCESS_TTL_MS)
 
-    def _begin(self, channel: str) -> None:
-        """The server has accepted the subscription; earlier messages were not heard."""
+    def _subscribed(self, channel: str) -> None:
+        """The server has accepted a subscription. Earlier messages may be lost, so all of its
+        listeners are woken."""
         if channel in self._listeners:
             self._listeners[channel]()
         elif channel == self._key("bell"):
@@ -154,9 +158,9 @@ class Wakeups:
                 wakeup.set()
             self._listened.set()
 
-    def _ring(self, channel: str, text: str) -> None:
-        """`text` is the worker to wake, or the process that has changed a job. This process has
-        woken its own listeners already."""
+    def _deliver(self, channel: str, text: str) -> None:
+        """Deliver a message. `text` is the worker to wake, or the process that has changed a job.
+        Messages of this process are ignored: its own listeners are woken directly."""
         if channel == self._key("bell"):
             wakeup = self._wakeups.get(text)
             if wakeup is not None:

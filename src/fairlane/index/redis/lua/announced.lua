@@ -1,6 +1,6 @@
--- The owners of these jobs have been told the rank they count as.
+-- Records that the owners of these jobs have been told the rank the job counts as.
 -- KEYS prefix
--- ARGV levels rest: id, rank in turn
+-- ARGV levels rest: id, rank for each job
 --@include entry
 for i = 1, #levels, 2 do
   local text = call('HGET', life .. 'jobs', levels[i])

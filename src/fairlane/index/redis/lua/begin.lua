@@ -1,10 +1,11 @@
--- A new life: empty and loading. The keys of the old one are left for the caller to remove.
+-- Starts a rebuild with an empty index that is loading. The caller removes the keys of the old build.
+-- `life` is the key prefix of one build.
 -- KEYS prefix
 -- ARGV epoch text
--- ARGV number number: of the settings
--- ARGV rules text: tiers and the default task, as kept
--- ARGV services json: the text of each service by its name
--- ARGV limits json: [pool, limit, window] each
+-- ARGV number number: the version of the settings
+-- ARGV rules text: tiers and task defaults, as stored
+-- ARGV services json: the encoded settings of each service by name
+-- ARGV limits json: [pool, limit, window in microseconds] for each pool
 --@include pools
 --@include state
 local name = '@' .. sub(epoch, 1, 8) .. next_number()

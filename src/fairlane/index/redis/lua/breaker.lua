@@ -1,5 +1,5 @@
--- The circuit breaker that counts failures of this region, or of a service without one: {jobs of the
--- streak, closed until, delay, probe}.
+-- The circuit breaker of this region, or of the service without a region: {jobs of the failure streak,
+-- closed until, delay, probe}.
 -- KEYS prefix
 -- ARGV service text
 -- ARGV region text: or ""

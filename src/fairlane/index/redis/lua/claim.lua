@@ -1,10 +1,11 @@
--- For each who asks, the next jobs in the order of service that this worker covers, one for each
--- token, each with all its slots or not at all, filed as held. Who gets none is filed as idle.
--- Answers {when to look again, then for each: false while loading or under another epoch, else id,
--- text, slots in turn, as the tokens}. Asked again with the same tokens it answers the same jobs.
+-- Claims jobs for several workers: for each worker the next jobs that it can run, in queue order, at
+-- most one for each of its tokens. A job gets all its slots and becomes a held entry. A worker without
+-- a job is recorded as idle. Answers {when to claim again, then for each worker: false while loading or
+-- under another epoch, else id, encoded entry, slots for each job, in the order of the tokens}. The
+-- call is idempotent: with the same tokens it answers the same jobs.
 -- KEYS prefix
 -- ARGV now number
--- ARGV asked rest: of each its kind, id, model loaded since when for how many jobs, epoch, number of tokens and tokens
+-- ARGV asked rest: for each worker its kind, id, loaded model, loaded since, jobs with that model, epoch, number of tokens, tokens
 --@include claim_round
 local function soonest(a, b)
   if not a or (b and b < a) then return b end
@@ -47,7 +48,7 @@ if with_all('ZREM', prefix .. 'idle', ids) > 0 then with_all('HDEL', prefix .. '
 local repeated = values_of(life .. 'held', firsts)
 waiting.move_due(now)
 round.number = next_number(#asked) - #asked
-local for_nothing = {}
+local without_job = {}
 for i, each in ipairs(asking) do
   if each.epoch ~= state.epoch then
     answers[i + 1] = false
@@ -58,11 +59,11 @@ for i, each in ipairs(asking) do
     for at_token = each.first, each.last do
       if not round.next(asked[at_token]) then break end
     end
-    if #round.granted == 0 then for_nothing[#for_nothing + 1] = each end
+    if #round.granted == 0 then without_job[#without_job + 1] = each end
     answers[i + 1] = round.granted
   end
 end
 round.save()
-idle.file(for_nothing)
+idle.file(without_job)
 answers[1] = look_again_at()
 return answers

@@ -1,7 +1,8 @@
--- The present life is over, if it is this one, or none is named, or nobody can read which it is: whoever
--- looks next finds none and builds it anew. What outlives lives goes with it: it may be what is damaged.
+-- Invalidates a damaged index, so that the next process that checks it starts a rebuild. Does nothing if
+-- another build is present than the named one. Keys that survive rebuilds are deleted too: they may be
+-- the damaged ones.
 -- KEYS prefix
--- ARGV epoch text
+-- ARGV epoch text: of the damaged build, or "" for any
 local known = redis.pcall('HGET', prefix .. 'meta', 'epoch')
 if epoch == '' or known == epoch or type(known) == 'table' then
   for _, name in ipairs({'meta', 'gates', 'loads', 'loads_order', 'idle', 'idlers'}) do

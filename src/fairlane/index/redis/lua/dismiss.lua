@@ -1,4 +1,4 @@
--- Every call in which this worker waits is rung for: those filed under its id, or its id and "#".
+-- Ends all pending waits of this worker: those recorded under its id, or under its id and "#".
 -- KEYS prefix
 -- ARGV worker text: its id
 --@include idle_workers
@@ -6,7 +6,7 @@ local i = 1
 local each = idle.at(i)
 while each do
   if each.id == worker or sub(each.id, 1, #worker + 1) == worker .. '#' then
-    idle.ring(i)
+    idle.wake_at(i)
   else
     i = i + 1
   end

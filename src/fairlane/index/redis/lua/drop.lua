@@ -1,4 +1,4 @@
--- Proposals that were refused: their slots are free, their jobs are not in line.
+-- Discards proposals that the ledger refused: frees their slots. Their jobs are not queued again.
 -- KEYS prefix
 -- ARGV refused rest: tokens
 --@include release

@@ -1,8 +1,8 @@
--- These leases have ended: slots free except those kept, counters corrected, workers woken. Services
--- that answered their calls, well or badly, are not sick.
+-- Ends leases: frees their slots except those kept, corrects the fair-share counters and wakes workers.
+-- An answer of a service, a result or an error, counts as success for its circuit breaker.
 -- KEYS prefix
--- ARGV answered json: {service, region or ""} each
--- ARGV freed rest: token, what it cost or "", [pool, n, until] kept each as json or "", number of the answer or "" in turn
+-- ARGV answered json: {service, region or ""} for each service that answered
+-- ARGV freed rest: for each lease its token, actual cost or "", kept slots [pool, n, until] as JSON or "", number in `answered` or ""
 --@include release
 --@include idle_workers
 local tokens, actual, kept, goes_on = {}, {}, {}, false

@@ -1,4 +1,4 @@
--- The lanes of this service in which jobs wait, and how many, delayed ones too: {lane, n} each.
+-- The number of waiting jobs in each lane of this service, delayed ones included: {lane, n} for each.
 -- KEYS prefix
 -- ARGV service text
 --@include service_queue

@@ -1,9 +1,9 @@
--- A worker took this long to load the model: a moving average for it and for its service. The least
--- recently updated of too many are forgotten.
+-- Updates the moving averages of model load times, for the model and for its service. If there are too
+-- many averages, the least recently updated ones are deleted.
 -- KEYS prefix
 -- ARGV service text
 -- ARGV model text
--- ARGV duration number
+-- ARGV duration number: microseconds
 --@include state
 local loads, order = prefix .. 'loads', prefix .. 'loads_order'
 local fields = model == '' and {service .. '|'} or {service .. '|' .. model, service .. '|'}

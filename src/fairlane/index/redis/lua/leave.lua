@@ -1,4 +1,4 @@
--- The worker is not idle any more and must not be woken.
+-- Removes the worker from the idle workers: it is not woken any more.
 -- KEYS prefix
 -- ARGV worker text: its id
 redis.call('ZREM', prefix .. 'idle', worker)

@@ -1,8 +1,8 @@
--- A page of jobs that wait, unless something newer has been heard of them meanwhile.
+-- Loads one page of waiting jobs. Jobs with a newer recorded change are skipped.
 -- KEYS prefix
--- ARGV epoch text: pages of another one are ignored
--- ARGV numbers text: which text each has
--- ARGV words rest: texts, then ids
+-- ARGV epoch text: pages of another epoch are ignored
+-- ARGV numbers text: for each job the number of its encoded entry
+-- ARGV words rest: encoded entries, then ids
 --@include arrivals
 if epoch ~= state.epoch or not state.loading then return end
 local ids, said = news.read(numbers, words)

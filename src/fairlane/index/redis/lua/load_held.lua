@@ -1,7 +1,7 @@
--- A page of jobs that run, unless their tokens have been freed meanwhile.
+-- Loads one page of running jobs, except those whose tokens were freed since the rebuild began.
 -- KEYS prefix
--- ARGV epoch text: pages of another one are ignored
--- ARGV running rest: token, id, text, [pool, n, until] each as json, since when in turn
+-- ARGV epoch text: pages of another epoch are ignored
+-- ARGV running rest: for each job its token, id, encoded entry, slots [pool, n, until] as JSON, start time
 --@include held
 --@include pools
 if epoch ~= state.epoch then return end

@@ -1,7 +1,7 @@
--- Where the ageing clocks stand.
+-- Loads the last starts of users, from which their jobs age.
 -- KEYS prefix
--- ARGV epoch text: pages of another one are ignored
--- ARGV starts json: [service, rank, user, at, job] each
+-- ARGV epoch text: pages of another epoch are ignored
+-- ARGV starts json: [service, rank, user, at, job] for each start
 --@include service_queue
 if epoch ~= state.epoch then return end
 for _, start in ipairs(starts) do accounts.want(accounts.book(start[1], start[2]), start[3]) end

@@ -1,10 +1,11 @@
--- If the index still shows exactly what was seen, it now shows the truth, whatever the revs say.
+-- Replaces the waiting entry `seen` by the ledger's, or removes it, whatever the revisions are. Does
+-- nothing if the index has a different entry by now.
 -- KEYS prefix
 -- ARGV job text: its id
--- ARGV seen text: the text of its entry
+-- ARGV seen text: the encoded entry to replace
 -- ARGV now number
--- ARGV numbers text: which text it has
--- ARGV words rest: text and id, or nothing if it does not wait
+-- ARGV numbers text: the number of its encoded entry
+-- ARGV words rest: encoded entry and id, or nothing to remove the job
 --@include put
 local known = call('HGET', life .. 'jobs', job)
 if not known or known == seen then

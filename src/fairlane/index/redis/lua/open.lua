@@ -1,9 +1,9 @@
--- Loaded: the next of those that wait line up, oldest first; when all stand in line, claims under
--- this epoch work. Answers how many are left, or -1 if another rebuild has begun meanwhile.
+-- Ends a rebuild: queues the next loaded jobs, oldest first. When all are queued, claims under this
+-- epoch are accepted. Answers the number of jobs left, or -1 if another rebuild has started since.
 -- KEYS prefix
 -- ARGV epoch text
 -- ARGV now number
--- ARGV most number: how many line up in one call
+-- ARGV most number: the most jobs that one call queues
 --@include held
 --@include arrivals
 --@include circuit_breakers

@@ -1,13 +1,13 @@
--- Jobs in line that count as a better rank than their owners have been told: {id, rank} each. Of very
--- many that may, the next ones with every call.
+-- Queued jobs that by ageing count as a better rank than was announced: {id, rank} for each. Large
+-- queues are examined in parts: each call continues where the last one stopped.
 -- KEYS prefix
 -- ARGV now number
 -- ARGV limit number
 --@include delayed_jobs
-local LOOKED_AT = 1000 -- the most of one queue, or of one line
+local LOOKED_AT = 1000 -- the most members that one call examines per queue or flow
 local found = {}
 
--- The members up to this score, with their scores: the next ones if there are more than one looks at.
+-- The next members up to this score, with their scores.
 local function next_ones(key, latest)
   local from = tonumber(call('HGET', life .. 'looked', key) or 0)
   local rows = call(

@@ -1,4 +1,4 @@
--- These keys are gone, unless they belong to the present life.
+-- Deletes these keys, unless they belong to the present build of the index.
 -- KEYS prefix
 -- ARGV keys rest: names
 --@include state

@@ -1,5 +1,5 @@
--- Answers the number of the settings if claims under this epoch work here, else nil. Writes, so that
--- a server that only follows another one does not answer.
+-- Answers the version of the settings if the index accepts claims under this epoch, else nil. It writes
+-- a key, so that it fails on a read-only replica.
 -- KEYS prefix
 -- ARGV epoch text
 --@include state

@@ -1,5 +1,4 @@
--- The services the index remembers anything of, after it has forgotten the idle workers of processes
--- that are gone.
+-- The services that have data in the index. Also removes the idle workers of dead processes.
 -- KEYS prefix
 --@include idle_workers
 local i = 1

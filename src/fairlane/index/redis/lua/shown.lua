@@ -1,5 +1,5 @@
--- What the index knows of these jobs: {rev under which it is held or -1, text or false} each. Fails if
--- a claim could not find one that waits: then the index is damaged.
+-- The stored entries of these jobs: {revision under which the job is held or -1, encoded entry or false}
+-- for each. Fails if a waiting job is missing from its queue: then the index is damaged.
 -- KEYS prefix
 -- ARGV jobs rest: ids
 --@include delayed_jobs
@@ -8,7 +8,7 @@ local function is_at(key, entry, score)
   return found and tonumber(found) == score
 end
 
-local function stands(entry)
+local function is_queued(entry)
   if is_at(life .. 'delays', entry, entry.ready_at) then return true end
   local flow = flows.of(entry)
   if flow.is_found == nil then
@@ -19,8 +19,8 @@ end
 
 local texts, revs, found = values_of(life .. 'jobs', jobs), values_of(life .. 'held_revs', jobs), {}
 for i, text in ipairs(texts) do
-  if text and not state.loading and not stands(read_entry(jobs[i], text)) then
-    error('job ' .. jobs[i] .. ' does not stand in its line')
+  if text and not state.loading and not is_queued(read_entry(jobs[i], text)) then
+    error('job ' .. jobs[i] .. ' is not in its queue')
   end
   found[i] = {tonumber(revs[i] or -1), text}
 end

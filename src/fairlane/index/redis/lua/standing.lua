@@ -1,5 +1,5 @@
--- Where the job stands: {position, level, since, ahead, behind own, reason each}, or false if the index
--- does not know it as waiting.
+-- The queue position of the job: {position, level, since, ahead, behind own, reasons}, or false if the
+-- index has no such waiting job.
 -- KEYS prefix
 -- ARGV job text
 -- ARGV now number
@@ -10,7 +10,7 @@ if state.loading then return false end
 local entry = waiting_entry(job)
 if not entry then return false end
 local flow = flows.of(entry)
-local at_limit = rehearsal.is_at_limit(flow)
+local at_limit = preview.is_at_limit(flow)
 if call('ZSCORE', life .. 'delays', job) then
   local reasons = standing.reasons(entry, at_limit, now, {'delayed'})
   return {0, entry.spec.rank, entry.score, 0, 0, reasons}

@@ -1,9 +1,9 @@
--- Everything counted: {depths, pools, breakers, held, idle, lanes, delayed lanes, oldest by lane}.
+-- Counts of the whole index: {depths, pools, breakers, held, idle, lanes, delayed lanes, oldest by lane}.
 -- KEYS prefix
 --@include flows
 --@include circuit_breakers
 --@include service_queue
-local LOOKED_AT = 1000 -- the most lines of a queue, those that have aged longest
+local LOOKED_AT = 1000 -- the most flows examined per queue: those that have aged longest
 local depths, keys, lanes, found_lanes = {}, {}, {}, {}
 local delayed, found_delayed, oldest, found_oldest = {}, {}, {}, {}
 
@@ -16,7 +16,8 @@ local function depth(service, rank)
   return depths[key]
 end
 
--- In bands without tiers a line counts where its head was born; those not looked at with the last.
+-- Skips and front retries have no tier: a flow counts for the tier of its first job. Flows that were
+-- not examined count for the tier of the last examined one.
 local function count_queue(service, queue, total)
   local is_tier, left, found = queue.band == TIER, total, nil
   local ranking = is_tier and service.fair and 'aged:' or 'fair:'
@@ -49,7 +50,7 @@ for field, n in pairs(pairs_of(call('HGETALL', life .. 'delayed'))) do
   delayed[lane] = (delayed[lane] or 0) + tonumber(n)
 end
 
-local found_depths, found_pools, found_gates = {}, {}, {}
+local found_depths, found_pools, found_breakers = {}, {}, {}
 for i, key in ipairs(keys) do found_depths[i] = depths[key] end
 for lane, n in pairs(lanes) do found_lanes[#found_lanes + 1] = {lane, n} end
 for lane, n in pairs(delayed) do found_delayed[#found_delayed + 1] = {lane, n} end
@@ -60,8 +61,8 @@ for name, text in pairs(pairs_of(call('HGETALL', life .. 'limits'))) do
 end
 for key, breaker in pairs(breakers.all()) do
   if breaker.closed_until > 0 then
-    found_gates[#found_gates + 1] = {key, breaker.failed, breaker.closed_until, breaker.delay, breaker.probe}
+    found_breakers[#found_breakers + 1] = {key, breaker.failed, breaker.closed_until, breaker.delay, breaker.probe}
   end
 end
 local held, idle = call('HLEN', life .. 'held'), call('ZCARD', prefix .. 'idle')
-return {found_depths, found_pools, found_gates, held, idle, found_lanes, found_delayed, found_oldest}
+return {found_depths, found_pools, found_breakers, held, idle, found_lanes, found_delayed, found_oldest}

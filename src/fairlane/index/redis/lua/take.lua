@@ -1,6 +1,7 @@
--- These jobs are not in line, unless the index knows a newer rev. While loading it is remembered.
+-- Removes these jobs from the queue, unless the index knows a newer revision. While the index loads,
+-- the removal is recorded.
 -- KEYS prefix
--- ARGV jobs rest: id, rev in turn
+-- ARGV jobs rest: id, revision for each job
 --@include arrivals
 for i = 1, #jobs, 2 do
   local id, rev = jobs[i], tonumber(jobs[i + 1])

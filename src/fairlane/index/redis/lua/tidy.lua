@@ -1,5 +1,5 @@
--- Forget users who have been away so long that neither their clock nor what they are ahead of others
--- by would still matter: one page of one service. Answers the cursor of the next page.
+-- Removes accounts of users without jobs whose last start is too old to affect the order: one page of
+-- one service. Answers the cursor of the next page.
 -- KEYS prefix
 -- ARGV service text
 -- ARGV cursor text

@@ -1,5 +1,6 @@
--- The service did not answer: counted at its region if it has one. Answers {jobs of the streak,
--- closed until, delay, probe, 1 if it is the service's fault, jobs forgiven}.
+-- Counts a failed call in the circuit breaker of the region, or of the service without a region.
+-- Answers {jobs of the failure streak, closed until, delay, probe, 1 if it is the service's fault, jobs
+-- that get their attempt back}.
 -- KEYS prefix
 -- ARGV failing json: [service, region or null, token]
 -- ARGV job text

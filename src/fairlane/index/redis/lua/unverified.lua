@@ -1,9 +1,10 @@
--- Held entries that nobody has verified since then, oldest first: {token, id, text, slots, at} each.
+-- Held entries that were not verified against the ledger since then, oldest first: {token, id, encoded
+-- entry, slots, at} for each.
 -- KEYS prefix
 -- ARGV since number
 -- ARGV limit number
 --@include held
-local LOOKED_AT = 1500 -- the most of them, those not seen for longest
+local LOOKED_AT = 1500 -- the most entries examined: those not verified for longest
 local tokens, old = call(
   'ZRANGEBYSCORE', life .. 'seen', '-inf', '(' .. whole(since), 'LIMIT', 0, LOOKED_AT), {}
 for i, was in ipairs(held.all(tokens)) do

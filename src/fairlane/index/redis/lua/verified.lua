@@ -1,4 +1,4 @@
--- The ledger says these run under their tokens.
+-- Records that the ledger confirmed the leases of these tokens.
 -- KEYS prefix
 -- ARGV now number
 -- ARGV running rest: tokens

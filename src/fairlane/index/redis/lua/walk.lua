@@ -1,4 +1,4 @@
--- One page of everything that waits: {cursor, {id, text, ...}}.
+-- One page of all waiting jobs: {cursor, {id, encoded entry, ...}}.
 -- KEYS prefix
 -- ARGV cursor text
 -- ARGV page number

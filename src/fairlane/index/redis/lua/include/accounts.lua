@@ -1,8 +1,8 @@
 --@include state
--- Users in one service and tier: the fair-share counter and the ageing clock. A book holds the
--- accounts of one service and tier, read once and written by accounts.save() at the end.
+-- Accounts: the fair-share counter and the ageing clock of one user in one service and tier. A book holds
+-- the accounts of one service and tier. Accounts are read once and written by accounts.save().
 local accounts = {books = {}, wanted = {}}
-local ACCOUNT = '<ddddi4i4' -- and the job that started last
+local ACCOUNT = '<ddddi4i4' -- followed by the id of the job that started last
 
 function accounts.book(service, rank)
   local name = service .. '|' .. rank
@@ -23,7 +23,7 @@ function accounts.unpacked(packed)
   }
 end
 
--- The next fetch() reads this user's account with all others that are wanted.
+-- The next fetch() reads this user's account, together with all other requested ones.
 function accounts.want(book, user)
   if book.users[user] ~= nil then return end
   local list = accounts.wanted[book]
@@ -56,7 +56,7 @@ function accounts.find(book, user)
   return account or nil
 end
 
--- The account, if need be a new one. It is written if somebody sets `changed`.
+-- The account, created if missing. It is written only if its `changed` is set.
 function accounts.get(book, user)
   local account = accounts.find(book, user)
   if not account then
@@ -66,7 +66,7 @@ function accounts.get(book, user)
   return account
 end
 
--- How far service has come in this tier.
+-- The virtual time of this tier: the fair-share counter that service has reached.
 function accounts.virtual(book)
   if not book.virtual then book.virtual = tonumber(call('HGET', book.virtual_key, book.rank) or 0) end
   return book.virtual
@@ -76,13 +76,13 @@ function accounts.move_virtual(book, to)
   book.virtual, book.virtual_changed = to, true
 end
 
--- A job of this user has started: the clock starts anew for all others.
+-- A job of this user has started: the ageing clock restarts for the user's other jobs.
 function accounts.started(account, job, now)
   if job ~= account.job then account.other_at = account.at end
   account.at, account.job, account.changed = now, job, true
 end
 
--- Since when the head of a line ages.
+-- The time from which the first job of a flow ages.
 function accounts.ages_from(account, head)
   local start = account.job == head.id and account.other_at or account.at
   return head.score > start and head.score or start

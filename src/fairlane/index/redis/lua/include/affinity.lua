@@ -1,7 +1,7 @@
 --@include state
--- Model affinity: when a worker keeps the model it has loaded instead of taking the job that is up.
+-- Model affinity: when a worker keeps its loaded model instead of taking the next job in order.
 
--- How long loading this model takes: the average, else the service's, else a first guess.
+-- The load time of this model in microseconds: its average, else the service's, else a default.
 local function load_time(service, model)
   local found = call('HGET', prefix .. 'loads', service .. '|' .. model)
   return tonumber(found or call('HGET', prefix .. 'loads', service .. '|') or FIRST_LOAD_MICROSECONDS)
@@ -16,7 +16,7 @@ local function is_worth_it(pick)
   return pick.load * 1000 >= pick.service_time * MIN_LOAD_THOUSANDTHS
 end
 
--- Whether the best job for the loaded model goes before the pick.
+-- Whether the best job for the loaded model starts before the pick.
 local function stays(service, loaded, pick, warm_rank, now)
   if service.affinity == 'batch' then
     return loaded.streak < service.batch and pick.age < pick.patience
@@ -27,13 +27,13 @@ local function stays(service, loaded, pick, warm_rank, now)
   return pick.patience - pick.age - pick.load > pick.service_time
 end
 
--- Whether a worker that has to load a model may load another one of that tier instead.
+-- Whether a worker that has to load a model may load one that another job of that tier needs instead.
 local function may_wait(service, pick)
   return service.affinity == 'residency' and is_worth_it(pick) and pick.age < pick.patience
 end
 
--- The model that the most users wait for, over the workers that have loaded it lately and the one that
--- would. On a tie `own`, then the first by name.
+-- The model with the most waiting users per worker: the workers that have loaded it lately, plus this one.
+-- On a tie `own`, then the first by name.
 local function most_wanted(users, loads, own)
   local best = own
   for model, n in pairs(users) do

@@ -1,9 +1,9 @@
 --@include delayed_jobs
--- What comes and goes: into line, to those who wait for their time, or (while loading) to those who
--- wait for the index to open.
+-- Arrivals and removals of waiting jobs: in the queue, among the delayed jobs, or (while the index loads)
+-- among the jobs to be queued when it opens.
 local news = {}
 
--- What was sent (texts.py): the ids, each once, and for each what its text says, which many may share.
+-- Decodes what codec.py sent: the ids, and for each its decoded entry, which several jobs may share.
 function news.read(numbers, words)
   local ids, said, read = {}, {}, {}
   local n = #numbers / 4
@@ -22,8 +22,7 @@ function news.read(numbers, words)
   return ids, said
 end
 
--- For each of them the highest rev at which it is no news, of those that wait, are held, or have gone;
--- and the texts of those that wait.
+-- For each job the highest known revision (waiting, held or removed), and its encoded entry if it waits.
 function news.known(ids)
   local found = {}
   local texts, revs = values_of(life .. 'jobs', ids), values_of(life .. 'held_revs', ids)
@@ -37,7 +36,7 @@ function news.known(ids)
   return found, texts
 end
 
--- The next service_queue.enter() puts it in its place in line, unless it waits for its time.
+-- Delays the job if it is not ready; else the next service_queue.enter() queues it.
 function news.line_up(id, score, ready_at, owner, now)
   if ready_at > now then
     service_queue.ensure(owner.spec.service)
@@ -48,7 +47,7 @@ function news.line_up(id, score, ready_at, owner, now)
   end
 end
 
--- Known from the next later.run() on, and in line, or waiting for the index to open.
+-- Adds a job, which the next later.run() stores. While the index loads, it is queued when the index opens.
 function news.add(id, its, now)
   local jobs = news.jobs
   if not jobs then
@@ -66,7 +65,7 @@ function news.add(id, its, now)
   end
 end
 
--- Those who were added stand in line.
+-- Queues and stores the added jobs.
 function news.enter()
   service_queue.enter()
   later.run()

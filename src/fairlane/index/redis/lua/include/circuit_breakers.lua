@@ -1,6 +1,6 @@
 --@include state
--- Circuit breakers of services and regions that failed: calls stop until `closed_until`, then one probe
--- looks. Services not named here are called. Breakers outlive a rebuild.
+-- Circuit breakers of services and regions with recent failures: no calls until `closed_until`, then one
+-- probe. Services without a breaker are called. Breakers survive a rebuild.
 local breakers = {}
 
 function breakers.all()
@@ -39,7 +39,7 @@ function breakers.keys(service, region)
   return {service}
 end
 
--- Whether a job may be handed out there: one at a time as a probe when the closing time is over.
+-- Whether a job may be handed out: after `closed_until`, one at a time as a probe.
 function breakers.admits(service, region, now)
   for _, key in ipairs(breakers.keys(service, region)) do
     local breaker = breakers.get(key)
@@ -48,7 +48,7 @@ function breakers.admits(service, region, now)
   return true
 end
 
--- A job was handed out; while calls are stopped it is the probe.
+-- A job was handed out. If the breaker is open, the job is the probe.
 function breakers.let_through(service, region, token)
   for _, key in ipairs(breakers.keys(service, region)) do
     local breaker = breakers.get(key)
@@ -59,8 +59,8 @@ function breakers.let_through(service, region, token)
   end
 end
 
--- The service answered. Whether calls go on because of that. Without a delay it is only in doubt: any
--- answer ends that.
+-- Records an answer of the service. Returns whether that closes the breaker. Without a delay the breaker
+-- only suspects a failure: then any answer closes it.
 function breakers.answered(service, region, token)
   local goes_on = false
   for _, key in ipairs(breakers.keys(service, region)) do
@@ -73,7 +73,7 @@ function breakers.answered(service, region, token)
   return goes_on
 end
 
--- The service did not answer: (the breaker, whether it is the service's fault, jobs forgiven).
+-- Counts a failed call: (the breaker, whether it is the service's fault, jobs that get their attempt back).
 function breakers.failed(breaker, token, job, now, retry_after)
   if breaker.delay > 0 then
     if breaker.probe ~= token then return breaker, true, {} end
@@ -97,7 +97,7 @@ function breakers.failed(breaker, token, job, now, retry_after)
   return {failed = streak, closed_until = closed_until, delay = FIRST_DELAY_MICROSECONDS, probe = probe}, true, forgiven
 end
 
--- The attempt ended without an answer: if it was a probe, another may look.
+-- The attempt ended without an answer: if it was a probe, another one may be sent.
 function breakers.forget_probe(token)
   for key, breaker in pairs(breakers.all()) do
     if breaker.probe == token and token ~= '' then

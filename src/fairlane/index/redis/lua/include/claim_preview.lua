@@ -1,17 +1,17 @@
 --@include claim_round
--- Who would be handed out next. Nothing of it is written: what a claim changes are tables of the script
--- until round.save(), which is never called here. So this is the last thing that a script does.
-local rehearsal = {}
+-- The claim preview: simulates the next claims. It writes nothing: a claim changes only tables of the
+-- script until round.save(), which is not called here. It must be the last step of a script.
+local preview = {}
 
 -- Whether the flow's user has as many jobs running as allowed.
-function rehearsal.is_at_limit(flow)
+function preview.is_at_limit(flow)
   local cap = flow.place.cap
   if cap == 0 then return false end
   local pool = pools.get('user:' .. flow.user)
   return pool ~= nil and pool.held >= cap
 end
 
--- The flows of a queue that are parked, and those put off in this rehearsal, have their turn again.
+-- Ranks the parked flows of the queues, and those put off in this preview, again.
 local function rejoin(view, put_off)
   local any = false
   for _, queue in ipairs(view.queues) do
@@ -30,9 +30,9 @@ local function rejoin(view, put_off)
   return any
 end
 
--- The job's place among the first of its service, or nil if it is not one of them. Jobs of users at their
--- running limit go after all others. Each job that starts has ended before the next one is chosen.
-function rehearsal.place_of(service, job, now)
+-- The job's position if it is one of the first EXACT_POSITIONS, else nil. Jobs of users at their running
+-- limit come last. Each job is treated as ended before the next one is chosen.
+function preview.place_of(service, job, now)
   local view, put_off, limits_count = round.view(service, service_queue.queues(service.name)), {}, true
   local place = 1
   round.now, flows.asked = now, EXACT_POSITIONS
@@ -43,7 +43,7 @@ function rehearsal.place_of(service, job, now)
     if not flow then
       if not limits_count or not rejoin(view, put_off) then return nil end
       limits_count = false
-    elseif limits_count and rehearsal.is_at_limit(flow) then
+    elseif limits_count and preview.is_at_limit(flow) then
       local list = put_off[flow.place.queue] or {}
       put_off[flow.place.queue], list[#list + 1], flow.parked = list, flow, true
       round.forget_heads(view, flow.place.queue, flow.place.rank)

@@ -5,8 +5,8 @@
 --@include pools
 --@include circuit_breakers
 --@include idle_workers
--- One claim: the next jobs for some workers. The candidates of every service are kept between picks
--- and looked at again only where a pick has touched them.
+-- One claim: the next jobs for several workers. The candidates of every service are cached between picks
+-- and read again only where a pick has changed them.
 local round = {loads = {}, asked = 0}
 local NO_SLOTS = {}
 local RATE_WINDOW = 60000000 -- as in model/service.py
@@ -16,7 +16,7 @@ local function admits(service, region, now)
   return not round.is_gated or breakers.admits(service.name, region, now)
 end
 
--- How many jobs of this service can start now, as far as slots decide.
+-- The number of jobs of this service that have free slots.
 local function spare_of(view)
   local least = round.asked
   for _, pool in ipairs(view.pools) do least = math.min(least, pool.limit - pool.held) end
@@ -28,7 +28,7 @@ local function task_pool(service, name)
   return pools.made(name, service.limit, 0)
 end
 
--- A service with these of its queues.
+-- A view of a service with those of its queues that are served.
 function round.view(service, served)
   for _, queue in ipairs(served) do queue.by_user = service.fair and queue.band == TIER end
   table.sort(served, function(a, b) return a.rank < b.rank end)
@@ -38,8 +38,8 @@ function round.view(service, served)
   }
 end
 
--- What the services have to offer to workers of this kind.
-local function look_around(worker, now)
+-- Collects the services and queues that workers of this kind can use.
+local function collect_views(worker, now)
   round.worker, round.views, round.all, round.is_gated = worker, {}, {}, breakers.any()
   flows.asked = 0
   for _, name in ipairs(service_queue.all()) do
@@ -66,13 +66,13 @@ local function look_around(worker, now)
   end
 end
 
--- The next worker: one of the same kind goes on where the last one stopped.
+-- Starts the claim of the next worker. A worker of the same kind reuses the views of the last one.
 function round.begin(kind, loaded, now)
-  round.granted, round.loaded, round.now = {}, loaded, now -- granted: id, text, slots in turn
+  round.granted, round.loaded, round.now = {}, loaded, now -- granted: id, encoded entry, slots for each job
   if kind == round.kind then return end
   if round.kind then round.save() end
   round.kind, round.gone = kind, later.list('HDEL', life .. 'jobs')
-  look_around(read_kind(kind), now)
+  collect_views(read_kind(kind), now)
 end
 
 local function has_room(view, reserved)
@@ -84,13 +84,13 @@ local function has_room(view, reserved)
   return true
 end
 
-local function put_up(found, candidate)
+local function offer(found, candidate)
   local known = found[candidate.kind]
   if not known or order.less(candidate, known) then found[candidate.kind] = candidate end
 end
 
--- The best candidate of each kind. Queues stand with the best tier first, so that of a worse tier than
--- the best fresh candidate's only the aged are looked at.
+-- The best candidate of each kind. Queues are sorted by tier, best first: of tiers worse than the best
+-- fresh candidate's, only the aged jobs are examined.
 function round.heads(view)
   if view.heads then return view.heads end
   local found, firsts, aged, served = {}, view.firsts, view.aged, view.queues
@@ -98,10 +98,10 @@ function round.heads(view)
     local queue, fresh = served[i], found[KIND_FRESH]
     if not fresh or queue.rank <= fresh.level then
       if firsts[i] == nil then firsts[i] = queues.first(queue) or false end
-      if firsts[i] then put_up(found, firsts[i]) end
+      if firsts[i] then offer(found, firsts[i]) end
     end
     if aged[i] == nil then aged[i] = queues.aged(queue, round.now) or false end
-    if aged[i] then put_up(found, aged[i]) end
+    if aged[i] then offer(found, aged[i]) end
   end
   view.heads = found
   return found
@@ -127,7 +127,7 @@ local function consider_hold(view)
 end
 
 -- --- choosing ----------------------------------------------------------------------------------------
--- The service that goes next, its candidate, and whether that goes before others that wait.
+-- The service that is served next, its candidate, and whether that jumps ahead of the normal order.
 local function best_choice()
   local best_view, best, best_jumped
   local reserved, views = hold.current(round.now), round.views
@@ -177,8 +177,8 @@ local function loads_of(service)
   return known
 end
 
--- The first in fair order that needs the model most users of that tier wait for. Nobody waits for later
--- work of their own.
+-- The first job in fair order that needs the model most users of that tier wait for. A job past its
+-- patience is not delayed for a later job of the same user.
 local function most_wanted_of(view, up, pick)
   local own, users, models, loads, best = up.of.place.model, {}, 0, {}, nil
   for _, queue in ipairs(view.queues) do
@@ -206,8 +206,8 @@ local function most_wanted_of(view, up, pick)
   return best and not (is_late and best.of.user == up.of.user) and best or up
 end
 
--- Instead of the job that is up, perhaps another one: that needs the loaded model, or, where a model has
--- to be loaded, one that more users wait for.
+-- Applies model affinity: may replace the next job by one that needs the loaded model, or, where a model
+-- has to be loaded, by one whose model more users wait for.
 local function with_affinity(view, up, jumped)
   local model, service, wanted = round.loaded.model, view.service, up.of.place.model
   if up.kind == KIND_SKIP or not service.keeps_models or wanted == model then return view, up, jumped end
@@ -229,8 +229,9 @@ local function with_affinity(view, up, jumped)
   return view, up, jumped
 end
 
--- --- handing out -------------------------------------------------------------------------------------
--- A user's counter and clock are shared by all lanes of a service and tier.
+-- --- granting ----------------------------------------------------------------------------------------
+-- Discards cached candidates of this queue and of all queues of this rank: a user's counter and ageing
+-- clock are shared by all lanes of a service and tier.
 function round.forget_heads(view, queue_key, rank)
   view.heads = nil
   local served = view.queues
@@ -303,7 +304,7 @@ local function grant(view, flow, in_turn, token)
   granted[#granted + 1], granted[#granted + 2], granted[#granted + 3] = entry.id, entry.text, slots
 end
 
--- Hand out the best job there is now, under this token. Whether there was one.
+-- Hands out the best job under this token. Returns whether there was one.
 function round.next(token)
   while true do
     local up_view, up, up_jumped = best_choice()
@@ -314,7 +315,7 @@ function round.next(token)
     local own = cap > 0 and pools.of_user(flow.user, cap)
     if not own or own.limit - own.held > 0 then
       local is_fresh = candidate.kind == KIND_FRESH
-      -- fresh work that keeps its model goes in the place of what is up, as if that had gone
+      -- a fresh job that needs the loaded model replaces the best choice: that one is counted
       if is_fresh then count(up_view, up, up_jumped) else count(view, candidate, jumped) end
       grant(view, flow, is_fresh and candidate == up, token)
       return true
@@ -326,7 +327,7 @@ function round.next(token)
   end
 end
 
--- Write what was handed out.
+-- Writes the changes of the claim.
 function round.save()
   for _, view in ipairs(round.all or {}) do
     if view.credits ~= view.had then order.save_credits(view.service.name, view.credits) end

@@ -1,5 +1,5 @@
 --@include service_queue
--- Those who wait for their time.
+-- Delayed jobs: retries in their backoff, and jobs with a later start time.
 local waiting = {}
 
 function waiting.count_delayed(spec, by)
@@ -7,7 +7,7 @@ function waiting.count_delayed(spec, by)
   if call('HINCRBY', key, field, by) <= 0 then call('HDEL', key, field) end
 end
 
--- Those whose time has come step into line.
+-- Queues the delayed jobs that are due.
 function waiting.move_due(now)
   if state.loading then return end
   local due = call('ZRANGEBYSCORE', life .. 'delays', '-inf', now, 'LIMIT', 0, MAX_DUE_JOBS_PER_CLAIM)

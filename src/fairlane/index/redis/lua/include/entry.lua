@@ -1,6 +1,6 @@
 --@include settings
--- Waiting jobs: the texts of their entries without the id, as Python has written them (texts.py).
--- A place is what the flows of several users have in common: lane, band, tier, cap and model.
+-- Waiting jobs: their entries without the id, as codec.py encodes them. A place is what the flows of
+-- several users have in common: lane, band, tier, cap and model.
 local LAYOUT, ANNOUNCED_AT, PLACE_AT = '<I4dddBBBdHH', 29, 30
 local places = {specs = {}, named = {}, owners = {}}
 
@@ -15,7 +15,7 @@ local function read_lane(name)
   return {service = service, regions = split(regions), capabilities = split(capabilities)}
 end
 
--- `name` begins the name of every flow there.
+-- The place's `name` is the prefix of the names of its flows.
 function places.get(lane, band, rank, cap, model)
   local service = service_named(match(lane, '^[^|]*'))
   if band ~= TIER then rank = -1 end
@@ -34,7 +34,7 @@ function places.get(lane, band, rank, cap, model)
   return place
 end
 
--- The place with which the name of a flow begins.
+-- The place with this name.
 function places.of_name(name)
   local place = places.named[name]
   if place then return place end
@@ -43,12 +43,12 @@ function places.of_name(name)
   return places.get(lane, tonumber(band), tonumber(rank), tonumber(cap), model)
 end
 
--- Other settings may have put everybody elsewhere.
+-- Clears the cache: other settings lead to other places.
 function places.forget()
   places.specs, places.named, places.owners = {}, {}, {}
 end
 
--- The text that stands here: rev, score, ready_at, cost, spec and where the user begins. `spec` is
+-- Decodes the entry at `from`: rev, score, ready_at, cost, spec and the offset of the user. `spec` is
 -- what many entries have in common: lane, model, band, rank, cap, place and service.
 local function read_text(text, from)
   local rev, score, ready_at, cost, _, band, rank, cap, lane_length, model_length, at =
@@ -75,8 +75,8 @@ local function read_entry(id, text)
   }
 end
 
--- When it was put in line and when it is ready, and whose it is: texts of one user's jobs in one place
--- end alike, so that only the first of them is read to the end.
+-- Score, ready_at and owner (spec and user). Encoded entries of one user in one place have the same
+-- ending, so that only the first of them is decoded completely.
 local function read_coming(text)
   local _, score, ready_at = struct.unpack('<I4dd', text)
   local ending = sub(text, PLACE_AT)

@@ -1,13 +1,14 @@
 --@include accounts
 --@include entry
 --@include model_demand
--- Flows: one user's line inside a place. Without an account it is everybody's, oldest first. A queue
--- is what waits in one lane and band. It ranks its flows in sorted sets: their members are (score of
--- the head, name, id of the head, its length), exact at all times; their scores (counter, or since
--- when the head ages) are never above the truth and moved when they come to the top.
+-- Flows: the queue of one user inside a place. A flow without an account is shared by all users, oldest
+-- job first. A queue has the waiting jobs of one lane and band. It ranks its flows in sorted sets. Their
+-- members are (score of the first job, name of the flow, id of the first job, length of that id) and
+-- always exact. Their scores (the counter, or the time from which the first job ages) are lower bounds,
+-- which are corrected when they reach the top.
 --
--- `head` is who is first: nil = not looked at, false = nobody. `ranked` is the head that the rankings
--- know, or false. What changes is written by flows.save().
+-- `head` is the first job: nil = not read yet, false = none. `ranked` is the head that is in the rankings,
+-- or false. Changes are written by flows.save().
 local flows = {touched = {}, counted = {}, asked = 0}
 local MIDDLE = 4503599627370496 -- 2^52: makes every score positive, so that its bytes sort like it
 local SPOTS_AHEAD = 64
@@ -19,14 +20,14 @@ local function flow_of(place, user)
     flow = {
       place = place, user = user, name = name, line = life .. 'line:' .. name, popped = 0,
       head = nil, ranked = nil, account = nil, parked = nil, is_touched = nil, coming = nil,
-      spots = nil, spot_at = nil, saw_all = nil, texts = nil, -- named here so that there is room for them
+      spots = nil, spot_at = nil, saw_all = nil, texts = nil, -- named here to allocate the table at once
     }
     place.flows[user] = flow
   end
   return flow
 end
 
--- The flow of who has a spec and a user.
+-- The flow of an entry, or of any table with a spec and a user.
 function flows.of(entry)
   local place = entry.spec.place
   return flow_of(place, place.by_user and entry.user or '')
@@ -44,7 +45,7 @@ local function touch(flow)
   end
 end
 
--- Who stands first. What the entry says is read when it is needed.
+-- A job in a flow. The rest of its entry is decoded when it is needed.
 local function spot(id, score, member, text)
   return {score = score, id = id, member = member, text = text or nil, rev = nil, cost = nil, user = nil, spec = nil}
 end
@@ -53,7 +54,7 @@ local function first_of(row)
   return row[1] and spot(row[1], tonumber(row[2])) or false
 end
 
--- See who is first, and whether the flow is parked.
+-- Reads the first job, and whether the flow is parked.
 function flows.look(flow)
   if flow.head == nil then
     flow.head = first_of(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
@@ -67,7 +68,7 @@ local function book_of(place)
   return place.book
 end
 
--- Its user's account, or nil if it has none.
+-- The account of the flow's user, or nil if the flow has none.
 function flows.account(flow)
   if not flow.account and flow.place.fair then
     flow.account = accounts.get(book_of(flow.place), flow.user)
@@ -75,25 +76,25 @@ function flows.account(flow)
   return flow.account
 end
 
--- The next accounts.fetch() reads its account too.
+-- The next accounts.fetch() reads the account of this flow too.
 function flows.want_account(flow)
   if not flow.account and flow.place.fair then accounts.want(book_of(flow.place), flow.user) end
 end
 
--- Its place among the flows of a tier: its user's counter, or its head's score.
+-- The sort key among the flows of a tier: the user's counter, or the first job's score.
 function flows.order(flow)
   local account = flow.account or flows.account(flow)
   return account and account.counter or flow.head.score
 end
 
--- When its head began to age.
+-- The time from which the first job ages.
 function flows.since(flow)
   local account = flow.account or flows.account(flow)
   return account and accounts.ages_from(account, flow.head) or flow.head.score
 end
 
--- --- coming and going -------------------------------------------------------------------------------
--- Those with these (score, id), in turn, stand in line. Whether nobody did before.
+-- --- arrivals and departures ------------------------------------------------------------------------
+-- Adds jobs, a flat list of score, id. Returns whether the flow was empty.
 function flows.add(flow, coming)
   local head = flows.look(flow)
   local score, id = head and head.score, head and head.id
@@ -104,7 +105,7 @@ function flows.add(flow, coming)
     end
   end
   local first = head
-  if with_all('ZADD', flow.line, coming) < #coming / 2 then -- somebody stood there whom nobody knew
+  if with_all('ZADD', flow.line, coming) < #coming / 2 then -- the stored flow had one of these jobs already
     first = first_of(call('ZRANGE', flow.line, 0, 0, 'WITHSCORES'))
   elseif not head or id ~= head.id then
     first = spot(id, score)
@@ -116,7 +117,7 @@ function flows.add(flow, coming)
   return not head
 end
 
--- Whether the entry stood in line; it does no longer.
+-- Removes the entry. Returns whether it was in the flow.
 function flows.remove(flow, entry)
   flows.look(flow)
   if call('ZREM', flow.line, entry.id) == 0 then return false end
@@ -128,7 +129,7 @@ function flows.remove(flow, entry)
   return true
 end
 
--- The head with what its entry says: rev, cost, user and spec.
+-- The first job with its decoded entry: rev, cost, user and spec.
 function flows.known_head(flow)
   local head = flow.head
   if not head.spec then
@@ -139,7 +140,7 @@ function flows.known_head(flow)
   return head
 end
 
--- How many jobs of one flow in this place a claim may hand out, if all flows are served alike.
+-- The number of jobs that a claim hands out from one flow of this place if all flows are served alike.
 local function share_of_a_flow(place)
   if not place.share then
     local among = math.max(1, call('ZCARD', life .. 'fair:' .. place.queue))
@@ -148,7 +149,7 @@ local function share_of_a_flow(place)
   return place.share
 end
 
--- Those who stand behind the head, and what their entries say: as many as will probably be needed.
+-- Reads the next jobs of the flow and their entries: as many as will probably be needed.
 local function look_behind(flow)
   local n = flow.spots and math.min(SPOTS_AHEAD, #flow.spots) or share_of_a_flow(flow.place)
   local spots = call('ZRANGE', flow.line, flow.popped, flow.popped + n - 1, 'WITHSCORES')
@@ -161,7 +162,7 @@ local function look_behind(flow)
   return spots
 end
 
--- The head has been handed out.
+-- The first job was handed out: move to the next one.
 function flows.advance(flow)
   flow.popped = flow.popped + 1
   local spots, at = flow.spots, (flow.spot_at or -1) + 2
@@ -176,7 +177,7 @@ function flows.advance(flow)
   end
 end
 
--- So many more wait in this place.
+-- Adds n to the number of waiting jobs of this place.
 function flows.count(place, n)
   if not place.more then
     place.more, flows.counted[#flows.counted + 1] = 0, place
@@ -185,7 +186,7 @@ function flows.count(place, n)
 end
 
 -- --- rankings -----------------------------------------------------------------------------------------
--- How the members of heads with this score begin.
+-- The prefix of this flow's members for a first job with this score.
 function flows.member_begins(flow, score)
   return struct.pack('>d', score + MIDDLE) .. flow.name
 end
@@ -199,8 +200,8 @@ local function member(flow, head)
   return head.member
 end
 
--- The flow of a member, quickest if it stands in the place one thinks. Unless it has been looked at
--- before, its head is the one in the member.
+-- The flow of a ranking member. `place` is a guess that makes it faster. Unless the flow was read before,
+-- its head is decoded from the member.
 function flows.of_member(text, place)
   local id_at = #text - 1 - struct.unpack('>H', text, #text - 1)
   local begins = place and place.name or ''
@@ -218,7 +219,7 @@ function flows.of_member(text, place)
   return flow
 end
 
--- The rankings of a place: out before in.
+-- The pending writes to the rankings of a place: removals before additions.
 local function rankings_of(place)
   local found = place.rankings
   if not found then
@@ -261,7 +262,7 @@ local function save_rank(flow)
   flow.ranked = head
 end
 
--- How many wait in each queue; several places may be in one.
+-- Writes the number of waiting jobs of each queue. Several places may be in one queue.
 local function save_counts()
   local keys, more = {}, {}
   for _, place in ipairs(flows.counted) do
@@ -275,7 +276,7 @@ local function save_counts()
   flows.counted = {}
 end
 
--- Write what has changed: lines, rankings, counts and accounts.
+-- Writes all changes: flows, rankings, counts and accounts.
 function flows.save()
   for _, flow in ipairs(flows.touched) do
     if flow.popped > 0 then
@@ -292,7 +293,7 @@ function flows.save()
   wanted.save()
 end
 
--- Every flow of a queue, parked ones too.
+-- Every flow of a queue, parked ones included.
 function flows.all(queue)
   local found = {}
   for _, text in ipairs(call('ZRANGE', life .. 'fair:' .. queue, 0, -1)) do
@@ -304,7 +305,7 @@ function flows.all(queue)
   return found
 end
 
--- Whether its head is where claims look for it, or it is parked for a reason and will be unparked.
+-- Whether claims can find the first job: the flow is ranked, or parked so that it will be unparked.
 function flows.is_ranked(flow)
   local head, queue, user = flows.look(flow), flow.place.queue, flow.user
   if flow.parked then
@@ -349,7 +350,7 @@ function flows.unpark(user)
   end
 end
 
--- The first of a queue in one of its rankings and as many parked ones; and how many there are in all.
+-- The first flows of a queue in one of its rankings, as many parked ones, and the total number of flows.
 function flows.some(queue, ranking, most)
   local found, key = {}, life .. ranking .. queue
   for _, text in ipairs(call('ZRANGE', key, 0, most - 1)) do found[#found + 1] = flows.of_member(text) end

@@ -1,5 +1,5 @@
 --@include entry
--- What was handed out, by token, and the reservation of last slots.
+-- Held entries (jobs that were handed out) by fencing token, and the reservation of last slots.
 local held = {}
 local HELD = '<ddHH' -- since, number, lengths of id and text; then id, text and slots
 
@@ -13,7 +13,7 @@ local function unpacked(packed)
   }
 end
 
--- For each token what it holds, or false.
+-- For each token its held entry, or false.
 function held.all(tokens)
   local found = {}
   for i, packed in ipairs(values_of(life .. 'held', tokens)) do
@@ -22,7 +22,7 @@ function held.all(tokens)
   return found
 end
 
--- What a file says of its job: id, rev, cost, spec and user.
+-- Decodes the job of a held entry: id, rev, cost, spec and user.
 function held.job(packed)
   local _, _, id_length, text_length, at = struct.unpack(HELD, packed)
   local text_at = at + id_length
@@ -31,7 +31,7 @@ function held.job(packed)
   return sub(packed, at, text_at - 1), rev, cost, spec, user
 end
 
--- `slots` as packed by pools.packed(). Written by later.run().
+-- Adds a held entry. `slots` is packed by pools.packed(). Written by later.run().
 function held.file(token, entry, slots, since, number, seen_at)
   if not held.files then
     held.files, held.revs = later.list('HSET', life .. 'held'), later.list('HSET', life .. 'held_revs')

@@ -1,11 +1,11 @@
 --@include service_queue
 --@include pools
--- Idle workers, the longest idle first: who is woken for which. A bell is a channel per process. One
--- that nobody hears belongs to a process that is gone; one that stands still hears, and says nothing
--- of itself. Workers of either are forgotten.
+-- Idle workers, the longest idle first, and the choice of the workers to wake. Each process subscribes to
+-- one wake-up channel. A channel without subscribers belongs to a dead process. A process that hangs is
+-- still subscribed, but does not renew its `alive` key. The idle workers of both are removed.
 local idle = {known = {}, processes = {}, lanes = {}, last = '-inf', page = 4}
-local ALIVE_FOR = 15000 -- milliseconds after which a silent process counts as gone
-local MOST_READ = 1000 -- at once
+local ALIVE_FOR = 15000 -- milliseconds after which a process that does not renew its key is treated as dead
+local MOST_READ = 1000 -- the most workers read at once
 
 local function set_of(list)
   if list == cjson.null or list == nil then return nil end
@@ -14,7 +14,7 @@ local function set_of(list)
   return found
 end
 
--- What workers of one kind have in common: process, services, excluded, region, capabilities and tiers.
+-- Decodes the kind of a worker: process, services, excluded, region, capabilities and tiers.
 local function read_kind(text)
   local kind = cjson.decode(text)
   kind.services, kind.tiers = set_of(kind.services), set_of(kind.tiers)
@@ -23,7 +23,7 @@ local function read_kind(text)
   return kind
 end
 
--- Its kind, which is one line, and the model it has loaded, whose name may be several.
+-- Decodes an idle worker: its kind in the first line, then its loaded model, which may have line breaks.
 local function read_worker(id, text)
   local kind, model = match(text, '^([^\n]*)\n(.*)$')
   local worker = read_kind(kind)
@@ -42,7 +42,7 @@ local function covers(worker, lane)
   return there
 end
 
--- Whether the worker may take from this queue at all.
+-- Whether the worker accepts jobs of this lane and tier.
 local function serves(worker, queue)
   if worker.tiers and queue.rank >= 0 and not worker.tiers[tiers().names[queue.rank + 1]] then
     return false
@@ -59,7 +59,7 @@ function idle.leave(id)
   if call('ZREM', prefix .. 'idle', id) == 1 then call('HDEL', prefix .. 'idlers', id) end
 end
 
--- All of these, each with id, kind and the model it has loaded, are idle in this order.
+-- Records these workers, each with id, kind and loaded model, as idle in this order.
 function idle.file(all)
   local order, texts, kinds = {}, {}, {}
   local number = #all > 0 and next_number(#all) - #all
@@ -82,7 +82,7 @@ local function is_alive(process, known)
   return known[process]
 end
 
--- The next ones, the longest idle first; those whose process is gone leave.
+-- Reads the next idle workers, the longest idle first, and removes those of dead processes.
 local function read_more()
   local rows = call('ZRANGEBYSCORE', prefix .. 'idle', '(' .. idle.last, '+inf', 'WITHSCORES',
     'LIMIT', 0, idle.page)
@@ -100,20 +100,20 @@ local function read_more()
   idle.page = math.min(MOST_READ, idle.page * 4)
 end
 
--- The i-th of those that are still asleep, or nil.
+-- The i-th idle worker that was not woken yet, or nil.
 function idle.at(i)
   while i > #idle.known and not idle.saw_all do read_more() end
   return idle.known[i]
 end
 
--- Wake the i-th. Whether somebody heard it: a process that was killed does not, from that moment on.
-function idle.ring(i)
+-- Wakes the i-th worker. Returns whether its process is subscribed: a killed process is not.
+function idle.wake_at(i)
   local worker = table.remove(idle.known, i)
   idle.leave(worker.id)
   return call('PUBLISH', prefix .. 'bell:' .. worker.process, worker.id) > 0
 end
 
--- Who is woken for a job: a warm one first, else the longest idle.
+-- The worker to wake for a job: the first that has its model loaded, else the longest idle.
 local function best_for(entry, lane)
   local tier, longest, i = tiers().names[entry.spec.rank + 1], nil, 1
   local worker = idle.at(i)
@@ -128,8 +128,8 @@ local function best_for(entry, lane)
   return longest
 end
 
--- One worker for each job that is ready, or will be before an idle worker looks again by itself: who
--- is woken too early looks in time.
+-- Wakes one worker for each job that is ready, or will be before an idle worker claims again by itself. A
+-- worker woken early claims again in time.
 function idle.wake_for(entries, now)
   local lanes = {}
   for _, entry in ipairs(entries) do
@@ -137,7 +137,7 @@ function idle.wake_for(entries, now)
     if entry.ready_at < now + LOOK_AGAIN_MICROSECONDS then
       lanes[entry.spec.lane] = lanes[entry.spec.lane] or read_lane(entry.spec.lane)
       local i = best_for(entry, lanes[entry.spec.lane])
-      while i and not idle.ring(i) do i = best_for(entry, lanes[entry.spec.lane]) end
+      while i and not idle.wake_at(i) do i = best_for(entry, lanes[entry.spec.lane]) end
     end
   end
 end
@@ -162,7 +162,7 @@ local function has_work_for(worker, queues)
   return false
 end
 
--- The services at which something waits that could be started now, somewhere.
+-- The services with waiting jobs that could start now in some region.
 local function busy_queues()
   local found = {}
   for _, name in ipairs(service_queue.all()) do
@@ -175,7 +175,7 @@ local function busy_queues()
   return found
 end
 
--- Up to n workers for which something waits that they could start now, or all of them.
+-- Wakes up to n workers that could start a waiting job now, or all of them if n is nil.
 function idle.wake(n)
   if not idle.at(1) then return end
   local queues, i = busy_queues(), 1
@@ -183,7 +183,7 @@ function idle.wake(n)
     local worker = idle.at(i)
     if not worker then return end
     if has_work_for(worker, queues) then
-      if idle.ring(i) and n then n = n - 1 end
+      if idle.wake_at(i) and n then n = n - 1 end
     else
       i = i + 1
     end

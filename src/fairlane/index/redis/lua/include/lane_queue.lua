@@ -1,6 +1,6 @@
 --@include ranking
 --@include order
--- The candidates that one queue puts up.
+-- Lane queues: the candidates of one queue for the next claim.
 local queues = {}
 local KINDS = {[SKIP] = KIND_SKIP, [FRONT] = KIND_FRONT}
 
@@ -16,7 +16,7 @@ local function fair_ranking(queue)
   return queue.fair
 end
 
--- The first in fair order, or nil.
+-- The first flow in fair order as a candidate, or nil.
 function queues.first(queue)
   local flow, at_order = rankings.first(fair_ranking(queue))
   if not flow then return nil end
@@ -25,14 +25,14 @@ function queues.first(queue)
   return candidate(queue, flow, queue.rank, at_order, KIND_FRESH)
 end
 
--- The ranking by age. Where nobody has an account it is the fair one.
+-- The ranking by age. In a queue without accounts it is the fair ranking.
 local function age_ranking(queue)
   if not queue.by_user then return fair_ranking(queue) end
   if not queue.aged then queue.aged = rankings.get(life .. 'aged:' .. queue.key, flows.since) end
   return queue.aged
 end
 
--- Whether anybody may have aged: nobody is older than the first of the ranking says.
+-- Whether a job may have aged: the first score of the ranking is a lower bound for all start times.
 local function may_have_aged(queue, now)
   if queue.may_age == nil then
     local patience, steps = tiers().patience[queue.rank + 1], tiers().thresholds[queue.rank + 1]
@@ -44,7 +44,7 @@ local function may_have_aged(queue, now)
   return queue.may_age
 end
 
--- This flow, which was not ranked, has its turn like all others.
+-- Ranks a flow that was not ranked, in this script only.
 function queues.join(queue, flow)
   flows.want_account(flow)
   accounts.fetch()
@@ -53,7 +53,7 @@ function queues.join(queue, flow)
   queue.may_age = tiers().patience[queue.rank + 1] ~= nil and tiers().patience[queue.rank + 1] > 0
 end
 
--- The first by age, if it has aged, or nil.
+-- The first flow by age as a candidate if its first job has aged, else nil.
 function queues.aged(queue, now)
   if queue.band ~= TIER or not may_have_aged(queue, now) then return nil end
   local flow, since = rankings.first(age_ranking(queue))
@@ -63,15 +63,15 @@ function queues.aged(queue, now)
   return candidate(queue, flow, reached, since, KIND_AGED)
 end
 
--- The first in fair order of those that need this model.
+-- The first flow in fair order that needs this model.
 function queues.warm(queue, model)
   local flow, at_order = rankings.first(
     rankings.get(life .. 'warm:' .. queue.key .. '|' .. model, flows.order))
   return flow and candidate(queue, flow, queue.rank, at_order, KINDS[queue.band] or KIND_FRESH)
 end
 
--- How many flows need each model, of more models than are compared only some; those who have left in
--- this script do no longer.
+-- The number of flows that need each model, without flows that were emptied or parked in this script. Of
+-- more models than are compared, only some are included.
 function queues.wanted(queue)
   if wanted.known[queue.key] then return wanted.known[queue.key] end
   local found = pairs_of(

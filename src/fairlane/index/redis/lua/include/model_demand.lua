@@ -1,9 +1,9 @@
 --@include state
--- How many flows of a queue need each model. What a script knows of it stays true while flows leave;
--- wanted.save() writes it, as many as the model's ranking holds by then.
+-- Model demand: the number of flows of a queue that need each model. The cached numbers are updated when a
+-- flow leaves. wanted.save() writes the size of each model's ranking.
 local wanted = {known = {}, moved = {}}
 
--- Who had work for a claim has none any more.
+-- A ranked flow was emptied or parked.
 function wanted.leaves(flow)
   local known, model = wanted.known[flow.place.queue], flow.place.model
   if known and flow.ranked and known[model] then

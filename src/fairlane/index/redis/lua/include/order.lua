@@ -1,9 +1,9 @@
 --@include state
--- The order of service: which of the heads of all lines goes next, and what that costs its class.
+-- The scheduling order: which candidate starts next, and the credit that this costs its class.
 local KIND_SKIP, KIND_FRONT, KIND_AGED, KIND_FRESH = 1, 2, 3, 4
 local order = {}
 
--- Field by field: level, order, score, since, flow, rank, kind.
+-- Compares two candidates field by field: level, order, score, since, flow, rank, kind.
 function order.less(a, b)
   if a.level ~= b.level then return a.level < b.level end
   if a.order ~= b.order then return a.order < b.order end
@@ -14,7 +14,7 @@ function order.less(a, b)
   return a.kind < b.kind
 end
 
--- Whether this class may go before others that wait.
+-- Whether this class has the credit to jump ahead of the normal order.
 function order.may_jump(kind, credits, shares)
   if kind == KIND_FRESH or shares[kind] >= GRANT_THOUSANDTHS then return true end
   return credits[kind] >= GRANT_THOUSANDTHS
@@ -25,15 +25,15 @@ local function goes_before(aged, fresh)
   return aged.since < fresh.since or aged.flow == fresh.flow
 end
 
--- The next job of one service, and whether it goes before others that wait.
+-- The next candidate of one service, and whether it jumps ahead of the normal order.
 function order.choose(heads, credits, shares)
   local skip, front, aged, fresh = heads[1], heads[2], heads[3], heads[4]
-  local others = aged or fresh
-  if skip and (not (front or others) or order.may_jump(KIND_SKIP, credits, shares)) then
-    return skip, (front or others) ~= nil
+  local regular = aged or fresh
+  if skip and (not (front or regular) or order.may_jump(KIND_SKIP, credits, shares)) then
+    return skip, (front or regular) ~= nil
   end
-  if front and (not others or order.may_jump(KIND_FRONT, credits, shares)) then
-    return front, others ~= nil
+  if front and (not regular or order.may_jump(KIND_FRONT, credits, shares)) then
+    return front, regular ~= nil
   end
   if aged and (not fresh or goes_before(aged, fresh)) then
     local better_born = fresh ~= nil and fresh.rank < aged.rank

@@ -1,14 +1,15 @@
 --@include state
--- Slot numbers: which places of a pool are taken, and by which token. Numbers up to a pool's mark
--- have been in use; those of them that are free stand in its free list. Above it all are free.
+-- Slot pools (concurrency and rate limits): which numbered slots are taken, and by which token. Numbers up
+-- to a pool's mark have been used; the free ones among them are in its free list. Above it all are free.
 local pools = {known = {}, taken_from = {}}
 local NUMBERS_AHEAD = 32
 
 local function is_user_pool(name) return sub(name, 1, 5) == 'user:' end
 local function is_rate_pool(name) return sub(name, 1, 5) == 'rate:' end
 
--- Pools of users, and of task types, which are services that nobody configured, come and go with their jobs.
-local function comes_and_goes(name)
+-- Whether the pool is created and deleted with its jobs: pools of users, and of task types (services that
+-- are not configured).
+local function is_temporary(name)
   if is_user_pool(name) then return true end
   local service = match(name, '^svc:([^@]+)$') or match(name, '^rate:svc:([^@]+)$')
   return service and call('HEXISTS', prefix .. 'services', service) == 0
@@ -45,12 +46,12 @@ function pools.delete(name)
   pools.known[name] = false
 end
 
--- The limits as configured.
+-- Sets the configured pools.
 function pools.configure(wanted)
   local names = {}
   for _, each in ipairs(wanted) do names[each[1]] = true end
   for _, name in ipairs(call('HKEYS', life .. 'limits')) do
-    if not names[name] and not comes_and_goes(name) then pools.delete(name) end
+    if not names[name] and not is_temporary(name) then pools.delete(name) end
   end
   for _, each in ipairs(wanted) do
     local known = pools.get(each[1])
@@ -59,7 +60,7 @@ function pools.configure(wanted)
   end
 end
 
--- One that comes and goes, with this limit.
+-- The temporary pool of this name, created or changed to this limit.
 function pools.made(name, limit, window)
   local pool = pools.get(name)
   if not pool or pool.limit ~= limit or pool.window ~= window then
@@ -71,7 +72,7 @@ end
 -- The pool behind `max_running_per_user`.
 function pools.of_user(user, cap) return pools.made('user:' .. user, cap, 0) end
 
--- This slot frees itself then.
+-- Records when this slot expires.
 function pools.note_end(pool, n, ends, token)
   local list = later.list('ZADD', life .. 'ends:' .. pool.name)
   list[#list + 1], list[#list + 2] = ends, whole(ends) .. '|' .. whole(n) .. '|' .. token
@@ -79,7 +80,7 @@ function pools.note_end(pool, n, ends, token)
 end
 
 -- --- taking -------------------------------------------------------------------------------------------
--- More numbers that may be free: those of the free list, when it is used up those above the mark.
+-- Reads more numbers that may be free: first those of the free list, then those above the mark.
 local function look_for_numbers(pool)
   local n = pool.numbers and NUMBERS_AHEAD or 1
   pool.at, pool.numbers = 1, {}
@@ -108,7 +109,7 @@ local function next_number_of(pool)
   end
 end
 
--- The lowest free number. Only if there is a spare one. Written by pools.save().
+-- Takes the lowest free slot. Requires a spare slot. Written by pools.save().
 function pools.take(pool, token, now)
   if not pool.taken then
     pool.taken, pool.seen = later.list('HSET', life .. 'slots:' .. pool.name), {}
@@ -137,7 +138,7 @@ function pools.save()
 end
 
 -- --- giving back --------------------------------------------------------------------------------------
--- Free these (n, token in turn) if the tokens hold them.
+-- Frees these slots, a flat list of n, token, if the tokens hold them.
 local function give(pool, given)
   local key, numbers, free = life .. 'slots:' .. pool.name, {}, {}
   for i = 1, #given, 2 do numbers[#numbers + 1] = given[i] end
@@ -157,10 +158,10 @@ function pools.give_back(name, given)
   local pool = pools.get(name)
   if not pool then return end
   give(pool, given)
-  if pool.held == 0 and comes_and_goes(name) then pools.delete(name) end
+  if pool.held == 0 and is_temporary(name) then pools.delete(name) end
 end
 
--- Free what holds only for a time.
+-- Frees the expired slots.
 function pools.expire(pool, now)
   local ends, given = life .. 'ends:' .. pool.name, {}
   for _, member in ipairs(call('ZRANGEBYSCORE', ends, '-inf', now)) do
@@ -174,7 +175,7 @@ function pools.expire(pool, now)
   end
 end
 
--- How many slots free themselves, and when the first of them does so.
+-- The number of slots that expire, and the first expiry time.
 function pools.kept(pool)
   local n, first, numbers, members = 0, nil, {}, {}
   for _, member in ipairs(call('ZRANGE', life .. 'ends:' .. pool.name, 0, -1)) do
@@ -187,7 +188,7 @@ function pools.kept(pool)
   return n, first
 end
 
--- When the next slot of any pool frees itself, or nil.
+-- The next expiry time of a slot in any pool, or nil.
 function pools.next_end(now)
   local soonest
   for _, name in ipairs(call('SMEMBERS', life .. 'ending')) do
@@ -201,10 +202,10 @@ function pools.next_end(now)
   return soonest
 end
 
--- Whether nothing is held in the pools of this service any more. Those of a task type are gone then.
+-- Deletes the temporary pools of this service. Returns false if one still has held slots.
 function pools.forgets(service, now)
   for _, name in ipairs({'svc:' .. service, 'rate:svc:' .. service}) do
-    local pool = comes_and_goes(name) and pools.get(name)
+    local pool = is_temporary(name) and pools.get(name)
     if pool then
       pools.expire(pool, now)
       if pool.held > 0 then return false end
@@ -214,7 +215,7 @@ function pools.forgets(service, now)
   return true
 end
 
--- The slots of a token as they are kept.
+-- Encodes the slots of a token.
 function pools.packed(slots)
   return #slots > 0 and cmsgpack.pack(slots) or ''
 end

@@ -1,10 +1,10 @@
 --@include flows
 --@include claim_preview
--- Where one job stands among all others of its service.
+-- The queue position of one job in its service.
 local standing = {}
-local LOOKED_AT = 1000 -- the most lines of a queue
+local LOOKED_AT = 1000 -- the most flows examined per queue
 
--- How many of a line stand before this job.
+-- The number of jobs of a flow before this job.
 local function ahead_in(line, entry)
   local n = call('ZCOUNT', line, '-inf', '(' .. whole(entry.score))
   for _, id in ipairs(call('ZRANGEBYSCORE', line, whole(entry.score), whole(entry.score))) do
@@ -13,16 +13,17 @@ local function ahead_in(line, entry)
   return n
 end
 
--- How many of those that were not looked at have their turn before this job, and as many jobs of each
--- as an average line has.
+-- Estimates the jobs before this one in the flows that were not examined: each is taken to have as many
+-- jobs as an average flow.
 local function unseen(queue, n, counter, most, mean)
   local ranked_before = call('ZCOUNT', life .. 'fair:' .. queue.key, '-inf', '(' .. whole(counter))
   local turns = math.max(0, math.min(n, ranked_before - LOOKED_AT))
   return turns * math.min(mean, most + 1) + (n - turns) * math.min(mean, most)
 end
 
--- Of every user as many as the job has of its own before it, plus one for the turn. Of very many users
--- those are looked at whose turn comes first.
+-- The jobs of the same tier that probably start before this one: from every other user as many as this
+-- user has before the job, plus one if the other user is served first. Of very many users, those that are
+-- served first are examined.
 local function same_tier(queue, entry, own, own_before, waiting_there)
   local found, others, number = 0, {}, 0
   local known, total = flows.some(queue.key, 'fair:', LOOKED_AT)
@@ -49,7 +50,7 @@ local function same_tier(queue, entry, own, own_before, waiting_there)
   return found + unseen(queue, left_out, counter, own_before, floor_div(waiting_there, total))
 end
 
--- Jobs that probably go before this one if nothing new comes.
+-- The number of jobs that probably start before this one if none arrive.
 function standing.jobs_before(entry, own, reached, own_before)
   local found = own_before
   local counts = pairs_of(call('HGETALL', life .. 'queues:' .. entry.spec.service))
@@ -65,23 +66,24 @@ function standing.jobs_before(entry, own, reached, own_before)
   return found
 end
 
--- How many wait at this service.
+-- The number of queued jobs of this service.
 function standing.in_line(service)
   local n = 0
   for _, count in pairs(pairs_of(call('HGETALL', life .. 'queues:' .. service))) do n = n + tonumber(count) end
   return n
 end
 
--- Whether the job has its turn by its tier only: not as a skip, a front retry or aged.
+-- Whether the job is scheduled by its tier only: not as a skip, a front retry or aged.
 local function is_fresh(spec, reached, waited)
   local patience = tiers().patience[spec.rank + 1]
   return spec.band == TIER and reached == spec.rank and not (patience > 0 and waited >= patience)
 end
 
--- Of the first it is exact. Only skips, front retries and aged jobs come much earlier than is estimated.
+-- The position: exact for the first ones. Only skips, front retries and aged jobs start much earlier than
+-- estimated.
 function standing.position(entry, estimated, reached, waited, now)
   if is_fresh(entry.spec, reached, waited) and estimated > 2 * EXACT_POSITIONS then return estimated end
-  local place = rehearsal.place_of(service_named(entry.spec.service), entry.id, now)
+  local place = preview.place_of(service_named(entry.spec.service), entry.id, now)
   return place or math.max(EXACT_POSITIONS + 1, estimated)
 end
 
@@ -99,7 +101,7 @@ local function regions_of(service, lane)
   return regions
 end
 
--- Names of what it needs everywhere, and of its regions' if all of them are like this.
+-- The stopped names among those needed in every region, and the regional names if all of them are stopped.
 local function stopped(everywhere, local_ones, is_stopped)
   local found, all = {}, #local_ones > 0
   for _, name in ipairs(everywhere) do
@@ -110,7 +112,7 @@ local function stopped(everywhere, local_ones, is_stopped)
   return found
 end
 
-local function closed_gates(service, regions, now, found)
+local function open_breakers(service, regions, now, found)
   local keys = {}
   for i, region in ipairs(regions) do keys[i] = service.name .. '@' .. region end
   local closed = stopped({service.name}, keys, function(key) return breakers.get(key).closed_until > 0 end)
@@ -121,7 +123,7 @@ local function closed_gates(service, regions, now, found)
   end
 end
 
--- Pools without room: slots of calls that run, and slots kept for calls that were cut off.
+-- Reasons for full pools: slots of running calls, and slots kept for calls that were cut off.
 local function full_pools(service, regions, now, found)
   local names = {}
   for i, region in ipairs(regions) do names[i] = 'svc:' .. service.name .. '@' .. region end
@@ -144,7 +146,7 @@ function standing.reasons(entry, at_limit, now, found)
   local service = service_named(entry.spec.service)
   local regions = regions_of(service, read_lane(entry.spec.lane))
   if service.paused then found[#found + 1] = 'paused' end
-  closed_gates(service, regions, now, found)
+  open_breakers(service, regions, now, found)
   full_pools(service, regions, now, found)
   if at_limit then found[#found + 1] = 'user_running:' .. whole(entry.spec.cap) end
   local reserved = hold.get()

@@ -1,7 +1,7 @@
 --@include flows
--- A ranking as one claim sees it: the best flows are read first, more when they are needed. Nothing
--- is written meanwhile, so places in the sorted set stay where they are. Measures only grow; one that
--- has grown is noticed when it comes to the top.
+-- A ranking (sorted set of flows) during one claim: the best flows are read first, more when needed. The
+-- claim does not write meanwhile, so positions in the sorted set do not change. Measures only grow; a
+-- changed measure is corrected when it reaches the top.
 local rankings = {open = {}}
 local FIRST_LOOK, LONGEST_LOOK = 1, 128
 
@@ -21,7 +21,7 @@ local function comes_before(a, b)
   return before(a.flow.name, b.flow.name)
 end
 
--- `at` is where the items begin that still count.
+-- Inserts in order. Items before `at` are used up.
 local function insert(ranking, item)
   local items, low = ranking.items, ranking.at
   local high = #items + 1
@@ -36,7 +36,7 @@ local function insert(ranking, item)
   table.insert(items, low, item)
 end
 
--- The texts of these heads, all at once.
+-- Reads the encoded entries of the first jobs of these flows, in one call.
 local function read_texts(list)
   local ids, heads = {}, {}
   for _, flow in ipairs(list) do
@@ -74,13 +74,13 @@ local function look_further(ranking)
   end
 end
 
--- A flow that the ranking does not show, or not any more, is ranked in this script.
+-- Ranks a flow that is not in the stored ranking, in this script only.
 function rankings.add(ranking, flow)
   if ranking.seen == 0 and ranking.more then look_further(ranking) end
   insert(ranking, {flow = flow, measure = ranking.measure(flow), score = flow.head.score})
 end
 
--- Whether nobody who has not been read yet can come before this one.
+-- Whether no flow that was not read yet can come before this one.
 local function is_sure(ranking, item)
   if not ranking.more or item.measure < ranking.last_measure then return true end
   if item.measure > ranking.last_measure then return false end
@@ -113,7 +113,7 @@ function rankings.first(ranking)
   end
 end
 
--- Those who stay where they are are moved to where they belong by now.
+-- Writes the present measures of flows whose stored measure was outdated and whose head did not change.
 function rankings.save()
   for key, ranking in pairs(rankings.open) do
     local list = later.list('ZADD', key)

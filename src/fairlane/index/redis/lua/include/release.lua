@@ -2,8 +2,8 @@
 --@include slots
 --@include service_queue
 --@include circuit_breakers
--- These leases, or what was proposed as such, are over. In the order of the tokens: what each has
--- cost, or false if nobody knows, and the slots it keeps, or nil. `refused` are those that never were.
+-- Ends leases, or proposals that were `refused`. In the order of the tokens: `actual` is the cost or false
+-- if unknown, `kept` the slots that stay taken or nil.
 local function release_leases(tokens, actual, kept, refused)
   for _, user in ipairs(slots.release(tokens, kept, refused)) do flows.unpark(user) end
   if state.loading then with_all('SADD', life .. 'freed', tokens) end

@@ -1,10 +1,10 @@
 --@include held
 --@include service_queue
 --@include pools
--- Other rules of order at one service: everybody lines up anew.
+-- Reordering of one service after its fairness or affinity changed: all its jobs are queued again.
 
--- The (score, id) of all in line at this service_queue, which is cleared away.
-local function cleared(service)
+-- Deletes the queues of this service. Returns the (score, id) of all jobs that were queued.
+local function delete_queues(service)
   local ids, name = {}, service.name
   for _, queue in ipairs(service_queue.queues(name)) do
     for _, flow in ipairs(flows.all(queue.key)) do
@@ -26,7 +26,7 @@ end
 local function reorder(old, new)
   settings.services[old.name] = old
   places.forget()
-  local ids = cleared(old)
+  local ids = delete_queues(old)
   settings.services[old.name] = new
   places.forget()
   for _, token in ipairs(call('HKEYS', life .. 'held')) do

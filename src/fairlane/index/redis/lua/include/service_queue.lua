@@ -1,5 +1,5 @@
 --@include flows
--- One service's service_queue: its queues, its users' accounts, its credits.
+-- The queue of one service: its lane queues, its users' accounts and its share credits.
 local service_queue = {ensured = {}, coming = {}}
 
 function service_queue.ensure(service)
@@ -10,12 +10,12 @@ function service_queue.ensure(service)
   service_queue.ensured[service] = true
 end
 
--- All services with a service_queue, in the order of their coming.
+-- All services with a queue, in the order of their creation.
 function service_queue.all()
   return call('ZRANGE', life .. 'desks', 0, -1)
 end
 
--- The names of a service's queues, as {lane, band, rank, key}.
+-- The lane queues of a service, each as {lane, band, rank, key}.
 function service_queue.queues(service)
   local found = {}
   for _, key in ipairs(call('HKEYS', life .. 'queues:' .. service)) do
@@ -25,7 +25,7 @@ function service_queue.queues(service)
   return found
 end
 
--- Whether a claim would look at this place.
+-- Whether a claim would examine this place.
 function service_queue.has(place)
   return call('ZSCORE', life .. 'desks', place.service)
     and call('HEXISTS', life .. 'queues:' .. place.service, place.queue) == 1
@@ -47,7 +47,7 @@ local function lined_up(flow, coming)
   flows.count(flow.place, #coming / 2)
 end
 
--- The next service_queue.enter() lines this job up.
+-- The next service_queue.enter() queues this job.
 function service_queue.comes(id, score, owner)
   local flow = owner.flow
   if not flow then
@@ -64,7 +64,7 @@ function service_queue.comes(id, score, owner)
   end
 end
 
--- Those who came are in their lines, as if one by one.
+-- Queues the jobs that arrived, with the same result as one by one.
 function service_queue.enter()
   for _, flow in ipairs(service_queue.coming) do
     if not flows.look(flow) then flows.want_account(flow) end
@@ -83,13 +83,13 @@ local function left(flow)
   if account then account.lines, account.changed = math.max(0, account.lines - 1), true end
 end
 
--- A waiting job is out of its line.
+-- Removes a waiting job from its flow.
 function service_queue.remove(entry)
   local flow = flows.of(entry)
   if flows.remove(flow, entry) then left(flow) end
 end
 
--- The accounts of those who pay for such jobs.
+-- The book of accounts that are charged for jobs of this spec.
 function service_queue.book(spec)
   if not spec.book then spec.book = accounts.book(spec.service, spec.rank) end
   return spec.book
@@ -101,7 +101,7 @@ local function charge(account, cost)
   account.counter, account.refund = account.counter + cost - used, refund - used
 end
 
--- The account that pays for this job of the flow, and its book; nil where nobody pays.
+-- The account that is charged for this job of the flow, and its book; nil if the service is not fair.
 local function payer(flow, entry)
   local place = flow.place
   if place.fair then return flow.account or flows.account(flow), place.book end
@@ -110,8 +110,8 @@ local function payer(flow, entry)
   return accounts.get(book, entry.user), book
 end
 
--- The flow's head is handed out: it leaves its line, its user is charged and the user's ageing
--- clock starts anew. Service has come as far as a user whose turn it was.
+-- Hands out the first job of the flow: it leaves the flow, its user is charged and the user's ageing clock
+-- restarts. If the job was served in fair order, the tier's virtual time advances to the user's counter.
 function service_queue.start(flow, entry, in_turn, now)
   flows.advance(flow)
   local account, book = payer(flow, entry)
@@ -126,7 +126,7 @@ function service_queue.start(flow, entry, in_turn, now)
   left(flow)
 end
 
--- A job that was handed out is no longer running; without `actual` its cost is unknown.
+-- A job that was handed out has ended. Without `actual` its cost is unknown.
 function service_queue.ended(spec, user, cost, actual)
   service_queue.ensure(spec.service)
   local account = accounts.find(service_queue.book(spec), user)
@@ -142,7 +142,7 @@ function service_queue.ended(spec, user, cost, actual)
   end
 end
 
--- A running job as the ledger remembers it.
+-- Restores a running job from the ledger.
 function service_queue.resume(entry)
   service_queue.ensure(entry.spec.service)
   if service_named(entry.spec.service).fair then

@@ -1,5 +1,5 @@
 --@include state
--- Tiers and services as the process that configured them last has written them.
+-- Settings: tiers and services, as the last `configure` stored them.
 local settings = {services = {}}
 
 local function tiers()
@@ -11,7 +11,7 @@ local function tiers()
   return settings.tiers
 end
 
--- The settings of a service; one that nobody configured is a task of the default kind.
+-- The settings of a service. A service that is not configured is a task type with default settings.
 local function service_named(name)
   local known = settings.services[name]
   if not known then

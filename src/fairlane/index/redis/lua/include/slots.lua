@@ -1,5 +1,5 @@
 --@include pools
--- What tokens hold, and how it is given back.
+-- The slots of tokens, and their release.
 local slots = {}
 local NO_SLOTS = {}
 
@@ -16,12 +16,12 @@ local function note(token, has)
   end
 end
 
--- Believe the ledger: this slot is taken by this token.
-function slots.believe(slot, token)
+-- Records a slot that this token holds according to the ledger.
+function slots.record(slot, token)
   local name, n, ends = slot[1], slot[2], slot[3]
   local pool = pools.get(name)
   if not pool then
-    if not comes_and_goes(name) then return end
+    if not is_temporary(name) then return end
     pool = pools.make(name, n, 0)
   end
   pool.held = pool.held + call('HSET', life .. 'slots:' .. name, n, token)
@@ -31,8 +31,8 @@ function slots.believe(slot, token)
   note(token, has)
 end
 
--- One number that no ledger row stands behind.
-function slots.disbelieve(name, n, token)
+-- Frees one slot that has no row in the ledger.
+function slots.forget(name, n, token)
   pools.give_back(name, {n, token})
   local left = {}
   for _, slot in ipairs(of_token(token)) do
@@ -41,9 +41,9 @@ function slots.disbelieve(name, n, token)
   note(token, left)
 end
 
--- What stays of a token's slots, until its time is over. Of the others, those that are given back are added to `given` by
--- pool; rates run on by themselves unless the grant never was.
-local function sorted_out(token, has, kept, refused, given, users)
+-- Returns the kept slots of a token, which stay until they expire. Adds the slots to free to `given`, by
+-- pool. Rate slots are not freed, they expire, unless the proposal was refused.
+local function split_slots(token, has, kept, refused, given, users)
   local keep, stays = kept and {}, {}
   for _, slot in ipairs(kept or NO_SLOTS) do keep[slot[1] .. '|' .. slot[2]] = slot end
   for _, slot in ipairs(has) do
@@ -63,14 +63,14 @@ local function sorted_out(token, has, kept, refused, given, users)
   return stays
 end
 
--- Give back what these tokens hold except what they keep. The users who may have one more running.
+-- Frees the slots of these tokens except the kept ones. Returns the users that may start one more job.
 function slots.release(tokens, kept, refused)
   local held_by, given, users, nothing = {}, {}, {}, {}
   for i, packed in ipairs(values_of(life .. 'tokens', tokens)) do
     if packed then
       local token = tokens[i]
       local has = held_by[token] or cmsgpack.unpack(packed)
-      held_by[token] = sorted_out(token, has, kept[i], refused, given, users)
+      held_by[token] = split_slots(token, has, kept[i], refused, given, users)
     end
   end
   for name, list in pairs(given) do pools.give_back(name, list) end

@@ -1,6 +1,5 @@
--- What every script needs: the present life of the index, numbers that stay exact, and writes that
--- wait until all of them can be made at once. `life` begins the name of every key that a rebuild
--- leaves behind.
+-- Shared state of all scripts: the present build of the index, exact numbers, and batched writes. `life` is
+-- the key prefix of the present build: a rebuild starts with a new one.
 local call, sub, match = redis.call, string.sub, string.match
 local meta = call('HMGET', prefix .. 'meta', 'epoch', 'loading', 'life')
 local state = {epoch = meta[1] or '', loading = meta[2] ~= '0'}
@@ -8,16 +7,16 @@ local life = prefix .. (meta[3] or '@') .. ':'
 local AT_ONCE = 2000 -- the most arguments of one command; an even number
 local LARGEST = 9007199254740993 -- 2^53 and one
 
--- A number as a text: all digits, no exponent.
+-- A number as a string: all digits, no exponent.
 local function whole(number)
   return string.format('%.0f', number)
 end
 
--- A number that was kept. One that is none, or larger than whole numbers are exact, has not been written
--- by a script: comparing it would never end.
+-- Checks a stored number. NaN, or a number too large to be an exact integer, was not written by a script
+-- and could make a comparison loop endless.
 local function sound(number)
   if number < LARGEST and number > -LARGEST then return number end
-  error('a number that nobody has written')
+  error('a stored number that no script has written')
 end
 
 -- Division as Python's //, exact up to 2^53.
@@ -27,7 +26,7 @@ local function floor_div(number, by)
   return (number - rest) / by
 end
 
--- Whether one text comes before another, byte by byte. Lua's own < asks the server's locale.
+-- Whether one string sorts before another by bytes. Lua's own < depends on the server's locale.
 local function before(one, other)
   if one == other then return false end
   local shorter = math.min(#one, #other)
@@ -38,12 +37,12 @@ local function before(one, other)
   return #one < #other
 end
 
--- Counts up for ever: the order in which things came. The last of n new numbers.
+-- Increments the index's sequence number by n and returns the last new number.
 local function next_number(n)
   return call('HINCRBY', prefix .. 'meta', 'numbers', n or 1)
 end
 
--- Field names and values in turn, as a table.
+-- A flat list of field, value as a table.
 local function pairs_of(flat)
   local found = {}
   for i = 1, #flat, 2 do found[flat[i]] = flat[i + 1] end
@@ -64,7 +63,7 @@ local function values_of(key, fields)
   return found
 end
 
--- Run a command with all these arguments. The sum of what it answers.
+-- Runs a command with all these arguments, in parts. Returns the sum of the answers.
 local function with_all(command, key, arguments)
   local n, sum = #arguments, 0
   for from = 1, n, AT_ONCE do
@@ -73,7 +72,7 @@ local function with_all(command, key, arguments)
   return sum
 end
 
--- --- writes that are made together ------------------------------------------------------------------
+-- --- batched writes ---------------------------------------------------------------------------------
 local later = {known = {}, lists = {}}
 
 -- The arguments with which later.run() runs this command on this key.
@@ -88,7 +87,7 @@ function later.list(command, key)
   return list
 end
 
--- In the order in which they were first asked for.
+-- Runs the commands in the order in which their lists were created.
 function later.run()
   for _, each in ipairs(later.lists) do
     local list = each[3]
@@ -97,7 +96,7 @@ function later.run()
   end
 end
 
--- Which server this is. Another one, or the same one started again, has another name.
+-- The run id of the server. Another server, or the same one after a restart, has a different one.
 local function identity()
   return match(call('INFO', 'server'), 'run_id:(%x+)') or 'unknown'
 end

@@ -294,7 +294,7 @@ async def test_what_is_confirmed_is_handed_out_though_the_index_is_not_told_of_t
         async def away(*_: object) -> None:
             raise ConnectionError("away")
 
-        monkeypatch.setattr(claiming, "heal", away)
+        monkeypatch.setattr(claiming, "correct_index", away)
         (lease,) = await world.claim(2)
         assert lease.job == second
 

@@ -124,7 +124,7 @@ async def _confirm(
             refused.append((proposal, Unconfirmed("could not be written")))
     if refused:
         try:
-            await heal(core, refused)
+            await correct_index(core, refused)
         except Exception as error:  # noqa: BLE001 - what was confirmed is handed out all the same
             log.warning("the index was not told what was refused: %s", error)
     core.subscriptions.tell(lease.job for lease in leases)
@@ -209,7 +209,7 @@ def _confirmations(
     return found
 
 
-async def heal(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> None:
+async def correct_index(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> None:
     """Correct the index after refusals: it gets the state of these jobs from the ledger."""
     now = core.now()
     await core.index.drop([proposal.token for proposal, _ in refused], now)

@@ -1,5 +1,5 @@
-"""The log of job transitions: submits, starts, ends, retries, promotions, dead letters, circuit
-breakers."""
+"""Structured logging of job transitions: submits, starts, ends, retries, promotions, dead letters,
+and of circuit breakers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def settled(outcomes: Iterable[tuple[Settlement, Settled | Stale]]) -> None:
 
 
 def moved(move: Move, job: str, tenant: str | None, number: int) -> None:
-    """Somebody resumed or replayed a job, or a fan-out of so many."""
+    """A job, or a fan-out with this number of executions, was resumed or replayed."""
     if jobs.isEnabledFor(logging.INFO):
         _say(logging.INFO, MOVED[move], job=job, tenant=tenant, executions=_several(number))
 
@@ -103,7 +103,7 @@ def skipped(job: str, tenant: str | None, price: int) -> None:
 
 
 def gave_up(found: Iterable[Job]) -> None:
-    """They waited longer than their owners allow."""
+    """These jobs have waited longer than their `max_wait`."""
     if jobs.isEnabledFor(logging.INFO):
         for job in found:
             _say(logging.INFO, "job failed: it waited too long", **_waiting(job))
@@ -112,7 +112,8 @@ def gave_up(found: Iterable[Job]) -> None:
 async def promoted(
     core: Core, levels: Sequence[tuple[str, str]], before: Sequence[str | None]
 ) -> None:
-    """(job, level) that owners were told; None before = this one was told already."""
+    """Log promotions. `levels`: (job, new level). `before`: the old level; None = announced
+    already."""
     if not jobs.isEnabledFor(logging.DEBUG):
         return
     told = {job: (old, new) for (job, new), old in zip(levels, before, strict=True) if old}
@@ -123,7 +124,7 @@ async def promoted(
 
 # --- services ------------------------------------------------------------------------------------
 def unavailable(core: Core, lease: Lease, breaker: CircuitBreaker, now: int) -> None:
-    """The service did not answer a call. Said once, when that stops further calls."""
+    """The service did not answer a call. Logged once, when the circuit breaker opens."""
     key = (lease.service, lease.region)
     if not breaker.sick or key in core.broken:
         return
@@ -135,8 +136,8 @@ def unavailable(core: Core, lease: Lease, breaker: CircuitBreaker, now: int) -> 
 
 
 def answered(core: Core, outcomes: Iterable[tuple[Settlement, Settled | Stale]]) -> None:
-    """While the breaker is open only probes start: the answer to one that started later closes
-    it."""
+    """Log that a circuit breaker has closed. While it is open only probes start, so an answer to a
+    call that started after it opened closes it."""
     for settlement, _ in outcomes:
         lease = settlement.lease
         key = (lease.service, lease.region)

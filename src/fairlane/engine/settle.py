@@ -15,7 +15,7 @@ from fairlane.engine.circuit_breaker import (
     Place,
     count_failures,
     forgive,
-    shown_breakers,
+    read_breakers,
     terms_of_failures,
 )
 from fairlane.engine.core import Core
@@ -75,7 +75,7 @@ async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]
     """Each report's own outcome, in order. Stale: the lease was lost and nothing was written."""
     now, reports = core.now(), [_bounded(report) for report in reports]
     failures = [report for report in reports if isinstance(report, Failed)]
-    shown = await shown_breakers(core, failures) if failures else {}
+    shown = await read_breakers(core, failures) if failures else {}
     return await asyncio.shield(_write(core, reports, failures, shown, now))
 
 

@@ -18,7 +18,7 @@ log = logging.getLogger("fairlane")
 UNCONFIRMED_BATCH = 500
 UNCONFIRMED_AFTER_MICROSECONDS = 5 * SECOND
 VERIFY_PERIOD_MICROSECONDS = 30 * SECOND
-TRIES, PAUSE = 20, 0.5
+MAX_TRIES, RETRY_PAUSE_SECONDS = 20, 0.5
 """Attempts to give leases back to a ledger that does not answer, and seconds between them."""
 
 
@@ -38,14 +38,14 @@ async def give_back(core: Core, proposals: Sequence[Proposal]) -> None:
     """Return these proposals after their claim was cancelled or failed. Confirmed leases are given
     back, and the others can no longer be confirmed: all jobs are queued again. Retries for about
     10 s while the ledger does not answer; after that the leases expire."""
-    for _ in range(TRIES - 1):
+    for _ in range(MAX_TRIES - 1):
         try:
             await _give_back(core, proposals)
         except SetupError:
             raise  # the ledger has been closed
         except Exception as error:  # noqa: BLE001 - any reason for no answer
             log.info("what was claimed is not given back yet: %s", error)
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY_PAUSE_SECONDS)
         else:
             return
     await _give_back(core, proposals)

@@ -36,7 +36,7 @@ async def check_held(core: Core) -> int:
 
 async def give_back(core: Core, proposals: Sequence[Proposal]) -> None:
     """Return these proposals after their claim was cancelled or failed. Confirmed leases are given
-    back, and the others can no longer be confirmed: all jobs are queued again. Retries for about
+    back, and the rest can no longer be confirmed: all jobs are queued again. Retries for about
     10 s while the ledger does not answer; after that the leases expire."""
     for _ in range(MAX_TRIES - 1):
         try:
@@ -63,7 +63,7 @@ Handed = HeldEntry | Proposal
 
 
 async def _without_lost(core: Core, handed: Sequence[Handed]) -> list[Handed]:
-    """Revoke these tokens unless a lease runs under them. Returns those that run. The others can no
+    """Revoke these tokens unless a lease runs under them. Returns those that run. The rest can no
     longer be confirmed, and their jobs are queued again unless they have ended."""
     written = await core.ledger.revoke(
         [(each.entry.id, each.entry.rev, each.token) for each in handed]

@@ -87,7 +87,7 @@ async def measured(usual: float, overload: float, *, on_cluster: bool = False) -
             found = await _overloaded(served, peak, steady, usual, overload)
     again = sum(call.attempt > 1 for call in service.calls)
     return [
-        *_told(peak, steady, found, promised),
+        *_load_figures(peak, steady, found, promised),
         _figure("leases lost", "", found.beside.lost + again, "0"),
         _figure("memory, 70 % load for as long", "MB", kept, ""),
         _figure("memory", "MB", found.memory, f"≤ 512, ≤ {1.5 * kept:,.0f}"),
@@ -147,7 +147,7 @@ async def _overloaded(
     return Overloaded(flood, beside, recovered, memory, lost)
 
 
-def _told(
+def _load_figures(
     peak: LoadOutcome, steady: LoadOutcome, found: Overloaded, promised: float
 ) -> list[Figure]:
     flood, beside = found.flood, found.beside

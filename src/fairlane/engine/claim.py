@@ -64,11 +64,11 @@ async def claim(
             stopped = stop is not None and stop.is_set()  # read once listed as idle
             if found or stopped or core.now() >= until:
                 return found
-            core.asleep += 1
+            core.waiting_claims += 1
             try:
                 await core.index.wait(waiter.id, min(until, look_again_at))
             finally:
-                core.asleep -= 1
+                core.waiting_claims -= 1
         return []
     finally:
         with suppress(NotReady):  # the index removes idle workers by itself
@@ -175,7 +175,7 @@ def _confirmations(
     """The confirmations to write. The pools come from the settings; those that the index names are
     not trusted."""
     now, tiers, stamp = core.now(), core.catalog.tiers.all, core.stamp
-    who = holder(worker.id, call)
+    holder_name = holder(worker.id, call)
     needed: dict[str, frozenset[str]] = {}
     found = []
     for lease_token, entry, slots in proposals:
@@ -198,7 +198,7 @@ def _confirmations(
             slots,
             pools,
             cap,
-            who,
+            holder_name,
             worker.region,
             entry.cost,
             worker.lease,

@@ -80,9 +80,12 @@ class Core:
     jitter: random.Random
     epoch: str = ""
     settings: int = 0
-    tried: str = ""
-    watched: tuple[int, float] = (-1, 0.0)
-    not_before: float = 0.0
+    last_rebuild: str = ""
+    """The index epoch of the last rebuild that this process began."""
+    rebuild_seen: tuple[int, float] = (-1, 0.0)
+    """The last heartbeat number of a rebuild, and when it was first seen (loop time, seconds)."""
+    rebuild_not_before: float = 0.0
+    """This process does not rebuild before this time (loop time, seconds)."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     costs: Average = field(default_factory=lambda: Average(FIRST_COST_MICROSECONDS))
     loaded: dict[str, Loaded] = field(default_factory=dict)
@@ -98,14 +101,16 @@ class Core:
     failing: dict[tuple[str, str | None], list[UnavailableCall]] = field(default_factory=dict)
     """Failures, by service and region, that are being written and that the circuit breaker in the
     index has not counted yet."""
-    asleep: int = 0
+    waiting_claims: int = 0
     """Number of claims of this process that wait for work (long polls)."""
     index_missed: bool = False
     """Whether the ledger has a change that the index could not be told."""
     leftovers: set[asyncio.Task[None]] = field(default_factory=set)
     """Tasks that finish the work of callers that have disconnected."""
     reached_since: int = 0
-    touched: int = 0
+    """Since when this process has reached the ledger without a break (µs)."""
+    ledger_answered_at: int = 0
+    """When the ledger last answered (machine clock, µs)."""
     draining: set[str] = field(default_factory=set)
     rebuilding: asyncio.Lock = field(default_factory=asyncio.Lock)
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)

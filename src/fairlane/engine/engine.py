@@ -89,7 +89,7 @@ class Engine:
         """Start the engine. When it returns, the limits are written and the index is built."""
         core = self._core
         core.reached_since = core.now()
-        core.touched = core.clock.machine()
+        core.ledger_answered_at = core.clock.machine()
         try:
             await live_settings.start(core)
             await join(core)

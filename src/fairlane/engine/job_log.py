@@ -45,7 +45,7 @@ def submitted(prepared: Sequence[Submission], outcomes: Sequence[SubmitOutcome])
     for submission, outcome in zip(prepared, outcomes, strict=True):
         if isinstance(outcome, SubmissionAccepted):
             common = submission.common
-            _say(
+            _log(
                 logging.DEBUG,
                 "job submitted",
                 job=submission.id,
@@ -61,7 +61,7 @@ def started(leases: Iterable[Lease]) -> None:
     if not jobs.isEnabledFor(logging.DEBUG):
         return
     for lease in leases:
-        _say(
+        _log(
             logging.DEBUG,
             "attempt started",
             **_attempt(lease),
@@ -75,38 +75,38 @@ def settled(outcomes: Iterable[tuple[Settlement, Settled | Stale]]) -> None:
             if jobs.isEnabledFor(logging.INFO):
                 state = None if outcome.state is None else str(outcome.state)
                 text = "late result refused: its lease was gone"
-                _say(logging.INFO, text, **_attempt(settlement.lease), state=state)
+                _log(logging.INFO, text, **_attempt(settlement.lease), state=state)
             continue
         level, text = ENDINGS[settlement.move]
         if outcome.again or not jobs.isEnabledFor(level):
             continue
-        _say(level, text, **_attempt(settlement.lease), **_ending(settlement))
+        _log(level, text, **_attempt(settlement.lease), **_ending(settlement))
         if outcome.ended_parent is not None:
             tenant = settlement.lease.tenant
-            _say(logging.INFO, "fan-out ended", job=outcome.ended_parent, tenant=tenant)
+            _log(logging.INFO, "fan-out ended", job=outcome.ended_parent, tenant=tenant)
 
 
 def moved(move: Move, job: str, tenant: str | None, number: int) -> None:
     """A job, or a fan-out with this number of executions, was resumed or replayed."""
     if jobs.isEnabledFor(logging.INFO):
-        _say(logging.INFO, MOVED[move], job=job, tenant=tenant, executions=_several(number))
+        _log(logging.INFO, MOVED[move], job=job, tenant=tenant, executions=_several(number))
 
 
 def cancelled(job: str, tenant: str | None, number: int) -> None:
     if jobs.isEnabledFor(logging.INFO):
-        _say(logging.INFO, "job cancelled", job=job, tenant=tenant, executions=_several(number))
+        _log(logging.INFO, "job cancelled", job=job, tenant=tenant, executions=_several(number))
 
 
 def skipped(job: str, tenant: str | None, price: int) -> None:
     if jobs.isEnabledFor(logging.INFO):
-        _say(logging.INFO, "job moved to the front", job=job, tenant=tenant, price=price)
+        _log(logging.INFO, "job moved to the front", job=job, tenant=tenant, price=price)
 
 
 def gave_up(found: Iterable[Job]) -> None:
     """These jobs have waited longer than their `max_wait`."""
     if jobs.isEnabledFor(logging.INFO):
         for job in found:
-            _say(logging.INFO, "job failed: it waited too long", **_waiting(job))
+            _log(logging.INFO, "job failed: it waited too long", **_waiting(job))
 
 
 async def promoted(
@@ -119,7 +119,7 @@ async def promoted(
     told = {job: (old, new) for (job, new), old in zip(levels, before, strict=True) if old}
     for job in (await core.ledger.jobs(list(told))).values():
         old, new = told[job.id]
-        _say(logging.DEBUG, "job promoted", **_waiting(job), before=old, now=new)
+        _log(logging.DEBUG, "job promoted", **_waiting(job), before=old, now=new)
 
 
 # --- services ------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def answered(core: Core, outcomes: Iterable[tuple[Settlement, Settled | Stale]])
 
 
 # --- fields --------------------------------------------------------------------------------------
-def _say(level: int, text: str, **fields: Any) -> None:
+def _log(level: int, text: str, **fields: Any) -> None:
     kept = {name: value for name, value in fields.items() if value is not None}
     jobs.log(level, text, extra={"fields": kept})
 

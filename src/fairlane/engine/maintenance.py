@@ -77,8 +77,8 @@ async def check_ledger(core: Core) -> None:
 def _had_outage(core: Core) -> bool:
     """Called when the ledger has just answered. Returns whether more than 4 s have passed since its
     previous answer: the ledger was unreachable, or this process was suspended."""
-    now, before = core.clock.machine(), core.touched
-    core.touched = now
+    now, before = core.clock.machine(), core.ledger_answered_at
+    core.ledger_answered_at = now
     if now - before <= LEDGER_AWAY_MICROSECONDS:
         return False
     core.reached_since = core.now()
@@ -145,7 +145,7 @@ async def reconcile(core: Core) -> int:
     reads the job again, so an outdated page does no harm. Returns the number of corrections."""
     corrected = 0
     in_line: set[str] = set()
-    pace = PassPauses()
+    pauses = PassPauses()
     began = core.now()
     async with aclosing(core.ledger.live(RECONCILE_PAGE)) as pages:
         async for page in pages:
@@ -155,12 +155,12 @@ async def reconcile(core: Core) -> int:
             wrong = await core.index.differing(queued)
             if wrong:
                 corrected += await _correct_entries(core, wrong)
-            await pace.rest(len(page))
+            await pauses.pause(len(page))
     core.task_types.forget(began)
     async for shown in core.index.walk(RECONCILE_PAGE):
         suspects = [entry for entry in shown if entry.id not in in_line]
         corrected += await _remove_stale_entries(core, suspects)
-        await pace.rest(len(shown))
+        await pauses.pause(len(shown))
     core.instrumentation.corrected(corrected)
     return corrected + await _sync_pools(core)
 
@@ -177,13 +177,13 @@ class PassPauses:
     The total of all pauses is bounded."""
 
     def __init__(self) -> None:
-        self._rested, self._began = 0.0, time.perf_counter()
+        self._paused, self._began = 0.0, time.perf_counter()
 
-    async def rest(self, rows: int) -> None:
-        if rows == RECONCILE_PAGE and self._rested < MAX_TOTAL_PAUSE_SECONDS:
-            rest = min(MAX_PAUSE_SECONDS, PAUSE_FACTOR * (time.perf_counter() - self._began))
-            await asyncio.sleep(rest)
-            self._rested += rest
+    async def pause(self, rows: int) -> None:
+        if rows == RECONCILE_PAGE and self._paused < MAX_TOTAL_PAUSE_SECONDS:
+            seconds = min(MAX_PAUSE_SECONDS, PAUSE_FACTOR * (time.perf_counter() - self._began))
+            await asyncio.sleep(seconds)
+            self._paused += seconds
         self._began = time.perf_counter()
 
 
@@ -291,7 +291,13 @@ async def retire(core: Core) -> int:
     )
 
 
-TOLD = (forget_tiers, refresh_declared, notice_starts, announce_promotions, publish_left_behind)
+OCCASIONAL_STEPS = (
+    forget_tiers,
+    refresh_declared,
+    notice_starts,
+    announce_promotions,
+    publish_left_behind,
+)
 
 
 class Maintenance:
@@ -326,7 +332,7 @@ class Maintenance:
         """Every fifth round: refresh caches, record promotions, publish the outbox."""
         self._told += 1
         if self._told % 5 == 0:
-            for step in TOLD:
+            for step in OCCASIONAL_STEPS:
                 await _guarded(step, self._core)
 
     async def compare(self) -> None:

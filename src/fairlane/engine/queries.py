@@ -285,7 +285,7 @@ def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
     serving = ServiceRate(
         slots=limit or max(1, len(core.loaded)),
         cost=core.costs.get(job.service),
-        free=not is_busy(standing) if limit else core.asleep > 0,
+        free=not is_busy(standing) if limit else core.waiting_claims > 0,
     )
     stopped = job._replace(ready_at=max(job.ready_at, _not_before(standing)))
     return core.forecasts.eta(stopped, standing, serving, now)

@@ -81,11 +81,11 @@ def _may_rebuild(core: Core, stamp: Stamp, turn: Turn) -> bool:
     """Whether this process may rebuild: no rebuild is under way, or the last one was its own, or
     the rebuilding process has sent no heartbeat for 5 s."""
     now = asyncio.get_running_loop().time()
-    if core.watched[0] != turn.number:
-        core.watched = (turn.number, now)
-    silent = now - core.watched[1]
-    return now >= core.not_before and (
-        not turn.busy or stamp.life == core.tried or silent >= TAKEOVER_SECONDS
+    if core.rebuild_seen[0] != turn.number:
+        core.rebuild_seen = (turn.number, now)
+    silent = now - core.rebuild_seen[1]
+    return now >= core.rebuild_not_before and (
+        not turn.busy or stamp.life == core.last_rebuild or silent >= TAKEOVER_SECONDS
     )
 
 
@@ -93,7 +93,7 @@ async def _rebuild(core: Core, over: int) -> bool:
     """Build the index from the ledger. Claims pause meanwhile, submits do not. Afterwards the order
     and the slots are those of the ledger. False if another process rebuilds. The next sweep repeats
     a rebuild that failed."""
-    life = core.tried = token()
+    life = core.last_rebuild = token()
     if not await core.ledger.begin_rebuild(life, over):
         return False
     core.epoch = life
@@ -104,7 +104,7 @@ async def _rebuild(core: Core, over: int) -> bool:
         await _load(core, life)
         opened = await core.index.open(life, core.now())
     except UnknownName:
-        core.not_before = asyncio.get_running_loop().time() + REBUILD_BACKOFF_SECONDS
+        core.rebuild_not_before = asyncio.get_running_loop().time() + REBUILD_BACKOFF_SECONDS
         raise
     finally:
         alive.cancel()

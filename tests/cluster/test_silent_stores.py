@@ -268,7 +268,7 @@ async def test_a_wake_up_that_was_swallowed_is_made_up_for(stores: Stores) -> No
     sleeper = asyncio.create_task(engine.claim(Worker("sleeper"), 1, wait=LONG_ENOUGH))
 
     async def asleep() -> bool:
-        return core_of(engine).asleep > 0
+        return core_of(engine).waiting_claims > 0
 
     await comes_true(asleep)
     stores.redis.silence(new=False)

@@ -268,7 +268,7 @@ async def test_what_is_confirmed_by_a_ledger_that_is_away_then_is_given_back(
 ) -> None:
     """I6, I18: as soon as it is back, not when the lease ends; nobody pays for it with an
     attempt."""
-    monkeypatch.setattr(unconfirmed, "PAUSE", 0)
+    monkeypatch.setattr(unconfirmed, "RETRY_PAUSE_SECONDS", 0)
     settings = catalog(Service("work", limit=1, max_attempts=1))
     async with World(settings, tmp_path / "ledger.db") as world:
         core, ledger = core_of(world.engine), core_of(world.engine).ledger
@@ -294,7 +294,7 @@ async def test_what_is_confirmed_is_handed_out_though_the_index_is_not_told_of_t
         async def away(*_: object) -> None:
             raise ConnectionError("away")
 
-        monkeypatch.setattr(claiming, "heal", away)
+        monkeypatch.setattr(claiming, "correct_index", away)
         (lease,) = await world.claim(2)
         assert lease.job == second
 

@@ -1,4 +1,4 @@
-"""Figures of the API, each from a server in a process of its own."""
+"""API benchmarks: each figure is measured with a server in a separate process."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def _paced(rate: float, seconds: float) -> Speed:
 
 
 async def _gaps(calls: int) -> list[float]:
-    """Milliseconds in which the only slot of a service was free though others waited for it."""
+    """Milliseconds between two calls in the only slot of a service, while jobs wait for it."""
     begun: list[float] = []
     ended: list[float] = []
 

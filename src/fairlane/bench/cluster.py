@@ -31,10 +31,10 @@ from fairlane.servers import Postgres, Redis
 
 LIMITED, REBUILT, LOW = 1_000, 100_000, 10_000
 HIT = 8
-"""Bytes that a job's body writes."""
+"""Bytes that each job writes when it starts."""
 
 FROM, TO = 0.15, 0.95
-"""The part of a drain that is measured: without the start and the end of the processes."""
+"""The measured part of a drain, as shares of all jobs: without the start and end of processes."""
 
 
 class Bench:
@@ -89,10 +89,10 @@ class Bench:
                     await engine.complete(lease)
             return between
 
-    # --- in processes of their own -----------------------------------------------------------
+    # --- in separate processes ---------------------------------------------------------------
     async def event_delays(self, jobs: int) -> tuple[float, float]:
-        """Milliseconds from the call of complete until a listener in another process has read that
-        the job is over: p50 and p99."""
+        """Milliseconds from the call of `complete` until a listener in another process has read
+        that the job has ended: p50 and p99."""
         database, prefix = await self._fresh()
         async with self._open(0, database, prefix) as engine:
             where = [database, self._redis.url, prefix]
@@ -179,7 +179,7 @@ def _when(hits: Path, wanted: int, workers: Sequence[subprocess.Popen[bytes]]) -
 
 
 def figures(runs: int, jobs: int, *, short: bool, beside: bool) -> Iterator[Figure]:
-    """`beside` also measures pgqueuer, in turn with Fairlane, if it is installed."""
+    """`beside`: also measure pgqueuer, alternating with Fairlane, if it is installed."""
     with (
         Postgres(fsync=True) as postgres,
         Redis() as redis,

@@ -1,4 +1,4 @@
-"""Measuring the API: a real server in a process of its own, durable commits, plain sockets."""
+"""HTTP benchmark client: a real server in a separate process, durable commits, plain sockets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fairlane.config.load import FILE, without_settings
 CONNECTIONS = 50
 HOST = "127.0.0.1"
 QUIET = {"FAIRLANE_SERVER__LOG_LEVEL": "warning"}
-"""No line of the log for every job: the bench measures the queue, not the terminal."""
+"""Turns off the log line of every job: the benchmark measures the queue, not the terminal."""
 
 
 class Speed(NamedTuple):
-    """Jobs a second, and how long a request took: milliseconds."""
+    """`rate`: jobs per second. `p50`, `p99`: request latency in milliseconds."""
 
     rate: float
     p50: float
@@ -37,7 +37,7 @@ class Speed(NamedTuple):
 
 
 class Sockets(NamedTuple):
-    """The server's memory, in MB, before and while so many listen."""
+    """The server's memory in MB, before and while the listeners are connected."""
 
     before: float
     after: float
@@ -56,8 +56,8 @@ class BenchServer(NamedTuple):
 async def server(
     settings: str = "", environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[BenchServer]:
-    """`fairlane serve` with an empty ledger, as anybody would start it; with these settings and
-    variables, if there are any."""
+    """`fairlane serve` in a separate process, with an empty ledger and its default options; with
+    these settings and environment variables, if given."""
     with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
         if settings:
             (Path(folder) / FILE).write_text(settings)
@@ -85,14 +85,14 @@ async def _port(process: asyncio.subprocess.Process) -> int:
 
 # --- a client ------------------------------------------------------------------------------------
 class BenchClient(asyncio.Protocol):
-    """One connection, one request at a time, nothing parsed that is not needed."""
+    """One connection, one request at a time. Parses only what the benchmark needs."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
         self._received = b""
         self.head = b""
-        """Of the last answer."""
+        """The head (status line and headers) of the last answer."""
 
     @classmethod
     async def connect(cls, port: int) -> BenchClient:
@@ -160,7 +160,7 @@ async def _clients(port: int, number: int) -> list[BenchClient]:
 
 # --- figures -------------------------------------------------------------------------------------
 async def single_submits(port: int, jobs: int, connections: int = CONNECTIONS) -> Speed:
-    """Each connection sends its next job when the last one is durable."""
+    """Closed loop: each connection sends its next job when the last one is durable."""
     requests = iter([post("/api/v1/jobs", job(i)) for i in range(jobs)])
     taken: list[float] = []
 
@@ -181,7 +181,7 @@ async def single_submits(port: int, jobs: int, connections: int = CONNECTIONS) -
 async def batch_submits(
     port: int, jobs: int, n: int, connections: int = 4, name: str = "noop"
 ) -> float:
-    """Jobs a second, n jobs a request."""
+    """Jobs per second, with n jobs per request."""
     batches = [
         post("/api/v1/jobs:batch", {"jobs": [job(i, name) for i in range(start, start + n)]})
         for start in range(0, jobs, n)
@@ -201,8 +201,8 @@ async def batch_submits(
 
 
 async def paced_submits(port: int, rate: float, seconds: float) -> Speed:
-    """A job every so often, whatever became of the one before: how long each took, counted from
-    when it was due."""
+    """Open loop: `rate` jobs per second, sent whether or not earlier ones are answered. Latency
+    counts from the scheduled time."""
     free: asyncio.Queue[BenchClient] = asyncio.Queue()
     for client in await _clients(port, CONNECTIONS):
         free.put_nowait(client)
@@ -230,7 +230,7 @@ async def paced_submits(port: int, rate: float, seconds: float) -> Speed:
 
 
 async def idle_sockets(served: BenchServer, number: int, seconds: float = 3) -> Sockets:
-    """So many listen to a waiting job each for so long, and nothing happens."""
+    """Connect `number` listeners, each to a waiting job, for `seconds` without a change."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 2 * number:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * number), hard))
@@ -243,7 +243,7 @@ async def idle_sockets(served: BenchServer, number: int, seconds: float = 3) -> 
     jobs = [each["job"]["job_id"] for each in orjson.loads(body)["results"]]
     before = served.megabytes()
     writers = [await _listen(served.port, each) for each in jobs]
-    await asyncio.sleep(seconds)  # positions have been told, and told again
+    await asyncio.sleep(seconds)  # each listener has received positions
     after = served.megabytes()
     for writer in writers:
         writer.close()

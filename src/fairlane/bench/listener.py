@@ -1,5 +1,5 @@
-"""A listener process of the benchmark: follows each job that it is told, and says when it has seen
-which state."""
+"""A listener process of the benchmark: reads job ids from standard input, follows each job, and
+writes each state that it sees with the time."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""An open-loop load generator in a process of its own: `python -m fairlane.bench.load_generator`.
-It reads a plan from its input and writes the outcome to its output. Plain sockets and requests
-made before, so that one core offers far more than a server can take.
+"""An open-loop load generator in a separate process: `python -m fairlane.bench.load_generator`.
+It reads a plan from standard input and writes the outcome to standard output. It uses plain sockets
+and prepared requests, so that one core offers far more load than a server can take.
 
-Open loop: arrivals are a Poisson process. A request is due at its scheduled time, whatever became
-of those before, and its latency counts from then (no coordinated omission). It takes an idle
-connection, or opens another one up to the plan's bound. A request that finds every connection
-waiting for an answer, or that the generator itself is too slow to send, is not sent later: it
-counts as `unsent`, and the outcome says how many requests were really sent."""
+Open loop: arrivals are a Poisson process. A request is due at its scheduled time, whether or not
+earlier requests are answered, and its latency counts from then (no coordinated omission). It takes
+an idle connection, or opens another one up to the plan's bound. A request is not sent late if every
+connection waits for an answer or the generator is too slow: it counts as `unsent`, and the outcome
+says how many requests were really sent."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from fairlane.bench.measure import NAMES, USERS
 
 KINDS = USERS * len(NAMES)
 ANSWER_TIMEOUT_SECONDS = 30.0
-"""Seconds after which an answer that has not come is a hang."""
+"""Seconds after which a missing answer counts as a hang."""
 
 POLL_SECONDS = 0.001
-"""Seconds between two looks at what has come. Nobody waits in the kernel for it: a server on the
-same machine would be charged for waking somebody up with every answer it sends."""
+"""Seconds between two polls for answers. The generator does not block in the kernel: a server on
+the same machine would spend CPU time on waking it with every answer."""
 
 LATE_SECONDS = 0.005
 """A request that is sent later than this after its scheduled time is a late send."""
@@ -40,25 +40,25 @@ MAX_LATE_SECONDS = 0.02
 """A request that is due for longer than this is not sent."""
 
 OPENED_PER_POLL = 20
-"""New connections between two looks at what has come: a server accepts them one by one."""
+"""Most new connections between two polls: a server accepts connections one by one."""
 
 
 @dataclass
 class Plan:
-    """`rate` 0: closed loop, every connection sends when it has its answer. `connections`: at
-    most so many are open at once."""
+    """The load to generate. `rate`: requests per second; 0 = closed loop, where every connection
+    sends its next request after an answer. `connections`: most open connections."""
 
     port: int
     rate: float
     seconds: float
     connections: int
     ids: int = 0
-    """How many jobs' ids are wanted back."""
+    """How many ids of accepted jobs the outcome contains."""
 
 
 @dataclass
 class Took:
-    """How many, and milliseconds."""
+    """Number of requests, and their latency in milliseconds."""
 
     number: int = 0
     p50: float = 0.0
@@ -68,9 +68,9 @@ class Took:
 
 @dataclass
 class LoadOutcome:
-    """`wrong`: another answer or a hang. `errors`: connections that were refused, reset or closed
-    before their answer. `late`: sent more than 5 ms after the scheduled time. `cpu`: the part of
-    a core that the generator took."""
+    """The outcome of a load. `wrong`: unexpected answers and hangs. `errors`: connections that were
+    refused, reset or closed before their answer. `late`: requests sent more than 5 ms after their
+    scheduled time. `cpu`: the share of one core that the generator used."""
 
     seconds: float
     accepted: Took
@@ -88,7 +88,7 @@ class LoadOutcome:
 
     @classmethod
     def read(cls, text: bytes) -> LoadOutcome:
-        """What the process has written."""
+        """Parse the output of the generator process."""
         found = orjson.loads(text)
         for name in ("accepted", "refused"):
             found[name] = Took(**found[name])
@@ -100,7 +100,7 @@ class LoadOutcome:
 
 
 class LoadCaller:
-    """A connection, and the request it waits for."""
+    """One connection, and the request whose answer it waits for."""
 
     __slots__ = ("due", "got", "socket", "tier", "unwritten")
 
@@ -112,7 +112,8 @@ class LoadCaller:
         self.socket.connect_ex((HOST, port))
 
     def write(self, request: bytes) -> bool:
-        """Whether it is sent: a connection that is not yet open takes it later."""
+        """Send a request. Returns whether all of it is sent: a connection that is not yet open
+        sends it later."""
         try:
             self.unwritten = request[self.socket.send(request) :]
         except BlockingIOError:
@@ -168,7 +169,7 @@ class Generator:
 
     # --- sending ---------------------------------------------------------------------------------
     def _send(self, passed: float) -> None:
-        """What is due by now."""
+        """Send the requests that are due."""
         if not self._plan.rate:
             while self._free:
                 self._due += 1
@@ -223,7 +224,7 @@ class Generator:
             if caller.write(caller.unwritten):
                 self._poll.modify(caller.socket.fileno(), select.EPOLLIN)
         except OSError:
-            pass  # the same event says so again, as an error
+            pass  # the error event of the same poll reports it
 
     def _hear(self, caller: LoadCaller, begin: float) -> None:
         try:
@@ -258,7 +259,7 @@ class Generator:
             self._free.append(caller)
 
     def _lose(self, caller: LoadCaller) -> None:
-        """Cut off: an answer less if it waited for one, and a connection less."""
+        """Handle a closed connection: it counts as an error if it waited for an answer."""
         if caller in self._free:
             self._free.remove(caller)
         else:

@@ -30,7 +30,7 @@ from fairlane.presets import tasks
 PAYLOAD = {"text": "x" * 187}
 USERS = 100
 CALLERS, LANES = 50, 16
-"""Concurrent submitters and workers: while one waits for its commit, the others prepare theirs."""
+"""Concurrent submitters and workers. While one waits for its commit, the rest prepare theirs."""
 
 NAMES = tasks().tiers.names
 

@@ -1,5 +1,5 @@
-"""Memory of an embedded queue: empty, and per waiting job. Measured in a separate process that
-loads nothing else: `python -m fairlane.bench.memory`."""
+"""Memory benchmark of an embedded queue: empty, and per waiting job. It runs in a separate process
+that loads nothing else: `python -m fairlane.bench.memory`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USERS, AT_ONCE = 100, 500
 
 
 class Taken(NamedTuple):
-    """Megabytes of an empty queue, bytes per waiting job."""
+    """Memory of an empty queue in megabytes, and bytes per waiting job."""
 
     empty: float
     job: float
@@ -41,7 +41,7 @@ def taken() -> Taken:
 
 
 def megabytes(process: int | str) -> float:
-    """Resident memory of a process."""
+    """Resident memory of a process in megabytes."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -71,4 +71,4 @@ async def _submit(engine: Engine, tiers: tuple[str, ...], first: int, end: int) 
 
 
 if __name__ == "__main__":
-    print(*asyncio.run(_look()))  # noqa: T201 - its answer
+    print(*asyncio.run(_look()))  # noqa: T201 - read by the parent process

@@ -1,6 +1,6 @@
-"""What the API does when ten times as much is submitted as it can write: the figures of an
-overload, each beside what is wanted. Server and generator share the cores of one machine, so that
-less than ten times may be sent: the figures say how much."""
+"""Overload benchmark: the API under ten times its peak load, each figure beside its target. Server
+and load generator share the cores of one machine, so the generator may send less than ten times the
+peak: the figures say how much it sent."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ from fairlane.presets import tasks
 
 OVERLOAD_FACTOR = 10
 MAX_CONNECTIONS = 1_000
-"""Open connections of the generator at most. Its callers ignore `Retry-After`."""
+"""Most open connections of the load generator. Its callers ignore `Retry-After`."""
 
 POLITE_CALLERS = 20
-"""Callers beside them who come back when they were told to."""
+"""Additional callers that wait between submits, as `Retry-After` asks."""
 
 HELD, CALL_SECONDS = 20, 0.5
-"""Calls at once of the service that goes on working, and how long each takes."""
+"""Concurrent calls of the simulated service, and the mean seconds of a call."""
 
 WARMING_UP = 200
 HEARTBEAT_SECONDS = 1.0
-"""Seconds that a worker promises between two; it loses its lease when three of them are missing."""
+"""Heartbeat interval of the worker in seconds. It loses its lease after three missing
+heartbeats."""
 
 PROMISED, PROMISED_ON_CLUSTER = 250, 150
-"""Milliseconds for nearly every accepted submit at 70 % load."""
+"""Target p99 of an accepted submit at 70 % load, in milliseconds: embedded, and on a cluster."""
 
 SETTINGS = """
 [services.noop]
@@ -55,14 +56,15 @@ timeout = 60
 
 
 def figures(*, short: bool, on_cluster: bool) -> Iterator[Figure]:
-    """One run: an overload is no figure that a median makes better."""
+    """The figures of one run: a median over several runs would hide overload failures."""
     usual, overload = (2.0, 5.0) if short else (10.0, 60.0)
     yield from uvloop.run(measured(usual, overload, on_cluster=on_cluster))
 
 
 async def measured(usual: float, overload: float, *, on_cluster: bool = False) -> list[Figure]:
-    """Seconds of a look at the peak, and of an overload. Every load meets a new server: what one
-    keeps in memory is compared with what another keeps after 70 % load for just as long."""
+    """Measure the peak for `usual` seconds, and the overload for `overload` seconds. Each load gets
+    a new server, so its memory can be compared with that of a server after 70 % load for the same
+    time."""
     promised = PROMISED_ON_CLUSTER if on_cluster else PROMISED
     chance = random.Random(1)
 
@@ -85,7 +87,7 @@ async def measured(usual: float, overload: float, *, on_cluster: bool = False) -
             found = await _overloaded(served, peak, steady, usual, overload)
     again = sum(call.attempt > 1 for call in service.calls)
     return [
-        *_told(peak, steady, found, promised),
+        *_load_figures(peak, steady, found, promised),
         _figure("leases lost", "", found.beside.lost + again, "0"),
         _figure("memory, 70 % load for as long", "MB", kept, ""),
         _figure("memory", "MB", found.memory, f"≤ 512, ≤ {1.5 * kept:,.0f}"),
@@ -96,7 +98,7 @@ async def measured(usual: float, overload: float, *, on_cluster: bool = False) -
 
 @asynccontextmanager
 async def _served(settings: str, *, on_cluster: bool) -> AsyncIterator[BenchServer]:
-    """A new server with an empty ledger that has taken a few submits."""
+    """A new server with an empty ledger, warmed up with a few submits."""
     async with AsyncExitStack() as stack:
         stores: Mapping[str, str] = {}
         if on_cluster:
@@ -108,7 +110,7 @@ async def _served(settings: str, *, on_cluster: bool) -> AsyncIterator[BenchServ
             )
             database = await postgres.new_database()
             async with await cluster(tasks(), database, redis.url):
-                pass  # the schema
+                pass  # opening it creates the schema
             stores = {"DATABASE_URL": database, "REDIS_URL": redis.url}
         served = await stack.enter_async_context(client.server(settings, stores))
         await client.single_submits(served.port, WARMING_UP)
@@ -120,8 +122,8 @@ def _most_of(peak: LoadOutcome, served: BenchServer, seconds: float) -> Plan:
 
 
 class Overloaded(NamedTuple):
-    """What became of an overload, of what was asked beside it, of usual load afterwards, and of
-    accepted jobs."""
+    """The outcome of an overload: the load itself, the requests beside it, the recovery, the
+    server's memory (MB), and the number of accepted jobs that were lost."""
 
     flood: LoadOutcome
     beside: SideMeasurements
@@ -145,7 +147,7 @@ async def _overloaded(
     return Overloaded(flood, beside, recovered, memory, lost)
 
 
-def _told(
+def _load_figures(
     peak: LoadOutcome, steady: LoadOutcome, found: Overloaded, promised: float
 ) -> list[Figure]:
     flood, beside = found.flood, found.beside
@@ -184,7 +186,7 @@ def _told(
 
 # --- load ----------------------------------------------------------------------------------------
 async def generated(plan: Plan) -> LoadOutcome:
-    """What becomes of a load from a process of its own."""
+    """The outcome of a load that a separate process generates."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "fairlane.bench.load_generator", stdin=PIPE, stdout=PIPE
     )
@@ -194,7 +196,8 @@ async def generated(plan: Plan) -> LoadOutcome:
 
 @dataclass
 class SideMeasurements:
-    """What is asked while others flood: milliseconds each took, and answers that are wrong."""
+    """Requests beside the overload: the milliseconds of each, the number of wrong answers, and the
+    number of lost leases."""
 
     cancels: list[float] = field(default_factory=list)
     lives: list[float] = field(default_factory=list)
@@ -207,8 +210,8 @@ class SideMeasurements:
 
 @asynccontextmanager
 async def _beside(served: BenchServer, jobs: Sequence[str]) -> AsyncIterator[SideMeasurements]:
-    """Ten times a second somebody cancels a job, somebody asks whether the process lives, and a
-    worker says that it does; and some submit like everybody, but wait as long as they are told."""
+    """Send requests beside the overload: ten times a second a cancel, a liveness check and a
+    worker's heartbeat; and from each polite caller a submit once a second."""
     found, over = SideMeasurements(), asyncio.Event()
 
     async def ask(connection: BenchClient, request: bytes) -> tuple[int, float]:
@@ -241,7 +244,7 @@ async def _beside(served: BenchServer, jobs: Sequence[str]) -> AsyncIterator[Sid
             status, took = await ask(connection, client.post("/api/v1/jobs", client.job(number)))
             (found.accepted if status == 202 else found.refused).append(took)
             found.wrong += status not in (202, 503)
-            await asyncio.sleep(1)  # the least that anybody is told
+            await asyncio.sleep(1)  # the smallest `Retry-After`
         connection.close()
 
     async with asyncio.TaskGroup() as group:
@@ -253,7 +256,7 @@ async def _beside(served: BenchServer, jobs: Sequence[str]) -> AsyncIterator[Sid
 
 
 async def _worker(connection: BenchClient) -> str:
-    """One that holds a task and does not end it."""
+    """Register a worker that holds one task and does not end it. Returns its id."""
     await connection.send(client.post("/api/v1/jobs", client.job(0, "kept")))
     hello = {"task_types": ["kept"], "capacity": 1, "heartbeat_seconds": HEARTBEAT_SECONDS}
     _, body = await connection.send(client.post("/internal/workers/register", hello))
@@ -271,7 +274,8 @@ class Recovery(NamedTuple):
 
 
 async def _recovery(quiet: Plan, steady: LoadOutcome, *, patience: float) -> Recovery:
-    """How long until a second in which nearly all submits were as fast as before."""
+    """The seconds until, for one second, the p99 of submits is at most 20 % and 1 ms above its
+    value before the overload."""
     begin, jobs = time.perf_counter(), 0
     while True:
         passed = time.perf_counter() - begin
@@ -284,8 +288,8 @@ async def _recovery(quiet: Plan, steady: LoadOutcome, *, patience: float) -> Rec
 async def _premium(
     served: BenchServer, service: SimulatedService, number: int, *, flood: int
 ) -> float:
-    """From submit to the end of a call of usual length, for jobs of the best tier with so many of
-    the lowest before each of them: nearly all are faster."""
+    """The p95 in milliseconds from submit to the end of a call of mean length, for jobs of the
+    highest tier, each submitted behind `flood` jobs of the lowest tier."""
     started: dict[str, asyncio.Future[float]] = {}
     loop = asyncio.get_running_loop()
 
@@ -299,7 +303,7 @@ async def _premium(
     if flood:
         await connection.send(many)
         begun_with = service.finished
-        await service.until(lambda it: it.finished >= begun_with + HELD)  # out of step by now
+        await service.until(lambda it: it.finished >= begun_with + HELD)  # calls no longer in step
     for _ in range(number):
         if flood:
             await connection.send(many)

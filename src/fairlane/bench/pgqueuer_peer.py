@@ -1,4 +1,4 @@
-"""The same benchmark with pgqueuer, if it is installed: the same payload and the same job body."""
+"""The comparison benchmark with pgqueuer, if it is installed: same payload and same job body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUBMIT_BATCH = 1_000
 
 
 async def fill(database: str, jobs: int, n: int = SUBMIT_BATCH) -> float:
-    """Seconds to submit them, n at a time, over one connection."""
+    """Seconds to submit the jobs, n at a time, over one connection."""
     from pgqueuer.db import AsyncpgDriver
     from pgqueuer.queries import Queries
 

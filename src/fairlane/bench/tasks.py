@@ -27,7 +27,7 @@ from fairlane.presets import tasks
 from fairlane.servers import Postgres, Redis
 
 FROM, TO = 0.15, 0.95
-"""The part of a drain that is measured: without the start and the end of the processes."""
+"""The measured part of a drain, as shares of all tasks: without the start and end of processes."""
 
 EACH_SECOND = 50
 HIGH, LOW = 8, 10_000
@@ -39,8 +39,8 @@ Submit = Callable[[Sequence[JobRequest]], Awaitable[object]]
 
 
 class Way(NamedTuple):
-    """A way to reach a queue: how to submit here, and the arguments of the worker; without any, it
-    works in this program."""
+    """A way to reach a queue: the submit function, and the arguments of the worker process. Without
+    arguments the worker runs in this process."""
 
     submit: Submit
     arguments: tuple[str, ...]
@@ -92,7 +92,7 @@ class Cluster:
         database = await self._postgres.new_database()
         with Redis() as redis:
             async with await cluster(tasks(), database, redis.url):
-                pass  # the schema
+                pass  # opening it creates the schema
             async with over_http(DATABASE_URL=database, REDIS_URL=redis.url) as way:
                 yield way
 

@@ -257,7 +257,7 @@ class Dispatcher:
         for service_lane in self._service_lanes:
             if service in (service_lane.worker.services or ()):
                 with suppress(NotReady):
-                    await self._engine.workers.rouse(service_lane.worker)
+                    await self._engine.workers.wake_claims(service_lane.worker)
 
     # --- ending ------------------------------------------------------------------------------
     async def _finish(self, calls: set[asyncio.Task[None]], grace: int) -> None:

@@ -1,4 +1,4 @@
-"""The verbs over ledger and index: SQL first, then the index."""
+"""The queue engine: every operation writes to the ledger (SQL) first, then to the index."""
 
 from fairlane.engine.engine import Engine
 

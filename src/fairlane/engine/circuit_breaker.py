@@ -1,5 +1,5 @@
-"""Circuit breakers of services: what a failure costs its job, and how the index counts it once the
-ledger has it."""
+"""Circuit breakers of services: whether a failure uses up an attempt of its job, and how the index
+counts the failure after the ledger has written it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from fairlane.engine.settle import Failed
 
 Place = tuple[str, str | None]
-"""A service and one of its regions, or None."""
+"""A service, and one of its regions or None."""
 
 
 class FailureTerms(NamedTuple):
-    """Jobs whose failure costs no attempt, and by token until when the circuit breaker is open."""
+    """`free`: jobs whose failure uses up no attempt. `closed_until`: by token, the time (µs) until
+    which the circuit breaker lets no call through."""
 
     free: set[str]
     closed_until: dict[str, int]
 
 
-async def shown_breakers(
+async def read_breakers(
     core: Core, failures: Iterable[Failed]
 ) -> Mapping[Place, CircuitBreaker | None]:
-    """The circuit breakers of these failures as the index shows them; None = it does not say."""
+    """The circuit breakers of these failures, read from the index; None = the index did not
+    answer."""
     places = {_place(each) for each in failures if each.fault is Fault.UNAVAILABLE}
     return {place: await core.ask_index(core.index.breaker(*place)) for place in places}
 
@@ -40,8 +42,9 @@ async def shown_breakers(
 def terms_of_failures(
     core: Core, failures: Sequence[Failed], shown: Mapping[Place, CircuitBreaker | None], now: int
 ) -> Iterator[FailureTerms]:
-    """What these failures cost, by the breakers that were shown and by the failures that other
-    calls of this process are writing. Inside, these are written and then counted."""
+    """The terms of these failures, from the breakers that were read and from the failures that
+    other calls of this process are writing. Inside the context the failures are written, then
+    counted."""
     terms = FailureTerms(set(), {})
     calls: list[tuple[Place, UnavailableCall]] = []
     for report in failures:
@@ -77,9 +80,9 @@ async def count_failures(
     terms: FailureTerms,
     now: int,
 ) -> set[str]:
-    """Tells the index which services did not answer. Returns the jobs that paid for a failure that
-    turns out to be their service's. One that cost nothing is counted under its token: there is
-    nothing to give back."""
+    """Tells the index which services did not answer. Returns the jobs that used up an attempt for a
+    failure of their service and get it back. A failure that used up no attempt is counted under its
+    token, because there is no attempt to return."""
     asked = {each.lease.token: each.retry_after for each in failures}
     paid: set[str] = set()
     for settlement, outcome in written:
@@ -99,7 +102,7 @@ async def count_failures(
 
 
 async def forgive(core: Core, jobs: set[str]) -> None:
-    """These jobs, if they still wait, get their last attempt back."""
+    """Return the last attempt to those of these jobs that still wait."""
     found = await core.ledger.jobs(sorted(jobs))
     await core.ledger.forgive([(job.id, job.attempt) for job in found.values() if job.attempt])
 

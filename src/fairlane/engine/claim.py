@@ -1,4 +1,5 @@
-"""Claim: the index proposes, the ledger confirms, only confirmed work is handed out."""
+"""Claim (dequeue with a lease): the index proposes jobs, the ledger confirms them, and a worker
+gets only confirmed jobs."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ from fairlane.units import SECOND
 log = logging.getLogger("fairlane")
 
 REFUSED_PAUSE_SECONDS = 0.02
-"""Seconds a waiting claim rests after its proposals were refused, or while the index is not ready:
-what is wrong is being put right."""
+"""Seconds that a waiting claim pauses after its proposals were refused, or while the index is not
+ready. Meanwhile the index is corrected."""
 
 confirmation = maker(Confirmation)
 
@@ -38,7 +39,7 @@ PAUSED, UNKNOWN = "its service is paused", "no such service or tier"
 OTHER_POOLS = "not the pools it needs"
 
 MAX_CLAIM_ROUNDS = 3
-"""Rounds of proposals that were all refused before a claim comes back empty-handed."""
+"""Rounds in which the ledger refuses all proposals before a claim returns without a lease."""
 
 
 async def claim(
@@ -50,8 +51,8 @@ async def claim(
     call: str = "",
     stop: asyncio.Event | None = None,
 ) -> list[Lease]:
-    """Up to n leases, in the order of service. With `wait`, returns within that time at the latest,
-    and as soon as there is something, or `stop` is set and the worker roused."""
+    """Up to n leases, in the order of service. `wait` (µs) makes it a long poll: it returns as soon
+    as there is a lease, when the time is over, or when `stop` is set and the worker is woken."""
     until = core.now() + wait
     core.seen[worker.id] = (worker, core.now())
     waiter = replace(worker, id=f"{worker.id}#{token()}") if wait else worker
@@ -60,24 +61,26 @@ async def claim(
             if not core.ready.is_set():
                 await core.clock.wait(core.ready, until - core.now())
             found, look_again_at = await _try(core, worker, waiter, n, call)
-            stopped = stop is not None and stop.is_set()  # looked at once it is filed as idle
+            stopped = stop is not None and stop.is_set()  # read once listed as idle
             if found or stopped or core.now() >= until:
                 return found
-            core.asleep += 1
+            core.waiting_claims += 1
             try:
                 await core.index.wait(waiter.id, min(until, look_again_at))
             finally:
-                core.asleep -= 1
+                core.waiting_claims -= 1
         return []
     finally:
-        with suppress(NotReady):  # it forgets idle workers by itself
+        with suppress(NotReady):  # the index removes idle workers by itself
             await core.index.leave(waiter.id)
 
 
 async def _try(
     core: Core, worker: Worker, waiter: Worker, n: int, call: str
 ) -> tuple[list[Lease], int]:
-    """`waiter` is who the index files as idle: one worker may wait in several calls at once."""
+    """Try to claim, without waiting. `waiter` is the name under which the index lists this call as
+    idle: one worker may wait in several calls at once. Returns the leases, and when to try again at
+    the latest (µs; 0 = at once)."""
     look_again_at = 0
     for _ in range(MAX_CLAIM_ROUNDS):
         loaded = core.loaded.get(worker.id, Loaded())
@@ -92,7 +95,7 @@ async def _try(
             break
         try:
             leases = await _confirm(core, worker, picks.proposals, call)
-        except BaseException:  # gone, or the ledger is: what was confirmed all the same has nobody
+        except BaseException:  # cancelled or ledger error: confirmed leases have no holder
             core.finish(give_back(core, picks.proposals))
             raise
         if leases:
@@ -109,7 +112,7 @@ async def _try(
 async def _confirm(
     core: Core, worker: Worker, proposals: Sequence[Proposal], call: str
 ) -> list[Lease]:
-    refused, proposals = _sorted_out(core, proposals)
+    refused, proposals = _split_proposals(core, proposals)
     written = await core.ledger.confirm(_confirmations(core, worker, proposals, call))
     leases: list[Lease] = []
     for proposal, outcome in zip(proposals, written.outcomes, strict=True):
@@ -121,7 +124,7 @@ async def _confirm(
             refused.append((proposal, Unconfirmed("could not be written")))
     if refused:
         try:
-            await heal(core, refused)
+            await correct_index(core, refused)
         except Exception as error:  # noqa: BLE001 - what was confirmed is handed out all the same
             log.warning("the index was not told what was refused: %s", error)
     core.subscriptions.tell(lease.job for lease in leases)
@@ -131,19 +134,21 @@ async def _confirm(
 
 
 def _learn(core: Core, leases: Sequence[Lease]) -> None:
-    """How wrong was what their owners were told?"""
+    """Compare the real starts with the ETAs that were given, to calibrate the forecasts."""
     for lease in leases:
         error = core.forecasts.started(lease.job, lease.service, lease.model, lease.started_at)
         if error is not None:
             core.instrumentation.foretold(lease.service, lease.tier, error / SECOND)
 
 
-def _sorted_out(
+def _split_proposals(
     core: Core, proposals: Sequence[Proposal]
 ) -> tuple[list[tuple[Proposal, Unconfirmed]], Sequence[Proposal]]:
-    """What cannot be, and what the ledger has to decide. The index may not have heard yet that a
-    service is paused or a tier is gone, or holds what nobody has told it."""
-    reasons = {lane: _why_not(core, lane) for lane in {each.entry.lane for each in proposals}}
+    """Splits the proposals: those to refuse at once, and those for the ledger to decide. The index
+    may not know yet that a service is paused or a tier is removed, or may have wrong entries."""
+    reasons = {
+        lane: _refusal_reason(core, lane) for lane in {each.entry.lane for each in proposals}
+    }
     tiers = len(core.catalog.tiers.all)
     if not any(reasons.values()) and all(each.entry.rank < tiers for each in proposals):
         return [], proposals
@@ -157,7 +162,7 @@ def _sorted_out(
     return refused, hopeful
 
 
-def _why_not(core: Core, lane: str) -> str | None:
+def _refusal_reason(core: Core, lane: str) -> str | None:
     try:
         return PAUSED if core.catalog.service(service_of(lane)).paused else None
     except UnknownName:
@@ -167,9 +172,10 @@ def _why_not(core: Core, lane: str) -> str | None:
 def _confirmations(
     core: Core, worker: Worker, proposals: Sequence[Proposal], call: str
 ) -> list[Confirmation]:
-    """The pools are derived from the settings, not believed."""
+    """The confirmations to write. The pools come from the settings; those that the index names are
+    not trusted."""
     now, tiers, stamp = core.now(), core.catalog.tiers.all, core.stamp
-    who = holder(worker.id, call)
+    holder_name = holder(worker.id, call)
     needed: dict[str, frozenset[str]] = {}
     found = []
     for lease_token, entry, slots in proposals:
@@ -192,7 +198,7 @@ def _confirmations(
             slots,
             pools,
             cap,
-            who,
+            holder_name,
             worker.region,
             entry.cost,
             worker.lease,
@@ -203,8 +209,8 @@ def _confirmations(
     return found
 
 
-async def heal(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> None:
-    """The index was wrong about these: it learns what the ledger says."""
+async def correct_index(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> None:
+    """Correct the index after refusals: it gets the state of these jobs from the ledger."""
     now = core.now()
     await core.index.drop([proposal.token for proposal, _ in refused], now)
     found = await core.ledger.jobs([proposal.entry.id for proposal, _ in refused])
@@ -225,7 +231,7 @@ async def heal(core: Core, refused: Sequence[tuple[Proposal, Unconfirmed]]) -> N
 
 
 async def _keep_up(core: Core) -> None:
-    """Another life or other settings have begun, or the index is away: the sweep looks after it
-    too."""
+    """Join a new index epoch or new settings. If the index is unreachable, a later sweep does
+    it."""
     with suppress(NotReady):
         await keep_up(core)

@@ -1,4 +1,4 @@
-"""What all verbs share: the two stores, the settings, the clock, and a few things learnt."""
+"""The shared state of the engine: the two stores (ledger and index), settings, clock, caches."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ log = logging.getLogger("fairlane")
 MAX_SLOT_READS = 3
 
 INDEX_BATCH = 1_000
-"""Jobs told to the index in one call: others are served in between."""
+"""Jobs per call to the index. Other callers are served between two calls."""
 
 
 MAX_INDEX_WAIT_SECONDS = 0.05
-"""What a caller waits at most for the index before its change is committed."""
+"""Seconds that a caller waits at most for the index before its change is committed."""
 
 T = TypeVar("T")
 
 
 class UnavailableCall(NamedTuple):
-    """A call that the service did not answer, whose failure is being written."""
+    """An unanswered call to a service, whose failure is being written to the ledger."""
 
     token: str
     job: str
@@ -56,18 +56,18 @@ class UnavailableCall(NamedTuple):
 
 @dataclass(slots=True)
 class ShownQueue:
-    """The lanes of a service as the index last showed them to this process, and how many jobs this
-    process has queued since."""
+    """The lanes of a service, with their depths, as this process last read them from the index, and
+    how many jobs this process has queued since."""
 
     lanes: Mapping[str, int]
     joined: int = 0
 
 
 class TierSource(Protocol):
-    """Somebody who knows users' tiers better than the ledger."""
+    """A source of users' tiers that takes precedence over the ledger."""
 
     async def tiers_of(self, tenant: str, users: Collection[str]) -> Mapping[str, str]:
-        """Each user's tier. Never fails and never waits for long."""
+        """Each user's tier. An implementation must not raise and must answer quickly."""
 
 
 @dataclass(slots=True)
@@ -80,31 +80,37 @@ class Core:
     jitter: random.Random
     epoch: str = ""
     settings: int = 0
-    tried: str = ""
-    watched: tuple[int, float] = (-1, 0.0)
-    not_before: float = 0.0
+    last_rebuild: str = ""
+    """The index epoch of the last rebuild that this process began."""
+    rebuild_seen: tuple[int, float] = (-1, 0.0)
+    """The last heartbeat number of a rebuild, and when it was first seen (loop time, seconds)."""
+    rebuild_not_before: float = 0.0
+    """This process does not rebuild before this time (loop time, seconds)."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     costs: Average = field(default_factory=lambda: Average(FIRST_COST_MICROSECONDS))
     loaded: dict[str, Loaded] = field(default_factory=dict)
     coming: Counter[str] = field(default_factory=Counter)
-    """Jobs by their first service that are being written and not in line yet."""
+    """Number of jobs, by first service, that are being written and are not in the index yet."""
     queues_shown: dict[str, ShownQueue] = field(default_factory=dict)
-    """By service: what a submit believes while the index does not answer."""
+    """Last known queues, by service. A submit uses them while the index does not answer."""
     task_types: TaskTypes = field(default_factory=TaskTypes)
     tiers_of_users: dict[tuple[str, str], str] = field(default_factory=dict)
     forecasts: Forecasts = field(default_factory=Forecasts)
     broken: dict[tuple[str, str | None], int] = field(default_factory=dict)
-    """Services and regions whose open circuit breaker was logged, and since when it is open."""
+    """Services and regions whose open circuit breaker was logged, and when it opened (µs)."""
     failing: dict[tuple[str, str | None], list[UnavailableCall]] = field(default_factory=dict)
-    """Failures by service and region that are being written and not counted by the index yet."""
-    asleep: int = 0
-    """Claims of this process that wait for work."""
+    """Failures, by service and region, that are being written and that the circuit breaker in the
+    index has not counted yet."""
+    waiting_claims: int = 0
+    """Number of claims of this process that wait for work (long polls)."""
     index_missed: bool = False
-    """Something stands in the ledger that the index could not be told."""
+    """Whether the ledger has a change that the index could not be told."""
     leftovers: set[asyncio.Task[None]] = field(default_factory=set)
-    """What is done for callers that have gone."""
+    """Tasks that finish the work of callers that have disconnected."""
     reached_since: int = 0
-    touched: int = 0
+    """Since when this process has reached the ledger without a break (µs)."""
+    ledger_answered_at: int = 0
+    """When the ledger last answered (machine clock, µs)."""
     draining: set[str] = field(default_factory=set)
     rebuilding: asyncio.Lock = field(default_factory=asyncio.Lock)
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -112,9 +118,9 @@ class Core:
     instrumentation: Instrumentation = field(default_factory=NoInstrumentation)
     seen: dict[str, tuple[Worker, int]] = field(default_factory=dict)
     declared: Mapping[str, RetryTerms] = field(default_factory=dict)
-    """What workers say about their task types."""
+    """Retry terms by task type, as workers declare them."""
     workers_read: tuple[int, list[tuple[Worker, int]]] = field(default_factory=lambda: (0, []))
-    """When the workers were last read from the ledger, and who they are."""
+    """When the workers were last read from the ledger (µs), and these workers."""
     subscriptions: Subscriptions = field(init=False)
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)
@@ -125,29 +131,30 @@ class Core:
         self.adopt(self.catalog)
 
     def adopt(self, catalog: Catalog, settings: int = 0) -> None:
-        """These settings, of this number, hold from now on."""
+        """Use these settings, which have this version number, from now on."""
         self.catalog, self.settings = catalog, settings
         self.terms = TermsBook(catalog, self.declared)
 
     def declare(self, declared: Mapping[str, RetryTerms]) -> None:
-        """These terms of task types hold for what is submitted from now on."""
+        """Use these retry terms of task types for jobs that are submitted from now on."""
         self.declared = declared
         self.terms = TermsBook(self.catalog, declared)
 
     @property
     def stamp(self) -> str:
-        """What a confirmation of this process has to agree with in the ledger."""
+        """The epoch of the index and the version of the settings. The ledger confirms a claim only
+        if both are current."""
         return str(Stamp(self.epoch, self.settings))
 
     def service(self, name: str) -> Service:
-        """What is configured for it; plain rules for one that no longer is."""
+        """The settings of this service; default settings if it is no longer configured."""
         try:
             return self.catalog.service(name)
         except UnknownName:
             return Service(name)
 
     def forget_worker(self, worker: str) -> None:
-        """It is gone, or was not heard of for long."""
+        """Remove a worker from the caches: it has ended, or its last heartbeat is long ago."""
         self.seen.pop(worker, None)
         self.loaded.pop(worker, None)
         self.draining.discard(worker)
@@ -156,7 +163,7 @@ class Core:
         return self.clock.now()
 
     async def ask_index(self, answer: Awaitable[T]) -> T | None:
-        """What the index answers within 50 ms; None if it does not, or is away."""
+        """The answer of the index; None if it does not answer within 50 ms or is unreachable."""
         try:
             async with asyncio.timeout(MAX_INDEX_WAIT_SECONDS):
                 return await answer
@@ -165,15 +172,16 @@ class Core:
 
     @contextmanager
     def telling_index(self) -> Iterator[None]:
-        """What the index is told inside stands in the ledger: one that is away learns it from the
-        outbox when it is back, and by looking."""
+        """Context for telling the index about changes that the ledger has committed. An unreachable
+        index is no error: it learns the changes later, from the outbox and by reconciliation."""
         try:
             yield
         except NotReady:
             self.index_missed = True
 
     def finish(self, work: Coroutine[None, None, None]) -> None:
-        """Do this although whoever asked for it has gone. What fails is found by a sweep."""
+        """Run this in the background after its caller has disconnected. A sweep repairs what
+        fails."""
         task = asyncio.create_task(work)
         self.leftovers.add(task)
         task.add_done_callback(self._finished)
@@ -184,7 +192,7 @@ class Core:
             log.warning("what a caller left was not finished: %s", task.exception())
 
     def entry(self, job: Job) -> Entry:
-        """The place in line that the ledger gives a queued job."""
+        """The index entry of a queued job, made from its ledger row."""
         step = WaitingStep(
             job=job.id,
             rev=job.rev,
@@ -201,7 +209,8 @@ class Core:
         return self.place_in_line(step)
 
     def place_in_line(self, step: WaitingStep) -> Entry:
-        """A job's place in line: of new jobs, next steps, retries, and after a rebuild."""
+        """The index entry of a waiting step: of a new job, a next step, a retry, or in a
+        rebuild."""
         tiers = self.catalog.tiers
         is_skip = step.band is Band.SKIP
         return Entry(
@@ -221,8 +230,8 @@ class Core:
 
 
 async def publish(core: Core, jobs: Sequence[str]) -> None:
-    """Tell the index what the ledger says about these jobs now. Any number of times, in any
-    order: nothing old comes back."""
+    """Tell the index the present state of these jobs in the ledger. Idempotent, and safe in any
+    order: the index ignores an older revision."""
     for start in range(0, len(jobs), INDEX_BATCH):
         await _publish(core, jobs[start : start + INDEX_BATCH])
 
@@ -237,8 +246,9 @@ async def _publish(core: Core, jobs: Sequence[str]) -> None:
 
 
 async def sync_pool(core: Core, pool: str) -> int:
-    """The index believes the ledger's slots. What was corrected may have been freed since it was
-    read: then it is read again."""
+    """Set the slots of this pool in the index to those in the ledger. A corrected slot may have
+    been freed after it was read, so the slots are read again, up to 3 times. Returns the number of
+    corrections."""
     total = 0
     for _ in range(MAX_SLOT_READS):
         rows = [(row.slot, row.token) for row in await core.ledger.slots(pool)]

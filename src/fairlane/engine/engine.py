@@ -1,4 +1,5 @@
-"""The engine: every verb, over one ledger and one index."""
+"""The queue engine: every operation on jobs, workers and settings, over one ledger and one
+index."""
 
 from __future__ import annotations
 
@@ -49,14 +50,14 @@ from fairlane.units import SECOND
 
 LOCAL = Caller()
 STOP_SECONDS = 5.0
-"""Seconds in which what callers have left is finished when it stops."""
+"""Seconds that `stop` waits for the unfinished work of callers that have disconnected."""
 
 
 class Engine:
-    """Use it as `async with Engine(...) as engine`. Sweeps run by themselves unless `sweeping` is
-    off; then call `sweep`, once a second of its clock. Its core, with ledger and index, is private:
-    all other code has these verbs and the objects `workers`, `leases`, `api_keys`, `webhooks`,
-    `known_tiers` and `store_stats`."""
+    """The queue engine. Use it as `async with Engine(...) as engine`. Sweeps run in the background
+    unless `sweeping` is False; then call `sweep` once per second of its clock. Its core, with
+    ledger and index, is private: other code uses these methods and the objects `workers`, `leases`,
+    `api_keys`, `webhooks`, `known_tiers` and `store_stats`."""
 
     def __init__(
         self,
@@ -85,10 +86,10 @@ class Engine:
         await self.stop()
 
     async def start(self) -> None:
-        """Ready when it returns: limits written, index built from the ledger."""
+        """Start the engine. When it returns, the limits are written and the index is built."""
         core = self._core
         core.reached_since = core.now()
-        core.touched = core.clock.machine()
+        core.ledger_answered_at = core.clock.machine()
         try:
             await live_settings.start(core)
             await join(core)
@@ -120,18 +121,18 @@ class Engine:
         await self._core.index.close()
 
     async def sweep(self) -> None:
-        """What has to happen by itself: expired leases, promotions, leftovers, retention."""
+        """Run one round of maintenance: expired leases, promotions, the outbox, retention."""
         for each in self._sweeper.rounds:
             await each()
 
     async def rebuild(self) -> None:
-        """Throw the index away and build it from the ledger."""
+        """Delete the index and build it from the ledger."""
         await rebuild(self._core)
 
     # --- settings and surroundings -----------------------------------------------------------
     @property
     def catalog(self) -> Catalog:
-        """The settings that hold now."""
+        """The settings in force."""
         return self._core.catalog
 
     @property
@@ -140,7 +141,7 @@ class Engine:
         return self._core.ready.is_set()
 
     def instrument(self, instrumentation: Instrumentation) -> None:
-        """Report to these metrics from now on."""
+        """Report metrics to this instrumentation from now on."""
         self._core.instrumentation = instrumentation
 
     def use_tier_source(self, source: TierSource | None) -> None:
@@ -148,12 +149,14 @@ class Engine:
         self._core.tier_source = source
 
     def explain(self, error: Exception) -> SetupError | None:
-        """What is wrong with the store and what to do about it, if that is the reason."""
+        """A SetupError that names the cause in the store and the remedy; None if the error has
+        another cause."""
         return self._core.ledger.explain(error)
 
     # --- callers -----------------------------------------------------------------------------
     async def submit(self, job: NewJob, caller: Caller = LOCAL) -> SubmissionAccepted | Replayed:
-        """Durable and in line when it returns. Raises what is wrong, or which limit holds."""
+        """Submit one job. When it returns, the job is durable and queued. Raises FairlaneError for
+        invalid input or a limit."""
         (outcome,) = await submit(self._core, caller, [job])
         if isinstance(outcome, FairlaneError):
             raise outcome
@@ -162,23 +165,24 @@ class Engine:
     async def submit_many(
         self, jobs: Sequence[NewJob], caller: Caller = LOCAL
     ) -> list[SubmitOutcome]:
-        """Each job's own outcome; an error stands in its place."""
+        """Submit several jobs. Returns each job's own outcome or error, in order."""
         return await submit(self._core, caller, jobs)
 
     async def cancel(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
-        """At once and for good; a running attempt is told, its result will be refused."""
+        """Cancel a job at once and finally. A running attempt is told; its result will be
+        refused."""
         await job_actions.cancel(self._core, job, tenant, op)
 
     async def resume(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
-        """Go on at the step that failed, with the attempts already used."""
+        """Continue a failed job at the step that failed; used attempts stay used."""
         await job_actions.reopen(self._core, job, tenant, Move.RESUME, op)
 
     async def replay(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
-        """Go on at the step that failed, with all attempts again."""
+        """Continue a failed job at the step that failed, with all attempts again."""
         await job_actions.reopen(self._core, job, tenant, Move.REPLAY, op)
 
     async def quote(self, job: str, tenant: str | None = None) -> job_actions.SkipQuote:
-        """What a skip would cost and bring."""
+        """The price of a paid skip, and the time it would save."""
         return await job_actions.quote(self._core, job, tenant)
 
     async def skip(
@@ -188,7 +192,7 @@ class Engine:
         max_price: int | None = None,
         op: str | None = None,
     ) -> Skipped:
-        """Pay and go to the very front. Charged at most once."""
+        """Move a job to the front of the queue for a price. Charged at most once."""
         return await job_actions.skip(self._core, job, tenant, max_price, op)
 
     # --- workers -----------------------------------------------------------------------------
@@ -196,13 +200,14 @@ class Engine:
         return await self.workers.register(worker)
 
     async def heartbeat(self, worker: Worker, leases: Sequence[Lease] = ()) -> Renewal:
-        """The worker lives and its leases go on; which of them are lost or cancelled."""
+        """Record a heartbeat of the worker and renew its leases. Returns which leases are lost or
+        cancelled."""
         until = self.clock.now() + worker.lease
         await self.workers.keep_alive([worker])
         return await self.renew(leases, until)
 
     async def drain(self, worker: Worker) -> Worker:
-        """No new work for it."""
+        """Drain a worker: it gets no new jobs."""
         return await self.workers.drain(worker)
 
     async def claim(
@@ -214,9 +219,9 @@ class Engine:
         call: str = "",
         stop: asyncio.Event | None = None,
     ) -> list[Lease]:
-        """Up to n leases; n should never be more than the worker can start now. `wait` seconds at
-        the longest if there is nothing, or until `stop` is set and the worker roused. Leases
-        remember the `call` they were taken in."""
+        """Claim up to n leases; n should not exceed what the worker can start now. Without a job it
+        waits up to `wait` seconds (long poll), or until `stop` is set and the worker is woken.
+        Leases record the `call` that claimed them."""
         if worker.state is not WorkerState.ACTIVE:
             return []
         return await claim(self._core, worker, n, wait=round(wait * SECOND), call=call, stop=stop)
@@ -254,7 +259,7 @@ class Engine:
         self._core.subscriptions.tell([lease.job])
 
     async def loaded(self, service: str, model: str, seconds: float) -> None:
-        """A worker took this long to load a model."""
+        """Record how many seconds a worker took to load a model."""
         await self._core.index.learn_load(service, model, round(seconds * SECOND))
 
     async def _settle(self, report: Report) -> Settled:
@@ -265,19 +270,19 @@ class Engine:
 
     # --- looking -----------------------------------------------------------------------------
     async def get(self, job: str, tenant: str | None = None, key: str | None = None) -> Job:
-        """The job, if it is this tenant's (None = any), submitted with this key (None = any)."""
+        """The job, if it belongs to this tenant (None = any) and API key (None = any)."""
         return await queries.get(self._core, job, tenant, key)
 
     async def jobs(self, ids: Sequence[str]) -> dict[str, Job]:
-        """Those of them that there are."""
+        """Those of these jobs that exist, by id."""
         return await self._core.ledger.jobs(ids)
 
     async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
-        """Input, and the context that finished steps have made."""
+        """The job's input, and the context with the outputs of its finished steps."""
         return await self._core.ledger.payload(job)
 
     async def first_starts(self, jobs: Sequence[Job]) -> dict[str, int]:
-        """When those of these jobs first started that have started more than once."""
+        """The first start (µs) of each of these jobs that has started more than once."""
         return await queries.first_starts(self._core, jobs)
 
     async def view(self, job: str, tenant: str | None = None) -> queries.JobDetail:
@@ -285,7 +290,7 @@ class Engine:
         return await queries.view(self._core, job, tenant)
 
     async def standing(self, job: Job) -> queries.Placement | None:
-        """Where a queued job stands now."""
+        """The present position of a queued job; None if it is unknown."""
         return await queries.standing(self._core, job)
 
     def likely_tier(self, tenant: str, user: str | None, tier: str | None) -> str:
@@ -293,7 +298,7 @@ class Engine:
         return likely_tier(self._core, tenant, user, tier)
 
     async def placement(self, accepted: SubmissionAccepted, request: NewJob) -> queries.Placement:
-        """Where a job stands that was just accepted."""
+        """The position of a job that was just accepted."""
         return await queries.placement(self._core, accepted, request)
 
     async def list_jobs(
@@ -305,62 +310,62 @@ class Engine:
         return await queries.attempts(self._core, job, tenant)
 
     def events(self, job: str, after: int = 0) -> AsyncIterator[Event]:
-        """What has happened after that number, then what happens, until the job is over."""
+        """The events after this sequence number, then each new one, until the job has ended."""
         return events(self._core, job, after)
 
     async def stored_events(self, job: str, after: int = 0) -> list[Event]:
-        """What has happened so far after that number."""
+        """The stored events after this sequence number."""
         return await self._core.ledger.events(job, after)
 
     def changes(
         self, job: str, after: int = 0, pause: Pause = asyncio.Event.wait
     ) -> AsyncGenerator[Change, None]:
-        """The job with its events after that number, again with every change, until it is over.
-        `pause` waits for the next change; when it returns early, the job is read again, too."""
+        """The job with its events after this sequence number, again at every change, until it has
+        ended. `pause` waits for the next change; the job is read again when it returns early."""
         return changes(self._core, job, after, pause)
 
     def follow(
         self, job: str, pause: Pause = asyncio.Event.wait
     ) -> AsyncGenerator[Job | None, None]:
-        """As `changes`, without the events. None if there is no such job."""
+        """Like `changes`, without the events. Yields None if the job does not exist."""
         return follow(self._core, job, pause)
 
     def wake(self, jobs: Iterable[str]) -> None:
-        """Those who follow these jobs in this process look at them again."""
+        """Wake the listeners of these jobs in this process: they read the jobs again."""
         self._core.subscriptions.wake(jobs)
 
     async def is_runnable(self, job: Job) -> bool:
-        """Whether a worker that takes work could run the step that the job waits for."""
+        """Whether a live worker could run the step that the job waits for."""
         return await queries.is_runnable(self._core, job.lane)
 
     async def overview(self) -> queries.Overview:
         return await queries.overview(self._core)
 
     async def index_stats(self) -> Stats:
-        """What waits, by lane, and which slots are taken."""
+        """The waiting jobs by lane, and the used slots."""
         return await self._core.index.stats()
 
     async def running_by_service(self) -> Counter[tuple[str, str | None]]:
-        """How many jobs run of each service in each region. Looks through all that run."""
+        """The number of running jobs by service and region. Reads all running jobs."""
         return await self._core.ledger.running_in()
 
     def task_types(self, tenant: str) -> Set[str]:
-        """The task types that this tenant has jobs of, beside the configured services."""
+        """The task types of this tenant's jobs, without configured services."""
         return self._core.task_types.of(tenant)
 
     async def wait(self, job: str) -> Job:
-        """The job when it is over."""
+        """Wait until the job has ended, and return it."""
         async for _ in self.follow(job):
             pass
         return await self.get(job)
 
     async def check(self) -> Counts:
-        """The ledger's own promises; each count must be 0."""
+        """Count violations of the ledger's invariants; each count must be 0."""
         return await self._core.ledger.check()
 
     # --- administration ----------------------------------------------------------------------
     async def tier_of(self, user: str, tenant: str = "default") -> str | None:
-        """The tier that the ledger has for this user."""
+        """The tier that the ledger stores for this user."""
         return await self._core.ledger.tier_of(tenant, user)
 
     async def set_tier(
@@ -379,7 +384,7 @@ class Engine:
         tenant: str = "default",
         actor: str = "local",
     ) -> None:
-        """Limits of this user's own; None = their tier's."""
+        """Set a user's own limits; None = the limit of the user's tier."""
         if min(pending or 0, per_hour or 0) < 0:
             raise InvalidInput("a quota cannot be below 0")
         now = self._core.now()
@@ -398,7 +403,7 @@ class Engine:
         tenant: str = "default",
         actor: str = "local",
     ) -> int:
-        """The balance afterwards. The same operation again changes nothing."""
+        """Add credits. Returns the new balance. Idempotent: the same operation counts once."""
         now = self._core.now()
         return await self._core.ledger.credit(tenant, user, amount, operation, now, note, actor)
 
@@ -408,11 +413,11 @@ class Engine:
     async def change(
         self, kind: str, name: str, setting: str, value: Json, actor: str = "local"
     ) -> None:
-        """A live setting: `change("services", "image_gen", "limit", 2)`."""
+        """Change a live setting: `change("services", "image_gen", "limit", 2)`."""
         await live_settings.change(self._core, kind, name, setting, value, actor)
 
     async def purge(self, dead: Sequence[str], tenant: str, actor: str = "local") -> int:
-        """These dead letters are gone; how many there were."""
+        """Delete these dead letters. Returns how many there were."""
         return await self._core.ledger.purge(tenant, dead, self._core.now(), actor)
 
     async def count(self, state: State, tenant: str | None = None) -> int:

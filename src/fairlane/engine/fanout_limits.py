@@ -1,4 +1,4 @@
-"""Limits of a fan-out, checked before its cells are built."""
+"""Fan-out limits (job matrix): checked before the cells are built."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from fairlane.errors import InvalidInput
 
 MAX_CELL_VALUE_CHARACTERS = 16 << 20
-"""Of the values in all cells of one matrix: each cell holds a copy of its own."""
+"""Characters of the values in all cells of one matrix. Each cell has its own copy of its values."""
 
 Axes = Mapping[str, Sequence[str]]
 
 
 def cells_of(axes: Axes) -> int:
-    """How many combinations there are; an empty matrix has none."""
+    """The number of combinations; 0 for an empty matrix."""
     return math.prod(map(len, axes.values())) if axes else 0
 
 
 def check_matrix(axes: Axes, most: int) -> None:
-    """Raises InvalidInput for a matrix that is empty, or larger than it may be."""
+    """Raises InvalidInput for a matrix that is empty or too large."""
     cells = cells_of(axes)
     if not 1 <= cells <= most:
         raise InvalidInput(

@@ -1,5 +1,6 @@
-"""Following a job: the event loop behind every listener (event iterator, server-sent events,
-WebSocket, waits). It reads the ledger, hands out what is there, waits for news, reads again."""
+"""Change feed of one job: the loop behind every listener (event iterator, server-sent events,
+WebSocket, waits). It reads the ledger, yields what it finds, waits for a wakeup, and reads
+again."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from fairlane.model.event import Event
 from fairlane.model.job import Job
 
 Pause = Callable[[asyncio.Event], Awaitable[object]]
-"""Waits until the event is set, or less long."""
+"""Waits until the event is set; may return earlier."""
 
 
 class Change(NamedTuple):
-    """A job as the ledger has it (None: deleted), and the events since the last change."""
+    """A job as read from the ledger (None: deleted), and the events since the last change."""
 
     job: Job | None
     events: list[Event]
@@ -26,8 +27,8 @@ class Change(NamedTuple):
 async def follow(
     core: Core, job_id: str, pause: Pause = asyncio.Event.wait
 ) -> AsyncGenerator[Job | None, None]:
-    """The job now, and again whenever it may have changed or `pause` has returned, until it is
-    over. None if the ledger does not have it."""
+    """Yields the job now, and again whenever it may have changed or `pause` has returned, until the
+    job has ended. Yields None if the job does not exist."""
     with core.subscriptions.listening(job_id) as wakeup:
         while True:
             wakeup.clear()
@@ -41,8 +42,8 @@ async def follow(
 async def changes(
     core: Core, job_id: str, after: int = 0, pause: Pause = asyncio.Event.wait
 ) -> AsyncGenerator[Change, None]:
-    """As `follow`, with the events after that number. The job is read first: with a job that is
-    over come all of its events."""
+    """Like `follow`, with the events after this sequence number. The job is read before its events,
+    so a job that has ended comes with all of its events."""
     async with aclosing(follow(core, job_id, pause)) as looks:
         async for job in looks:
             events = await core.ledger.events(job_id, after)
@@ -51,7 +52,8 @@ async def changes(
 
 
 async def events(core: Core, job_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
-    """The events after that number, then each new one, without a gap, until the job is over."""
+    """Yields the events after this sequence number, then each new one, without a gap, until the job
+    has ended."""
     async with aclosing(changes(core, job_id, after)) as found:
         async for change in found:
             for event in change.events:

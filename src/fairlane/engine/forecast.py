@@ -1,4 +1,5 @@
-"""Forecasts of ETAs: from the position of a job, corrected by how wrong earlier ones were."""
+"""ETA forecasts: computed from the position of a job, calibrated by the errors of past
+forecasts."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from fairlane.policy.eta import Calibration, Eta
 MAX_PREDICTIONS = 10_000
 
 USUAL_WEIGHT = 100
-"""The newest look counts one part in so many of what a job usually takes: one long job must not
-change what all who wait are told."""
+"""Weight of history in the moving average of a job's duration: the newest value counts 1/100. One
+long job must not change the ETAs of all waiting jobs."""
 
 
 class Waiting(NamedTuple):
-    """What the ETA of a job depends on."""
+    """The properties of a waiting job that its ETA depends on."""
 
     id: str
     service: str
@@ -28,8 +29,8 @@ class Waiting(NamedTuple):
 
 
 class ServiceRate(NamedTuple):
-    """What serves it: how many slots, what jobs of this service took lately, whether a slot is
-    free."""
+    """The capacity of a service: its slots, the recent duration of its jobs (µs), and whether a
+    slot is free."""
 
     slots: int
     cost: int
@@ -37,8 +38,9 @@ class ServiceRate(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Jobs that are overtaken alike: whoever has own work before them lets others go first, and a
-    model that is in memory comes sooner than one that is not."""
+    """Jobs that share one calibration, because other jobs overtake them equally often. Jobs of
+    other users overtake a job that waits behind jobs of its own user (`behind_own`). A job whose
+    model is in memory (`warm`) starts sooner than one whose model has to be loaded."""
 
     service: str
     tier: str
@@ -46,7 +48,7 @@ class Group(NamedTuple):
     warm: bool | None
 
     def all(self) -> Group:
-        """All of its tier."""
+        """The group of all jobs of this service and tier."""
         return Group(self.service, self.tier, None, None)
 
 
@@ -58,14 +60,14 @@ class ToldEta(NamedTuple):
 
 
 class UsualDuration(NamedTuple):
-    """What a job of a service takes, and how many looks at it made this up."""
+    """The usual duration of a job of a service (µs), and how many values it averages."""
 
     looks: int
     value: int
 
 
 class Forecasts:
-    """Of one process. What is remembered of a job is what was said first."""
+    """The forecasts of one process. Of each job only the first ETA that was given is kept."""
 
     def __init__(self) -> None:
         self._calibrations: dict[Group, Calibration] = {}
@@ -74,13 +76,13 @@ class Forecasts:
         self._models: dict[str, deque[str]] = {}
 
     def __bool__(self) -> bool:
-        """Whether anybody has been told anything that is still to come."""
+        """Whether an ETA was given for a job that has not started yet."""
         return bool(self._told)
 
     def eta(self, job: Waiting, standing: Standing, serving: ServiceRate, now: int) -> Eta:
-        """When it will start: as many jobs must end before as stand before it, and one more if
-        nothing is free. Loads are part of what jobs cost; what better tiers will send meanwhile
-        is part of past errors. Until its own time a job waits exactly that long."""
+        """The time until this job starts (µs). The jobs ahead of it must end first, and one more if
+        no slot is free. Model loads are part of the durations. Later arrivals of better tiers are
+        part of the calibration. A job with a `ready_at` in the future also waits until then."""
         ahead = standing.ahead + (0 if serving.free else 1)
         cost = self._usual[job.service].value if job.service in self._usual else serving.cost
         predicted = ahead * cost // max(1, serving.slots)
@@ -94,7 +96,8 @@ class Forecasts:
         return Eta(delay + eta.p50, delay + eta.p90)
 
     def started(self, job: str, service: str, model: str, at: int) -> int | None:
-        """It started: how much later than was said? None if nothing was."""
+        """Record the start of a job. Returns by how much (µs) it was later than its ETA; None if no
+        ETA was given."""
         models = self._models.get(service)
         if models is not None:
             models.append(model)
@@ -107,33 +110,36 @@ class Forecasts:
         return at - told.at - told.p50
 
     def forget(self, job: str) -> None:
-        """It will not start."""
+        """Remove the ETA of a job that will not start."""
         self._told.pop(job, None)
 
     def not_started(self, limit: int) -> dict[str, int]:
-        """So many of those whose start is still to come, in turn, and when they were told."""
+        """Up to `limit` jobs that have an ETA and have not started, in rotation, each with the time
+        its ETA counts from."""
         found = {job: told.at for job, told in islice(self._told.items(), limit)}
         for job in found:
             self._told[job] = self._told.pop(job)
         return found
 
     def _learn(self, service: str, cost: int) -> None:
-        """What jobs took lately, again and again, makes what they usually take."""
+        """Add the recent duration (µs) to the moving average of this service."""
         if cost == FIRST_COST_MICROSECONDS:
-            return  # a guess: none has ended yet
+            return  # the initial guess: no job has ended yet
         number, usual = self._usual.get(service, UsualDuration(0, cost))
         number = min(number + 1, USUAL_WEIGHT)
         self._usual[service] = UsualDuration(number, usual + (cost - usual) // number)
 
     def _calibration(self, group: Group) -> Calibration:
-        """Its own, or that of its tier while few of its like have started."""
+        """The calibration of this group, or of its tier while few jobs of the group have
+        started."""
         found = self._calibrations.get(group)
         if found is None or found.is_new():
             found = self._calibrations.get(group.all())
         return found or Calibration()
 
     def _is_warm(self, job: Waiting, slots: int) -> bool:
-        """Whether its model is in memory somewhere: every slot keeps the one it ran last."""
+        """Whether the job's model is probably in memory: each slot keeps the model that it ran
+        last."""
         models = self._models.get(job.service)
         if models is None or models.maxlen != slots:
             models = self._models[job.service] = deque(models or (), slots)
@@ -141,6 +147,6 @@ class Forecasts:
 
 
 def is_busy(standing: Standing) -> bool:
-    """Whether a pool that it needs is full of what runs. One that is kept for calls that were cut
-    off is free at a time that is known."""
+    """Whether running jobs fill a pool that the job needs. Slots that are kept for calls that were
+    cut off do not count: the time at which they become free is known."""
     return any(reason.startswith("busy:") for reason in standing.reasons)

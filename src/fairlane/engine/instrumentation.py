@@ -10,34 +10,33 @@ from fairlane.model.lease import Lease
 
 
 class Instrumentation(Protocol):
-    """Told after the fact, in the process that did it. Must be quick and must not fail. Durations
-    are seconds."""
+    """Receives each event after it happened, in the process that caused it. An implementation must
+    be quick and must not raise. Durations are in seconds."""
 
     def submitted(self, outcomes: Iterable[tuple[Submission, SubmitOutcome]]) -> None: ...
 
     def started(self, leases: Iterable[Lease], took: float) -> None:
-        """How long it took to choose and confirm them, without waiting for work."""
+        """`took`: the time to choose and confirm these leases, without waiting for work."""
 
     def foretold(self, service: str, tier: str, error: float) -> None:
-        """It started, and by how much that was later or earlier (below 0) than its owner was told
-        first."""
+        """A job has started. `error`: by how much later (earlier: below 0) than its first ETA."""
 
     def renewed(self, took: float) -> None: ...
 
     def settled(self, outcomes: Iterable[tuple[Settlement, Settled | Stale]]) -> None: ...
 
     def expired(self, leases: int) -> None:
-        """Leases that were taken back."""
+        """The number of expired leases that were taken back."""
 
     def promoted(self, levels: Iterable[tuple[str | None, str]]) -> None:
-        """Each job's level before and now; None = it was not told."""
+        """Each job's level before and now; None = already announced."""
 
     def corrected(self, jobs: int) -> None:
-        """Their place in the index was not what the ledger says."""
+        """The number of jobs whose index entry differed from the ledger and was corrected."""
 
 
 class NoInstrumentation:
-    """Nobody counts."""
+    """Ignores everything: used when no metrics are collected."""
 
     def submitted(self, outcomes: Iterable[tuple[Submission, SubmitOutcome]]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Actions on a job: cancel, resume, replay, skip. The ledger decides, then the index learns."""
+"""Job control actions: cancel, resume, replay, skip. The ledger decides, then the index is told."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from fairlane.policy.skip import price
 
 
 class StrictServices:
-    """The services whose slots stay taken while a call may still run, task types too."""
+    """The set of strict services and task types: their slots stay taken while a call may still
+    run."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -28,7 +29,7 @@ class StrictServices:
     def __contains__(self, name: object) -> bool:
         try:
             return self._catalog.service(str(name)).strict
-        except UnknownName:  # it is no longer configured
+        except UnknownName:  # the service is no longer configured
             return False
 
 
@@ -57,7 +58,8 @@ async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> No
 
 
 async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str | None) -> list[str]:
-    """The jobs that are back in line: itself, or a fan-out's cells."""
+    """Queue an ended job again. Returns the queued jobs: the job itself, or the cells of a
+    fan-out."""
     quota = await _quota(core, job, tenant) if move is Move.RESUME else None
     written = await core.ledger.reopen(_request(core, job, tenant, move, op), move, quota)
     (reopened,) = written.outcomes
@@ -106,7 +108,8 @@ async def skip(
 
 
 def _request(core: Core, job: str, tenant: str | None, move: Move, op: str | None) -> Request:
-    """The name of an operation holds for one move only."""
+    """The request to the ledger. Its idempotency key contains the move, so the same `op` may be
+    used for different moves."""
     return Request(job, tenant, f"{move} {op or token()}", core.now())
 
 

@@ -1,5 +1,5 @@
-"""The log of job transitions: submits, starts, ends, retries, promotions, dead letters, circuit
-breakers."""
+"""Structured logging of job transitions: submits, starts, ends, retries, promotions, dead letters,
+and of circuit breakers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def submitted(prepared: Sequence[Submission], outcomes: Sequence[SubmitOutcome])
     for submission, outcome in zip(prepared, outcomes, strict=True):
         if isinstance(outcome, SubmissionAccepted):
             common = submission.common
-            _say(
+            _log(
                 logging.DEBUG,
                 "job submitted",
                 job=submission.id,
@@ -61,7 +61,7 @@ def started(leases: Iterable[Lease]) -> None:
     if not jobs.isEnabledFor(logging.DEBUG):
         return
     for lease in leases:
-        _say(
+        _log(
             logging.DEBUG,
             "attempt started",
             **_attempt(lease),
@@ -75,55 +75,56 @@ def settled(outcomes: Iterable[tuple[Settlement, Settled | Stale]]) -> None:
             if jobs.isEnabledFor(logging.INFO):
                 state = None if outcome.state is None else str(outcome.state)
                 text = "late result refused: its lease was gone"
-                _say(logging.INFO, text, **_attempt(settlement.lease), state=state)
+                _log(logging.INFO, text, **_attempt(settlement.lease), state=state)
             continue
         level, text = ENDINGS[settlement.move]
         if outcome.again or not jobs.isEnabledFor(level):
             continue
-        _say(level, text, **_attempt(settlement.lease), **_ending(settlement))
+        _log(level, text, **_attempt(settlement.lease), **_ending(settlement))
         if outcome.ended_parent is not None:
             tenant = settlement.lease.tenant
-            _say(logging.INFO, "fan-out ended", job=outcome.ended_parent, tenant=tenant)
+            _log(logging.INFO, "fan-out ended", job=outcome.ended_parent, tenant=tenant)
 
 
 def moved(move: Move, job: str, tenant: str | None, number: int) -> None:
-    """Somebody resumed or replayed a job, or a fan-out of so many."""
+    """A job, or a fan-out with this number of executions, was resumed or replayed."""
     if jobs.isEnabledFor(logging.INFO):
-        _say(logging.INFO, MOVED[move], job=job, tenant=tenant, executions=_several(number))
+        _log(logging.INFO, MOVED[move], job=job, tenant=tenant, executions=_several(number))
 
 
 def cancelled(job: str, tenant: str | None, number: int) -> None:
     if jobs.isEnabledFor(logging.INFO):
-        _say(logging.INFO, "job cancelled", job=job, tenant=tenant, executions=_several(number))
+        _log(logging.INFO, "job cancelled", job=job, tenant=tenant, executions=_several(number))
 
 
 def skipped(job: str, tenant: str | None, price: int) -> None:
     if jobs.isEnabledFor(logging.INFO):
-        _say(logging.INFO, "job moved to the front", job=job, tenant=tenant, price=price)
+        _log(logging.INFO, "job moved to the front", job=job, tenant=tenant, price=price)
 
 
 def gave_up(found: Iterable[Job]) -> None:
-    """They waited longer than their owners allow."""
+    """These jobs have waited longer than their `max_wait`."""
     if jobs.isEnabledFor(logging.INFO):
         for job in found:
-            _say(logging.INFO, "job failed: it waited too long", **_waiting(job))
+            _log(logging.INFO, "job failed: it waited too long", **_waiting(job))
 
 
 async def promoted(
     core: Core, levels: Sequence[tuple[str, str]], before: Sequence[str | None]
 ) -> None:
-    """(job, level) that owners were told; None before = this one was told already."""
+    """Log promotions. `levels`: (job, new level). `before`: the old level; None = announced
+    already."""
     if not jobs.isEnabledFor(logging.DEBUG):
         return
     told = {job: (old, new) for (job, new), old in zip(levels, before, strict=True) if old}
     for job in (await core.ledger.jobs(list(told))).values():
         old, new = told[job.id]
-        _say(logging.DEBUG, "job promoted", **_waiting(job), before=old, now=new)
+        _log(logging.DEBUG, "job promoted", **_waiting(job), before=old, now=new)
 
 
 # --- services ------------------------------------------------------------------------------------
 def unavailable(core: Core, lease: Lease, breaker: CircuitBreaker, now: int) -> None:
-    """The service did not answer a call. Said once, when that stops further calls."""
+    """The service did not answer a call. Logged once, when the circuit breaker opens."""
     key = (lease.service, lease.region)
     if not breaker.sick or key in core.broken:
         return
@@ -135,8 +136,8 @@ def unavailable(core: Core, lease: Lease, breaker: CircuitBreaker, now: int) -> 
 
 
 def answered(core: Core, outcomes: Iterable[tuple[Settlement, Settled | Stale]]) -> None:
-    """While the breaker is open only probes start: the answer to one that started later closes
-    it."""
+    """Log that a circuit breaker has closed. While it is open only probes start, so an answer to a
+    call that started after it opened closes it."""
     for settlement, _ in outcomes:
         lease = settlement.lease
         key = (lease.service, lease.region)
@@ -152,7 +153,7 @@ def answered(core: Core, outcomes: Iterable[tuple[Settlement, Settled | Stale]])
 
 
 # --- fields --------------------------------------------------------------------------------------
-def _say(level: int, text: str, **fields: Any) -> None:
+def _log(level: int, text: str, **fields: Any) -> None:
     kept = {name: value for name, value in fields.items() if value is not None}
     jobs.log(level, text, extra={"fields": kept})
 

@@ -15,11 +15,11 @@ from fairlane.errors import InvalidInput
 from fairlane.model.job import Json
 
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""An escaped U+0000, and not an escaped backslash before the letters."""
+"""Matches an escaped U+0000, but not an escaped backslash that is followed by `u0000`."""
 
 PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,50}")
 MAX_DEPTH = 250
-"""Levels of nesting that can be written as JSON."""
+"""Levels of nesting that the JSON encoder accepts."""
 
 LONG_NUMBER = re.compile(rb"[0-9]{19}")
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
@@ -27,8 +27,8 @@ MAX_DIGITS, SHOWN_DIGITS = 20, 40
 
 
 def large_integer(body: bytes) -> str | None:
-    """An integer in this JSON that has more than 64 bits, if there is one: read as a number it
-    would be another one."""
+    """The first integer in this JSON that has more than 64 bits, if any: parsing it as a number
+    would change its value."""
     found: list[str] = []
 
     def look(text: str) -> None:
@@ -42,7 +42,7 @@ def large_integer(body: bytes) -> str | None:
 
 
 def json_text(what: str, value: Json, most: int | None = None) -> str:
-    """The value as JSON text. `what` names it in the error."""
+    """The value as JSON text of at most `most` bytes. `what` names the value in the error."""
     text = json_bytes(what, value)
     if most is not None and len(text) > most:
         raise InvalidInput(f"the {what} has {len(text)} bytes, at most {most} are allowed")
@@ -52,8 +52,8 @@ def json_text(what: str, value: Json, most: int | None = None) -> str:
 
 
 def json_bytes(what: str, value: Json) -> bytes:
-    """The value as JSON. What JSON cannot say is refused with its path: NaN and infinite numbers
-    too, which would otherwise be written as null."""
+    """The value as JSON. Raises InvalidInput with the path of a value that JSON cannot express. NaN
+    and infinite numbers are refused, too: the encoder would write them as null."""
     try:
         text = orjson.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -83,7 +83,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _offenders(path: str, value: Any, depth: int) -> Iterator[str]:
-    """Every place that JSON cannot express, and why."""
+    """The path of every value that JSON cannot express, with the reason."""
     if depth > MAX_DEPTH:
         yield f"{path[:100]}… is nested too deep, or contains itself"
     elif isinstance(value, dict):
@@ -109,7 +109,7 @@ def _below(path: str, key: str) -> str:
 
 
 def _reason(value: Any) -> str:
-    """Why a value that holds no others is not JSON; empty if it is."""
+    """Why a scalar value is not JSON; empty if it is."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{float(value)}, which JSON has no number for; use null or text"
     try:

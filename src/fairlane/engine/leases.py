@@ -1,5 +1,5 @@
-"""Leases, named by job and token: lease renewal, and the lease watcher, which tells holders that a
-lease is gone."""
+"""Leases, identified by job and fencing token: lease renewal, and the lease watcher, which notifies
+holders of lost leases."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fairlane.units import SECOND
 log = logging.getLogger("fairlane")
 
 LEASE_CHECK_MICROSECONDS = SECOND // 2
-"""How often the watcher asks the ledger which leases still hold. Moves made in this process are
-known at once; this finds what another process cancelled or took back."""
+"""Time between two checks of the watched leases in the ledger. Changes that this process makes are
+noticed at once. The check finds leases that another process has cancelled or taken back."""
 
 MIN_CHECK_PAUSE_SECONDS = 0.02
-"""Seconds between two checks, however many moves this process makes."""
+"""Minimum seconds between two checks, however many changes this process makes."""
 
 LeaseName = tuple[str, str]
 """Job and token."""
@@ -37,7 +37,8 @@ class Leases:
         return await self._core.ledger.lease(job, token)
 
     async def renew(self, leases: Sequence[LeaseName], until: int) -> Renewal:
-        """Every lease that still holds lasts until then; the others are named."""
+        """Extend every valid lease until this time (µs). Returns which leases are lost or
+        cancelled."""
         if not leases:
             return Renewal([], [])
         began = perf_counter()
@@ -46,7 +47,8 @@ class Leases:
         return renewal
 
     async def holding(self, leases: Sequence[LeaseName]) -> frozenset[str]:
-        """The tokens of those that still hold. Reads only: cheap enough to ask twice a second."""
+        """The tokens of those leases that are still valid. Only reads: cheap enough to call twice a
+        second."""
         return await self._core.ledger.holding(leases) if leases else frozenset()
 
     def watcher(self) -> LeaseWatcher:
@@ -55,16 +57,16 @@ class Leases:
 
 @dataclass(slots=True, eq=False)
 class WatchedLeases:
-    """The leases of one holder by their tokens, and what to call when one of them is gone. The
-    holder may remove leases at any time."""
+    """The leases of one holder by token, and the callback for a lost lease. The holder may remove
+    leases at any time."""
 
     leases: Mapping[str, LeaseName]
     lost: Callable[[], object]
 
 
 class LeaseWatcher:
-    """Tells holders when a lease of theirs no longer holds. A ledger that does not answer does not
-    end a lease. Watches while `run` runs."""
+    """Notifies holders when one of their leases is lost. A ledger that does not answer does not end
+    a lease. The watcher works while `run` runs."""
 
     def __init__(self, core: Core, leases: Leases) -> None:
         self._core, self._leases = core, leases
@@ -76,7 +78,7 @@ class LeaseWatcher:
     def watching(
         self, leases: Mapping[str, LeaseName], lost: Callable[[], object]
     ) -> Iterator[None]:
-        """Calls `lost`, perhaps more than once, when one of these leases is gone."""
+        """Calls `lost`, perhaps more than once, when one of these leases is lost."""
         watched = WatchedLeases(leases, lost)
         with ExitStack() as stack:
             for job in {job for job, _ in leases.values()}:
@@ -91,7 +93,8 @@ class LeaseWatcher:
                     self._any.clear()
 
     async def run(self) -> None:
-        """For ever: checks the watched leases when one of their jobs moves, and twice a second."""
+        """Run for ever: check the watched leases when one of their jobs changes, and twice a
+        second."""
         clock = self._core.clock
         while True:
             await self._any.wait()
@@ -99,7 +102,7 @@ class LeaseWatcher:
             self._moved.clear()
             try:
                 await self._check()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the work goes on
+            except Exception as error:  # noqa: BLE001 - the watcher must go on
                 log.warning("cannot check which leases still hold, trying again: %r", error)
                 await clock.sleep(LEASE_CHECK_MICROSECONDS)
             await asyncio.sleep(MIN_CHECK_PAUSE_SECONDS)

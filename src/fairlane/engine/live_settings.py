@@ -1,4 +1,5 @@
-"""Live settings: limits that change while the system runs. The ledger first, then the index."""
+"""Live settings (dynamic configuration): limits that change while the system runs. A change is
+written to the ledger first, then to the index."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ async def change(core: Core, kind: str, name: str, setting: str, value: Json, ac
 
 
 async def _change(core: Core, path: str, value: Json, in_file: Json, actor: str) -> None:
-    """One at a time, and never half. Made over the newest settings: others may change some too."""
+    """Make one change at a time, completely. The change is applied to the newest settings (compare
+    and swap): other processes may change settings at the same time."""
     async with core.changing:
         while True:
             catalog = changed(core.catalog, path, value)
@@ -47,12 +49,13 @@ async def _change(core: Core, path: str, value: Json, in_file: Json, actor: str)
                 return
             await _follow(core)
             if isinstance(outcome, Superseded):
-                return  # it was made, and is part of what was made after it, or was undone
+                return  # written; a later change includes or reverts it
 
 
 async def start(core: Core) -> None:
-    """What is in force, if it was made from the file of this process. Otherwise the file is new: it
-    holds from now on, and with it those live changes whose settings it leaves as they were."""
+    """Use the settings in the ledger if they were made from the same file as this process has.
+    Otherwise the file is new: it holds from now on, together with the live changes of settings that
+    the new file leaves unchanged."""
     async with core.changing:
         while True:
             known = await core.ledger.settings()
@@ -69,7 +72,7 @@ async def start(core: Core) -> None:
 
 
 async def follow(core: Core) -> None:
-    """Take over what another process has changed."""
+    """Take over settings that another process has changed."""
     async with core.changing:
         await _follow(core)
 
@@ -85,20 +88,21 @@ async def _follow(core: Core) -> None:
 async def _hold(
     core: Core, catalog: Catalog, over: int, change: SettingChange | None = None
 ) -> Stamp | Superseded | None:
-    """These settings hold from now on, in the ledger and then in the index; unless others have been
-    written meanwhile, over what was there (None) or over this change (Superseded)."""
+    """Write these settings to the ledger and then to the index. Returns None if another process has
+    written settings since version `over`, and Superseded if this change was written and another
+    process has written settings after it."""
     texts = catalog_text(catalog), catalog_text(core.file)
     outcome = await core.ledger.set_pools(_limits(catalog), *texts, over, change)
     if isinstance(outcome, Stamp):
         core.adopt(catalog, outcome.settings)
-        with suppress(NotReady):  # it holds; an index that is away is told by whoever keeps up
+        with suppress(NotReady):  # written; an unreachable index is told by a later `keep_up`
             await tell_index(core)
     return outcome
 
 
 async def limit_task_types(core: Core, pools: Collection[str]) -> None:
-    """The ledger learns the limits of those of these pools that are not configured: a task type's
-    come with its first claim."""
+    """Write the limits of those of these pools that are not configured to the ledger. The limits of
+    a task type are written at its first claim."""
     catalog, configured = core.catalog, core.catalog.all_pools()
     services = {service_of_pool(pool) for pool in pools if pool not in configured}
     types = sorted(each for each in services if each is not None and catalog.knows(each))
@@ -108,7 +112,7 @@ async def limit_task_types(core: Core, pools: Collection[str]) -> None:
 
 
 async def tell_index(core: Core) -> None:
-    """The settings, and who has which slot."""
+    """Tell the index the settings, and which lease holds which slot."""
     await core.index.configure(core.catalog, core.settings)
     for pool in core.catalog.all_pools():
         await sync_pool(core, pool)
@@ -161,7 +165,8 @@ def _limits(catalog: Catalog) -> list[PoolLimit]:
 
 
 def _limit(catalog: Catalog, pool: Pool) -> PoolLimit:
-    """A pool's limit, and whose running jobs it counts. A rate counts only what starts."""
+    """A pool's limit, and the services and region whose running jobs it counts. A rate limit counts
+    only starts."""
     kind, _, name = pool.name.partition(":")
     services: tuple[str, ...] = ()
     region = ""

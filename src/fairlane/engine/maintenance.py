@@ -1,5 +1,5 @@
 """Periodic maintenance: the reaper of expired leases, promotions, reconciliation, retention. Any
-number of processes may run it at once; every step is guarded in the ledger."""
+number of processes may run it at once: the ledger makes every step safe to repeat."""
 
 from __future__ import annotations
 
@@ -34,57 +34,60 @@ SWEEP_BATCH = 500
 PROMOTION_BATCH = 100
 FORECAST_BATCH = 200
 RETENTION_BATCH = 200
-"""Jobs a transaction; each has a few rows."""
+"""Jobs that one retention transaction deletes. Each job has a few rows."""
 
 RECONCILE_PAGE = 200
-REST, LONGEST_REST, REST_IN_ALL = 4, 2.0, 30.0
-"""How long a pass over everything rests after a page, as a multiple of the time that took; how many
-seconds at the most, and in all."""
+PAUSE_FACTOR, MAX_PAUSE_SECONDS, MAX_TOTAL_PAUSE_SECONDS = 4, 2.0, 30.0
+"""A full pass pauses after each full page. The pause is this multiple of the time the page took, at
+most this many seconds, and at most this many seconds for the whole pass."""
 
 LATE_ROUND_MICROSECONDS = 3 * SECOND
-"""A round that comes this late means that the process was away."""
+"""A maintenance round that begins this late shows that the process was suspended."""
 
 LEDGER_AWAY_MICROSECONDS = 4 * SECOND
-"""Time without an answer of the ledger after which others may not have reached it either."""
+"""Time without an answer of the ledger after which lease holders may not have reached it either."""
 
 WORKER_RETENTION_MICROSECONDS = 86_400 * SECOND
 
 
 async def reap(core: Core) -> int:
-    """Take back expired leases; but only those that last no longer than this process has been in
-    unbroken touch with the ledger: who was away must not judge those who could not reach it."""
+    """Take back expired leases. A lease is taken back only if this process has reached the ledger
+    without a break for at least the length of the lease. After an outage, workers that could not
+    renew their leases keep them for one full length more."""
     total = 0
     while True:
         now = core.now()
         expired = await core.ledger.expired(now, now - core.reached_since, SWEEP_BATCH)
-        if _was_away(core):
+        if _had_outage(core):
             return total
         if expired:
-            settled = await settle(core, [_gone(lease, now) for lease in expired])
+            settled = await settle(core, [_expired(lease, now) for lease in expired])
             core.instrumentation.expired(sum(isinstance(each, Settled) for each in settled))
         total += len(expired)
         if len(expired) < SWEEP_BATCH:
             return total
 
 
-async def stay_in_touch(core: Core) -> None:
-    """Notice how long the ledger could not be reached, for whatever reason."""
+async def check_ledger(core: Core) -> None:
+    """Read from the ledger, to notice an outage of the ledger or a pause of this process."""
     await core.ledger.turn()
-    _was_away(core)
+    _had_outage(core)
 
 
-def _was_away(core: Core) -> bool:
-    """The ledger has just answered. Whether it, or this process, stood still before that."""
-    now, before = core.clock.machine(), core.touched
-    core.touched = now
+def _had_outage(core: Core) -> bool:
+    """Called when the ledger has just answered. Returns whether more than 4 s have passed since its
+    previous answer: the ledger was unreachable, or this process was suspended."""
+    now, before = core.clock.machine(), core.ledger_answered_at
+    core.ledger_answered_at = now
     if now - before <= LEDGER_AWAY_MICROSECONDS:
         return False
     core.reached_since = core.now()
     return True
 
 
-def _gone(lease: Lease, now: int) -> Failed:
-    """The back-off began when the lease ended, not when somebody noticed."""
+def _expired(lease: Lease, now: int) -> Failed:
+    """The failure report of an expired lease. The back-off counts from the end of the lease, not
+    from the time the reaper found it."""
     if now >= lease.deadline:
         message = f"no result after {(lease.deadline - lease.started_at) / SECOND:g} s"
         fault, outcome = Fault.TIMEOUT, Outcome.TIMEOUT
@@ -96,7 +99,7 @@ def _gone(lease: Lease, now: int) -> Failed:
 
 
 async def free_slots(core: Core) -> int:
-    """Slots kept for calls that must be over by now."""
+    """Free the slots that were kept for calls which must have ended by now."""
     now, total = core.now(), 0
     while tokens := await core.ledger.free_slots(now, SWEEP_BATCH):
         await core.index.free([Freed(token) for token in tokens], now)
@@ -105,7 +108,7 @@ async def free_slots(core: Core) -> int:
 
 
 async def give_up(core: Core) -> int:
-    """Jobs that have waited longer than their owners allow."""
+    """Fail the jobs that have waited longer than their `max_wait`."""
     total = 0
     while True:
         written = await core.ledger.give_up(core.now(), SWEEP_BATCH)
@@ -121,7 +124,8 @@ async def give_up(core: Core) -> int:
 
 
 async def announce_promotions(core: Core) -> int:
-    """Tell owners what their jobs count as by now. Order never depends on it."""
+    """Record promotions as events, for the owners of the jobs. The order of service never depends
+    on these events."""
     now = core.now()
     found = await core.index.promotable(now, PROMOTION_BATCH)
     if not found:
@@ -137,11 +141,11 @@ async def announce_promotions(core: Core) -> int:
 
 
 async def reconcile(core: Core) -> int:
-    """Compare every live row with the index. Only names what to publish: the publisher reads the
-    present state, so a page that is old by now does no harm."""
+    """Compare every live job in the ledger with the index, and correct the index. A correction
+    reads the job again, so an outdated page does no harm. Returns the number of corrections."""
     corrected = 0
     in_line: set[str] = set()
-    pace = MaintenanceIntervals()
+    pauses = PassPauses()
     began = core.now()
     async with aclosing(core.ledger.live(RECONCILE_PAGE)) as pages:
         async for page in pages:
@@ -150,13 +154,13 @@ async def reconcile(core: Core) -> int:
             core.task_types.see(in_use(core.catalog, page), began)
             wrong = await core.index.differing(queued)
             if wrong:
-                corrected += await _mend(core, wrong)
-            await pace.rest(len(page))
+                corrected += await _correct_entries(core, wrong)
+            await pauses.pause(len(page))
     core.task_types.forget(began)
     async for shown in core.index.walk(RECONCILE_PAGE):
         suspects = [entry for entry in shown if entry.id not in in_line]
-        corrected += await _drop_ghosts(core, suspects)
-        await pace.rest(len(shown))
+        corrected += await _remove_stale_entries(core, suspects)
+        await pauses.pause(len(shown))
     core.instrumentation.corrected(corrected)
     return corrected + await _sync_pools(core)
 
@@ -168,31 +172,33 @@ async def _sync_pools(core: Core) -> int:
     return corrected
 
 
-class MaintenanceIntervals:
-    """Of a pass over everything. Between full pages there is time for everybody else, who would
-    wait for each row otherwise; but not for ever."""
+class PassPauses:
+    """The pauses of a full pass. A pause after each full page leaves the stores to other requests.
+    The total of all pauses is bounded."""
 
     def __init__(self) -> None:
-        self._rested, self._began = 0.0, time.perf_counter()
+        self._paused, self._began = 0.0, time.perf_counter()
 
-    async def rest(self, rows: int) -> None:
-        if rows == RECONCILE_PAGE and self._rested < REST_IN_ALL:
-            rest = min(LONGEST_REST, REST * (time.perf_counter() - self._began))
-            await asyncio.sleep(rest)
-            self._rested += rest
+    async def pause(self, rows: int) -> None:
+        if rows == RECONCILE_PAGE and self._paused < MAX_TOTAL_PAUSE_SECONDS:
+            seconds = min(MAX_PAUSE_SECONDS, PAUSE_FACTOR * (time.perf_counter() - self._began))
+            await asyncio.sleep(seconds)
+            self._paused += seconds
         self._began = time.perf_counter()
 
 
 async def _miscounted(core: Core) -> list[str]:
-    """Pools of users and of task types of whose running jobs the index does not know the number."""
+    """Pools of users and of task types for which the index counts other running jobs than the
+    ledger."""
     configured = core.catalog.all_pools()
     held = Counter(row.slot.pool for row in await core.ledger.slots())
     held.subtract({use.pool: use.held for use in (await core.index.stats()).pools})
     return sorted(pool for pool, n in held.items() if n and pool not in configured)
 
 
-async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:
-    """How many were wrong. What has just moved looks like it, until the second look."""
+async def _correct_entries(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:
+    """Correct these entries of the index. Returns how many were really wrong: an entry that only
+    looked wrong because its job had just moved is equal in the second comparison."""
     found = await core.ledger.jobs([job for job, _ in wrong])
     queued = [core.entry(job) for job in found.values() if job.state is State.QUEUED]
     still = await core.index.differing(queued)
@@ -208,9 +214,9 @@ async def _mend(core: Core, wrong: list[tuple[str, Entry | None]]) -> int:
     return len(still)
 
 
-async def _drop_ghosts(core: Core, shown: list[Entry]) -> int:
-    """What the index shows as waiting and the ledger does not have in line. What was claimed since
-    it was shown is no ghost."""
+async def _remove_stale_entries(core: Core, shown: list[Entry]) -> int:
+    """Remove entries that wait in the index and are not queued in the ledger. Returns how many
+    there were, without jobs that were claimed after the index was read."""
     found = await core.ledger.jobs([entry.id for entry in shown]) if shown else {}
     ghosts = [
         entry
@@ -225,8 +231,8 @@ async def _drop_ghosts(core: Core, shown: list[Entry]) -> int:
 
 
 async def catch_up(core: Core) -> int:
-    """An index that was away learns what happened meanwhile: what is in line, and which slots are
-    free again."""
+    """Tell an index that was unreachable what it missed: the queued jobs (from the outbox), and the
+    slots that are free again."""
     if not core.index_missed or not core.ready.is_set():
         return 0
     core.index_missed = False
@@ -238,9 +244,9 @@ async def catch_up(core: Core) -> int:
         raise
 
 
-async def look_for_news(core: Core) -> int:
-    """The safety net under pub/sub: other processes may have changed jobs with listeners here,
-    and their messages may be lost."""
+async def poll_listened_jobs(core: Core) -> int:
+    """Poll the jobs that have listeners in this process, and wake the listeners of changed jobs.
+    This covers lost pub/sub messages of other processes."""
     listened = core.subscriptions.listened() if core.ledger.shared else []
     found = await core.ledger.jobs(listened) if listened else {}
     looks: dict[str, object] = dict.fromkeys(listened)
@@ -250,7 +256,8 @@ async def look_for_news(core: Core) -> int:
 
 
 async def notice_starts(core: Core) -> int:
-    """Jobs whose owners this process told when may be started by other processes, or never."""
+    """Compare ETAs that this process gave with the real starts. Another process may have started
+    the job, or the job may have ended without a start."""
     told = core.forecasts.not_started(FORECAST_BATCH)
     found = await core.ledger.jobs(list(told)) if told else {}
     for job_id, at in told.items():
@@ -266,15 +273,15 @@ async def notice_starts(core: Core) -> int:
 
 
 async def forget_tiers(core: Core) -> int:
-    """Those of users may be changed by other processes."""
+    """Clear the cache of users' tiers: other processes may have changed them."""
     if core.ledger.shared:
         core.tiers_of_users.clear()
     return 0
 
 
 async def retire(core: Core) -> int:
-    """Remove what has been kept long enough, a bounded number at a time. An hour at the least: the
-    hourly quota counts records."""
+    """Delete jobs and idempotency keys whose retention is over, at most 200 jobs per call. Finished
+    jobs stay for at least an hour, because the hourly quota counts their records."""
     limits, now = core.catalog.limits, core.now()
     return await core.ledger.retire(
         now - max(HOUR_MICROSECONDS, round(limits.keep_finished * SECOND)),
@@ -284,13 +291,19 @@ async def retire(core: Core) -> int:
     )
 
 
-TOLD = (forget_tiers, refresh_declared, notice_starts, announce_promotions, publish_left_behind)
+OCCASIONAL_STEPS = (
+    forget_tiers,
+    refresh_declared,
+    notice_starts,
+    announce_promotions,
+    publish_left_behind,
+)
 
 
 class Maintenance:
-    """All of the above, each at its own pace, in rounds that begin once a second. They run beside
-    each other: an index that hangs keeps nobody from hearing the ledger or from judging leases, and
-    what walks over everything delays nobody."""
+    """Runs all steps of this module, each at its own interval, in rounds that begin once a second.
+    The rounds run concurrently: an index that hangs does not delay the ledger check or the reaper,
+    and a full pass delays no other round."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -298,43 +311,44 @@ class Maintenance:
 
     @property
     def rounds(self) -> tuple[Callable[[], Awaitable[None]], ...]:
-        """One of each kind, in an order in which they may run one after the other."""
+        """One function per kind of round, in an order in which they may also run one by one."""
         return self.listen, self.judge, self.follow, self.tell, self.compare
 
     async def listen(self) -> None:
-        if not await _guarded(stay_in_touch, self._core):
+        if not await _guarded(check_ledger, self._core):
             self._core.reached_since = self._core.now()
 
     async def judge(self) -> None:
-        """What a worker or a waiting job depends on."""
+        """The reaper: expired leases, kept slots, and jobs that waited too long."""
         for step in (reap, free_slots, give_up) if self._core.clock.steady() else ():
             await _guarded(step, self._core)
 
     async def follow(self) -> None:
-        """What others have done."""
-        for step in (look_for_news, keep_up, catch_up, check_held):
+        """Take over what other processes have changed, and check unconfirmed proposals."""
+        for step in (poll_listened_jobs, keep_up, catch_up, check_held):
             await _guarded(step, self._core)
 
     async def tell(self) -> None:
-        """Every fifth time, what somebody should know."""
+        """Every fifth round: refresh caches, record promotions, publish the outbox."""
         self._told += 1
         if self._told % 5 == 0:
-            for step in TOLD:
+            for step in OCCASIONAL_STEPS:
                 await _guarded(step, self._core)
 
     async def compare(self) -> None:
-        """What walks over everything, less often still."""
+        """Full passes: retention every 10 rounds, reconciliation every 30, cleanup every 60."""
         core = self._core
         self._compared += 1
         if self._compared % 30 == 0:
             await _guarded(reconcile, core)
         if self._compared % 60 == 0:
-            await _guarded(_tidy, core)
+            await _guarded(_clean_up, core)
         if self._compared % 10 == 0:
             await _guarded(_retire_all, core)
 
     async def run(self, sweep: Callable[[], Awaitable[None]]) -> None:
-        """Round after round. One that comes late means that this process was away."""
+        """Run one kind of round for ever, once a second. After a late round this process counts as
+        having just reached the ledger."""
         core = self._core
         while True:
             before = core.now()
@@ -345,14 +359,14 @@ class Maintenance:
 
 
 async def _retire_all(core: Core) -> int:
-    """In small transactions, and not for longer than others can wait."""
+    """Run retention in at most 50 small transactions, so that other writers do not wait long."""
     for _ in range(50):
         if await retire(core) < RETENTION_BATCH:
             break
     return 0
 
 
-async def _tidy(core: Core) -> int:
+async def _clean_up(core: Core) -> int:
     now = core.now()
     await core.index.tidy(now)
     for worker_id, (_, at) in list(core.seen.items()):
@@ -362,7 +376,8 @@ async def _tidy(core: Core) -> int:
 
 
 async def _guarded(step: Callable[[Core], Awaitable[object]], core: Core) -> bool:
-    """One step that fails must not keep the others, or the next round, from running."""
+    """Run one step and log its failure, so that the other steps and the next round still run.
+    Returns whether the step succeeded."""
     try:
         await step(core)
     except NotReady as error:

@@ -1,5 +1,5 @@
-"""Queries: the position of a job, its ETA, the reasons why it waits (explain), and the state of the
-whole queue."""
+"""Queries (read side): the position of a job, its ETA, the reasons why it waits (explain), and the
+state of the whole queue."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from fairlane.units import SECOND
 
 
 class WaitReason(NamedTuple):
-    """Why a job waits: a code for programs, a text for people, and until when at the most, if that
-    is known."""
+    """Why a job waits: a code for programs, a text for people, and the latest time (µs) at which
+    the reason ends, if that is known."""
 
     code: str
     text: str
@@ -35,9 +35,9 @@ class WaitReason(NamedTuple):
 
 
 class JobDetail(NamedTuple):
-    """A job as its owner sees it. Position, ETA, reasons and what a paid skip would save only while
-    it is queued. `started_at` is its first start, `execution_time` what its attempts took together,
-    `last_error` the attempt that failed last, while the job lives."""
+    """A job as its owner sees it. Position, ETA, reasons and the saving of a paid skip are set only
+    while it is queued. `started_at` is its first start, `execution_time` the total time of its
+    attempts (µs), `last_error` the last failed attempt of a job that has not ended."""
 
     job: Job
     input: Json
@@ -55,8 +55,8 @@ class JobDetail(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where a job stands. No position: it waits for its time, is a fan-out, or the index is
-    away."""
+    """The position of a job in the queue. The position is None if the job is delayed, is a fan-out,
+    or the index does not answer."""
 
     tier: str
     effective_tier: str
@@ -79,7 +79,7 @@ class Overview(NamedTuple):
 
 
 async def get(core: Core, job_id: str, tenant: str | None = None, key: str | None = None) -> Job:
-    """The job as the ledger has it. A job of another tenant or key looks like none."""
+    """The job from the ledger. Raises NotFound for a job of another tenant or key, too."""
     job = (await core.ledger.jobs([job_id])).get(job_id)
     if job is None or tenant not in (None, job.tenant) or key not in (None, job.key):
         owner = tenant if key is None else f"{tenant}/{key}"
@@ -97,7 +97,7 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> JobDetail:
     now = core.now()
     standing = None
     if job.state is State.QUEUED:
-        with suppress(NotReady):  # where it stands is not known then
+        with suppress(NotReady):  # then its position is unknown
             standing = await core.index.standing(job_id, now)
     names = core.catalog.tiers.names
     runnable = standing is None or await is_runnable(core, job.lane)
@@ -134,7 +134,7 @@ def _last_error(job: Job, tried: Sequence[Attempt]) -> Attempt | None:
 
 
 def _with_times(context: dict[str, Json], job: Job, tried: Sequence[Attempt]) -> dict[str, Json]:
-    """How long each finished step took, unless its service has said so itself."""
+    """Adds the execution time (ms) of each finished step, unless its service has reported one."""
     for each in tried:
         found = context.get(context_name(each.step, job.plan[each.step].service))
         if each.outcome is Outcome.COMPLETED and isinstance(found, dict):
@@ -145,14 +145,15 @@ def _with_times(context: dict[str, Json], job: Job, tried: Sequence[Attempt]) ->
 
 
 def _tries(job: Job) -> dict[str, Json]:
-    """How often the step it is at was tried, though nothing came of it."""
+    """The number of attempts of the present step, which has no output yet."""
     if not job.attempt or job.step >= len(job.plan):
         return {}
     return {attempts_name(job.step, job.plan[job.step].service): job.attempt}
 
 
 async def standing(core: Core, job: Job) -> Placement | None:
-    """Where a queued job stands now, without a look into the ledger; None if nobody knows."""
+    """The present position of a queued job, from the index alone; None if the index does not know
+    the job or does not answer."""
     now = core.now()
     try:
         found = await core.index.standing(job.id, now)
@@ -164,7 +165,7 @@ async def standing(core: Core, job: Job) -> Placement | None:
 
 
 async def placement(core: Core, accepted: SubmissionAccepted, request: NewJob) -> Placement:
-    """Without a look into the ledger: what a caller is told at once."""
+    """The position of a job that was just accepted, from the index alone."""
     now, (job_id, tier) = core.now(), accepted
     found = None
     with suppress(NotReady):
@@ -178,7 +179,7 @@ async def placement(core: Core, accepted: SubmissionAccepted, request: NewJob) -
 
 
 def unplaced(tier: str) -> Placement:
-    """Only the tier of a job that was just accepted."""
+    """The placement of a job whose position is unknown: only its tier."""
     return Placement(tier, tier, None, None)
 
 
@@ -201,7 +202,7 @@ async def list_jobs(core: Core, wanted: Filter, cursor: str | None, limit: int) 
 
 
 async def first_starts(core: Core, jobs: Sequence[Job]) -> dict[str, int]:
-    """When those of these jobs first started that have started more than once."""
+    """The first start (µs) of each of these jobs that has started more than once."""
     several = [job.id for job in jobs if job.fence > 1]
     found = await asyncio.gather(*(core.ledger.attempts(job) for job in several))
     starts = ([each.started_at for each in tried] for tried in found)
@@ -228,13 +229,13 @@ async def overview(core: Core) -> Overview:
 
 
 async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
-    """How many jobs wait in lanes that no worker heard of within its lease covers."""
+    """How many jobs wait in each lane that no live worker covers."""
     return await uncovered(stats.lanes, await _alive(core))
 
 
 async def is_runnable(core: Core, lane: str) -> bool:
-    """Whether a worker that takes work could run what waits in this lane. Where callers run their
-    steps themselves, no worker has to."""
+    """Whether a live worker that is not draining covers this lane. A service whose callers run the
+    steps themselves needs no worker."""
     wanted = Lane.parse(lane)
     if core.service(wanted.service).executor is Executor.CALLER:
         return True
@@ -251,7 +252,7 @@ def _any_covers(core: Core, known: Sequence[tuple[Worker, int]], lane: Lane, now
 
 
 async def _alive(core: Core) -> list[Worker]:
-    """Workers that take work and were heard of within their lease."""
+    """Active workers whose last heartbeat is not older than their lease."""
     return _living([*await core.ledger.workers(), *core.seen.values()], core.now())
 
 
@@ -276,24 +277,24 @@ def _waiting(job: Job) -> Waiting:
 
 
 def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
-    """None while it cannot be known: the service is paused, or a probe finds out whether it answers
-    again. Before `_not_before` nothing starts, so the line does not move either."""
+    """The ETA; None while it is unknown: the service is paused, or its circuit breaker is half-open
+    and waits for a probe. Before `_not_before` no job starts, so the queue does not move either."""
     if any(reason.partition(":")[0] in ("paused", "probing") for reason in standing.reasons):
         return None
     limit = core.catalog.service(job.service).limit
     serving = ServiceRate(
         slots=limit or max(1, len(core.loaded)),
         cost=core.costs.get(job.service),
-        free=not is_busy(standing) if limit else core.asleep > 0,
+        free=not is_busy(standing) if limit else core.waiting_claims > 0,
     )
     stopped = job._replace(ready_at=max(job.ready_at, _not_before(standing)))
     return core.forecasts.eta(stopped, standing, serving, now)
 
 
 def _not_before(standing: Standing) -> int:
-    """When the first job can start: a service that does not answer is not called before its next
-    try, and slots that are kept for calls that were cut off are not free before their time. Of
-    several regions the first counts."""
+    """The earliest time (µs) at which any job of this service can start. An open circuit breaker
+    lets no call through before its next probe. Slots that are kept for calls that were cut off are
+    not free before their time. Of several regions the earliest counts."""
     busy = {_pool(reason) for reason in standing.reasons if reason.startswith("busy:")}
     times: dict[str, int] = {}
     for reason in standing.reasons:
@@ -306,14 +307,14 @@ def _not_before(standing: Standing) -> int:
 
 
 def _pool(reason: str) -> str:
-    """Of "busy:pool:use" or "kept:pool:use:until"."""
+    """The pool in the reason "busy:pool:use" or "kept:pool:use:until"."""
     code, _, rest = reason.partition(":")
     return rest.rsplit(":", 2 if code == "kept" else 1)[0]
 
 
 def _saved_by_skip(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
-    """What standing first would save. None if that is not known: while its service does not answer
-    a skip does not make it answer."""
+    """The time that the first position would save (µs). None if that is unknown: a skip does not
+    help while the circuit breaker of the service is open."""
     if any(reason.startswith("closed:") for reason in standing.reasons):
         return None
     eta = _eta(core, job, standing, now)

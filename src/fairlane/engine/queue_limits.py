@@ -1,5 +1,6 @@
-"""Queue limits: how many jobs and lanes may wait for a service. A submit waits at most 50 ms for
-the index; without an answer the last known figures count, and what this process has added since."""
+"""Queue limits (backpressure): how many jobs and lanes may wait for a service. A submit waits at
+most 50 ms for the index. Without an answer the last known depths count, plus the jobs that this
+process has added since."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from fairlane.units import HOUR
 MAX_LANES_PER_SERVICE = 64
 MAX_DRAIN_MICROSECONDS = HOUR
 MAX_SHOWN_QUEUES = 10_000
-"""Services whose last known figures are kept."""
+"""Services whose last known depths are cached."""
 
 T = TypeVar("T")
 
 
 class QueueLimits:
-    """The lines of services as the index shows them, and what this call adds to them."""
+    """The queues of services as read from the index, and the jobs that this submit adds to them."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -34,8 +35,9 @@ class QueueLimits:
         self.coming: Counter[str] = Counter()
 
     async def check(self, *plans: Plan) -> None:
-        """At most 64 live lanes a service, counting those of this call: every claim compares
-        them. These plans come in together, or none does."""
+        """Raises InvalidInput if a service would have more than 64 lanes with waiting jobs,
+        including those of this submit. The bound exists because every claim compares all lanes.
+        These plans are accepted together, or none is."""
         new: dict[str, set[str]] = {}
         for step in itertools.chain.from_iterable(plans):
             live = self._waiting.get(step.service)
@@ -54,13 +56,14 @@ class QueueLimits:
             self._waiting[service].update(dict.fromkeys(more, 0))
 
     async def count(self, services: Iterable[str]) -> None:
-        """Those who wait for these services by now."""
+        """Read the present depths of these services."""
         for service in services:
             self._waiting[service] = await self._lanes(service)
 
     def refusal(self, on: Terms, jobs: int, now: int) -> Refused | None:
-        """Why so many more may not wait for their first service. If they may, they count from now
-        on. Other processes' submits count when they are in line: so many may come in beyond."""
+        """The refusal if this many more jobs may not wait for their first service, else None: then
+        the jobs count from now on. Jobs that other processes are writing do not count yet, so the
+        limit can be exceeded by their number."""
         core, name = self._core, on.plan[0].service
         waiting = sum(self._waiting[name].values()) + self._joined[name]
         waiting += core.coming[name] + self.coming[name]
@@ -72,7 +75,8 @@ class QueueLimits:
         return refused
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T | None:
-        """What the index answers. This call waits in vain for it once, for at most 50 ms."""
+        """The answer of the index, or None. After one timeout (50 ms) this submit does not ask
+        again."""
         if self._is_away:
             return None
         answer = await self._core.ask_index(question())
@@ -80,8 +84,8 @@ class QueueLimits:
         return answer
 
     async def _lanes(self, service: str) -> dict[str, int]:
-        """As the index shows them now, or as it did when it last answered. Submits go on without
-        it."""
+        """The depths by lane as the index shows them now, or as it last did: submits do not depend
+        on the index."""
         known = self._core.queues_shown
         lanes = await self.ask(lambda: self._core.index.lanes(service))
         if lanes is not None:
@@ -94,7 +98,7 @@ class QueueLimits:
 
 
 def jobs_joined(core: Core, coming: Counter[str]) -> None:
-    """These jobs are not being written any more: they are in line."""
+    """Count these jobs as queued: they are no longer being written."""
     core.coming -= coming
     for service, jobs in coming.items():
         if service in core.queues_shown:
@@ -102,7 +106,8 @@ def jobs_joined(core: Core, coming: Counter[str]) -> None:
 
 
 def drained_at(core: Core, waiting: int, now: int, services: Iterable[str]) -> int:
-    """When so many jobs would have started: depth by what these services can do together."""
+    """The time (µs) at which this many jobs would have started: the depth divided by the throughput
+    of these services together, at most an hour."""
     workers = max(1, len(core.loaded))
     rate = sum(
         (core.service(name).limit or workers) / max(1, core.costs.get(name)) for name in services

@@ -21,19 +21,20 @@ from fairlane.policy.aging import RESERVE_AFTER_PATIENCES
 
 REBUILD_PAGE = 2_000
 
-RIGHT, SIGN_OF_LIFE = 5.0, 1.0
-"""Seconds after which a rebuilder that gives no sign of life keeps nobody else from trying, and
-between its signs."""
+TAKEOVER_SECONDS, HEARTBEAT_SECONDS = 5.0, 1.0
+"""Seconds without a heartbeat after which another process may take over a rebuild, and seconds
+between two heartbeats."""
 
 REBUILD_POLL_SECONDS = 0.05
-"""Seconds between two looks at somebody else's rebuild."""
+"""Seconds between two checks of a rebuild that another process runs."""
 
 REBUILD_BACKOFF_SECONDS = 10.0
-"""Seconds for which a process that cannot rebuild leaves it to others."""
+"""Seconds for which a process that failed to rebuild leaves the rebuild to other processes."""
 
 
 async def keep_up(core: Core) -> bool:
-    """Settings and index are those that all processes share. Whether claims work."""
+    """Take over the settings and the index epoch that all processes share, and rebuild the index if
+    it has none. Returns whether claims work."""
     if core.rebuilding.locked():
         return False
     async with core.rebuilding:
@@ -52,7 +53,7 @@ async def keep_up(core: Core) -> bool:
 
 
 async def join(core: Core) -> None:
-    """Returns when claims work."""
+    """Wait until the index is ready for claims."""
     while True:
         if await keep_up(core):
             return
@@ -60,8 +61,9 @@ async def join(core: Core) -> None:
 
 
 async def rebuild(core: Core) -> None:
-    """A new life, whatever the index says of itself. One that is away is waited for a while."""
-    until = asyncio.get_running_loop().time() + RIGHT
+    """Build the index in a new epoch, even if the present one is intact. Waits up to 5 s for an
+    index that is unreachable."""
+    until = asyncio.get_running_loop().time() + TAKEOVER_SECONDS
     async with core.rebuilding:
         core.ready.clear()
         while True:
@@ -76,43 +78,47 @@ async def rebuild(core: Core) -> None:
 
 
 def _may_rebuild(core: Core, stamp: Stamp, turn: Turn) -> bool:
-    """Nobody is at it, or it was this process, or whoever it was is gone."""
+    """Whether this process may rebuild: no rebuild is under way, or the last one was its own, or
+    the rebuilding process has sent no heartbeat for 5 s."""
     now = asyncio.get_running_loop().time()
-    if core.watched[0] != turn.number:
-        core.watched = (turn.number, now)
-    silent = now - core.watched[1]
-    return now >= core.not_before and (not turn.busy or stamp.life == core.tried or silent >= RIGHT)
+    if core.rebuild_seen[0] != turn.number:
+        core.rebuild_seen = (turn.number, now)
+    silent = now - core.rebuild_seen[1]
+    return now >= core.rebuild_not_before and (
+        not turn.busy or stamp.life == core.last_rebuild or silent >= TAKEOVER_SECONDS
+    )
 
 
 async def _rebuild(core: Core, over: int) -> bool:
-    """Claims pause, submits do not. Afterwards order and slots are those of the ledger. False if
-    somebody else is at it; one that failed is tried again by the next sweep."""
-    life = core.tried = token()
+    """Build the index from the ledger. Claims pause meanwhile, submits do not. Afterwards the order
+    and the slots are those of the ledger. False if another process rebuilds. The next sweep repeats
+    a rebuild that failed."""
+    life = core.last_rebuild = token()
     if not await core.ledger.begin_rebuild(life, over):
         return False
     core.epoch = life
-    alive = asyncio.create_task(_give_signs_of_life(core, life))
+    alive = asyncio.create_task(_send_heartbeats(core, life))
     opened = False
     try:
         await core.index.begin(life)
         await _load(core, life)
         opened = await core.index.open(life, core.now())
     except UnknownName:
-        core.not_before = asyncio.get_running_loop().time() + REBUILD_BACKOFF_SECONDS
+        core.rebuild_not_before = asyncio.get_running_loop().time() + REBUILD_BACKOFF_SECONDS
         raise
     finally:
         alive.cancel()
-        with suppress(Exception):  # others will see that nothing moves
+        with suppress(Exception):  # other processes notice the missing heartbeats
             await core.ledger.extend_rebuild(life, done=True)
     if opened:
         core.ready.set()
     return opened
 
 
-async def _give_signs_of_life(core: Core, life: str) -> None:
+async def _send_heartbeats(core: Core, life: str) -> None:
     while True:
-        await asyncio.sleep(SIGN_OF_LIFE)
-        with suppress(Exception):  # the next one may get through
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+        with suppress(Exception):  # the next heartbeat may succeed
             await core.ledger.extend_rebuild(life)
 
 
@@ -123,7 +129,7 @@ async def _load(core: Core, life: str) -> None:
     starts = await core.ledger.starts(core.now() - longest, ranks)
     await core.index.load_starts(life, starts)
     needs = ServicesInUse(core.catalog)
-    async with aclosing(_with_the_next_one_read(core.ledger.live(REBUILD_PAGE))) as pages:
+    async with aclosing(_prefetched(core.ledger.live(REBUILD_PAGE))) as pages:
         async for page in pages:
             needs.check(page)
             core.task_types.see(in_use(core.catalog, page), core.now())
@@ -132,7 +138,8 @@ async def _load(core: Core, life: str) -> None:
                 [core.entry(job) for job in page if job.state is State.QUEUED],
                 [held(core, job) for job in page if job.token is not None],
             )
-    # Read last: whoever holds a slot now was running then, so somebody looks after it.
+    # Slots are read last: a job that holds a slot now was loaded above as running, so its lease
+    # is checked and the slot is freed in the end.
     slots = await core.ledger.slots()
     await core.index.load_slots(life, [(row.slot, row.token) for row in slots])
 
@@ -140,8 +147,8 @@ async def _load(core: Core, life: str) -> None:
 Pages = AsyncGenerator[list[Job], None]
 
 
-async def _with_the_next_one_read(pages: Pages) -> Pages:
-    """Each page, while the next one is being read."""
+async def _prefetched(pages: Pages) -> Pages:
+    """Yields each page while the next page is being read (prefetch)."""
     coming: asyncio.Future[list[Job]] = asyncio.ensure_future(anext(pages, []))
     try:
         while page := await coming:
@@ -154,12 +161,13 @@ async def _with_the_next_one_read(pages: Pages) -> Pages:
 
 
 def held(core: Core, job: Job) -> HeldEntry:
-    """A running job as the index would remember it."""
+    """The entry that the index keeps of a running job."""
     return HeldEntry(job.token or "", core.entry(job), (), job.started_at or 0)
 
 
 async def publish_left_behind(core: Core, limit: int = 1_000) -> int:
-    """Outbox rows that a crash, or a half-written batch, has left."""
+    """Publish the outbox rows that a crash or a partly written batch has left. Returns their
+    number."""
     total = 0
     while rows := await core.ledger.outbox(limit):
         await publish(core, sorted({job for _, jobs in rows for job in jobs}))

@@ -1,4 +1,4 @@
-"""Which configured services the live jobs still need."""
+"""Settings validation: every service that live jobs still need must be configured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ServicesInUse:
         self._checked: set[tuple[Plan, int]] = set()
 
     def check(self, jobs: Iterable[Job]) -> None:
-        """Raises UnknownName if a step that is not done needs a service nobody has configured."""
+        """Raises UnknownName if an unfinished step needs a service that is not configured."""
         for job in jobs:
             if (job.plan, job.step) not in self._checked:
                 self._checked.add((job.plan, job.step))

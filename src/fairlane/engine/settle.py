@@ -1,5 +1,5 @@
-"""Settle: how attempts end. Policy says what becomes of the job, the ledger makes it so while the
-token holds, then the index learns it."""
+"""Settle (acknowledge or fail an attempt): the retry policy decides what happens to the job, the
+ledger writes it if the fencing token is still valid, then the index is told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.engine.circuit_breaker import (
     Place,
     count_failures,
     forgive,
-    shown_breakers,
+    read_breakers,
     terms_of_failures,
 )
 from fairlane.engine.core import Core
@@ -35,7 +35,8 @@ from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
 from fairlane.units import SECOND
 
 LONGEST_MESSAGE, LONGEST_RETRY_AFTER = 10_000, 3_600 * SECOND
-REGION_RETURN_MICROSECONDS = 60 * SECOND  # that a job stays away from the one region it may run in
+REGION_RETURN_MICROSECONDS = 60 * SECOND
+"""Time before a retry in the same region, if the job may run in no other region."""
 
 
 class Done(NamedTuple):
@@ -47,9 +48,9 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The step failed. `closed` False = the call may still be running at the service; `retry_after`
-    (µs) is what an unavailable service asked for; `ended_at` is when the lease ended by itself, if
-    it did: then nothing is written if it has been renewed meanwhile."""
+    """The step failed. `closed` False: the call may still be running at the service. `retry_after`
+    (µs): the delay that an unavailable service asked for. `ended_at`: when the lease expired, if it
+    did; then nothing is written if the lease has been renewed meanwhile."""
 
     lease: Lease
     fault: Fault
@@ -61,7 +62,7 @@ class Failed(NamedTuple):
 
 
 class GivenBack(NamedTuple):
-    """The worker stops before the step is done: no attempt is used up. `closed` as above."""
+    """The worker stops before the step is done: no attempt is used up. `closed` as in `Failed`."""
 
     lease: Lease
     closed: bool = True
@@ -71,10 +72,10 @@ Report = Done | Failed | GivenBack
 
 
 async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]:
-    """Each report's own outcome, in order. Stale = the lease was gone and nothing was written."""
+    """Each report's own outcome, in order. Stale: the lease was lost and nothing was written."""
     now, reports = core.now(), [_bounded(report) for report in reports]
     failures = [report for report in reports if isinstance(report, Failed)]
-    shown = await shown_breakers(core, failures) if failures else {}
+    shown = await read_breakers(core, failures) if failures else {}
     return await asyncio.shield(_write(core, reports, failures, shown, now))
 
 
@@ -85,7 +86,7 @@ async def _write(
     shown: Mapping[Place, CircuitBreaker | None],
     now: int,
 ) -> list[Settled | Stale]:
-    """Not to be interrupted between the ledger and the index."""
+    """Write to the ledger, then tell the index. The caller shields this from cancellation."""
     with terms_of_failures(core, failures, shown, now) as terms:
         settlements = [
             _settlement(core, report, terms, max(now, report.lease.started_at))
@@ -128,7 +129,7 @@ async def _written(
 
 
 def _bounded(report: Report) -> Report:
-    """A worker's message is kept as far as a person would read it; what it asks for is bounded."""
+    """The report with its message cut to 10,000 characters and `retry_after` limited to an hour."""
     if not isinstance(report, Failed):
         return report
     message = report.message[:LONGEST_MESSAGE].encode(errors="replace").decode()
@@ -294,11 +295,12 @@ def _retry(report: Failed, verdict: Retry, service: Service, start: int, now: in
 
 
 def _elsewhere(service: Service, lane_name: str, failed_region: str) -> tuple[str, bool]:
-    """The lane without the region that failed, if that leaves one."""
+    """The lane without the region that failed and True, or the same lane and False if it allows no
+    other region."""
     lane = Lane.parse(lane_name)
     allowed = lane.regions or tuple(sorted(service.regions))
-    others = tuple(region for region in allowed if region != failed_region)
-    return (lane._replace(regions=others).name, True) if others else (lane_name, False)
+    remaining = tuple(region for region in allowed if region != failed_region)
+    return (lane._replace(regions=remaining).name, True) if remaining else (lane_name, False)
 
 
 def _ended(report: Failed, code: Code, now: int) -> Settlement:

@@ -1,4 +1,5 @@
-"""Submit: from a request to a durable place in line."""
+"""Submit (enqueue): checks a request, writes the job durably to the ledger, then tells the
+index."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from fairlane.policy.quotas import admit_duration
 from fairlane.units import SECOND
 
 MAX_KNOWN_USERS = 100_000
-"""Users whose tier is kept at hand."""
+"""Users whose tier is cached."""
 
 new_submission, entry = maker(Submission), maker(Entry)
 BEFORE_USER = Entry._fields.index("user")
@@ -45,13 +46,14 @@ ALIKE = (
     *("callback", "tags", "trace", "max_retries", "backoff"),
 )
 alike = itemgetter(*map(NewJob._fields.index, ALIKE))
-"""What decides, with the tier, what requests have in common once they are accepted."""
+"""The fields that, with the tier, decide the terms of a job. Requests that agree in them share one
+`Common`."""
 
 Kind = tuple[str, tuple[object, ...]]
 
 
 class Granted(NamedTuple):
-    """What requests that are alike get."""
+    """The result that requests with equal terms share."""
 
     terms: Terms
     common: Common
@@ -59,14 +61,14 @@ class Granted(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Whose credential submits."""
+    """The tenant and the API key that submit."""
 
     tenant: str = "default"
     key: str = "local"
 
 
 async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list[SubmitOutcome]:
-    """Each request's own outcome, in order. Accepted means durable."""
+    """Each request's own outcome, in order. An accepted job is durable in the ledger."""
     now = core.now()
     checked_name("tenant", caller.tenant)
     lanes = QueueLimits(core)
@@ -76,7 +78,7 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     if core.catalog.task_defaults is not None:
         await _check_types(core, caller.tenant, prepared, terms, lanes, now)
     await lanes.count({on.plan[0].service for on in terms if on.room})
-    for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):  # nobody else comes between
+    for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):  # no await: atomic
         if on.room and each.refusal is None:
             full = lanes.refusal(on, len(each.cells) or 1, now)
             prepared[n] = each._replace(refusal=full)
@@ -96,8 +98,8 @@ async def _check_types(
     lanes: QueueLimits,
     now: int,
 ) -> None:
-    """Refuses jobs of new task types if their tenant has too many. Known keys are answered all the
-    same: that is decided in the ledger. While the index does not answer, no type is forgotten."""
+    """Refuses jobs of new task types if their tenant has too many. A known idempotency key is still
+    answered: the ledger decides that. While the index does not answer, no type is removed."""
     types = core.task_types
     for n, (each, on) in enumerate(zip(prepared, terms, strict=True)):
         names = task_types(core.catalog, on.plan)
@@ -119,7 +121,7 @@ async def _services_in_use(core: Core, stats: Stats) -> set[str]:
 async def _prepared(
     core: Core, caller: Caller, requests: Sequence[NewJob], lanes: QueueLimits, now: int
 ) -> tuple[list[Submission], list[Terms], dict[int, FairlaneError]]:
-    """What may be written, on which terms, and the requests, by number, that may not."""
+    """The submissions to write, their terms, and the errors of refused requests by position."""
     prepared: list[Submission] = []
     terms: list[Terms] = []
     refused: dict[int, FairlaneError] = {}
@@ -156,7 +158,7 @@ def _known(granted: Mapping[Kind, Granted], kind: Kind) -> Granted | None:
 async def _write(
     core: Core, prepared: list[Submission], terms: list[Terms], coming: Counter[str], now: int
 ) -> list[SubmitOutcome]:
-    """Not to be interrupted between the ledger and the index."""
+    """Write to the ledger, then tell the index. The caller shields this from cancellation."""
     try:
         return await _written(core, prepared, terms, now)
     finally:
@@ -187,7 +189,7 @@ async def _written(
 
 
 async def _tiers_told(core: Core, caller: Caller, requests: Sequence[NewJob]) -> Mapping[str, str]:
-    """What the source of tiers says about the users of these requests, all asked at once."""
+    """The tiers of these requests' users from the tier source, in one call."""
     users = {request.user for request in requests if request.user and not request.tier}
     askable = [user for user in users if "\0" not in user and _is_text(user)]
     if core.tier_source is None or not askable:
@@ -199,7 +201,7 @@ async def _tiers_told(core: Core, caller: Caller, requests: Sequence[NewJob]) ->
 
 
 async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
-    """The one stored for the user, else the default."""
+    """The tier that the ledger stores for the user, else the default tier."""
     if request.user is None:
         return core.catalog.tiers.default
     who = (caller.tenant, request.user)
@@ -214,7 +216,7 @@ async def _tier_of_user(core: Core, caller: Caller, request: NewJob) -> str:
 
 
 def likely_tier(core: Core, tenant: str, user: str | None, tier: str | None) -> str:
-    """The tier that a job for this user would have, as far as that is known without asking."""
+    """The tier that a job for this user would have, from the cache alone."""
     known = core.tiers_of_users.get((tenant, user)) if user is not None else None
     return tier or known or core.catalog.tiers.default
 
@@ -226,7 +228,7 @@ def _know(core: Core, who: tuple[str, str], tier: str) -> None:
 
 
 def _is_text(name: str) -> bool:
-    """A lone half of a character has no place in a database."""
+    """Whether the name can be encoded as UTF-8: a lone surrogate cannot be stored."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -237,7 +239,8 @@ def _is_text(name: str) -> bool:
 def _entries(
     core: Core, prepared: Sequence[Submission], outcomes: Sequence[SubmitOutcome]
 ) -> list[Entry]:
-    """Jobs with the same terms differ only in their id and user: their place is made once."""
+    """The index entries of accepted jobs. Jobs with the same terms differ only in id and user, so
+    the rest of their entry is computed once."""
     entries = []
     places: dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
     for submission, outcome in zip(prepared, outcomes, strict=True):
@@ -326,8 +329,8 @@ def _submission(
 
 
 def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[Submission, ...]:
-    """One execution for every combination. `model` and `region` are understood, the rest is
-    input."""
+    """One execution (cell) for every combination. `model` and `region` set the cell's model and
+    region, the other axes are added to its input."""
     axes = request.matrix or {}
     check_matrix(axes, core.catalog.limits.cells)
     if not isinstance(request.input, dict | None):
@@ -359,18 +362,21 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
 
 
 def _check_cell(core: Core, request: NewJob, parent: Submission, cell: dict[str, str]) -> None:
-    """Raises InvalidInput if the input of this cell, its own values over its parent's input, is too
-    large. It is written out only if it may be."""
+    """Raises InvalidInput if the input of this cell (its own values over its parent's input) is too
+    large. The input is serialized only if an upper bound of its size exceeds the limit."""
     own_bytes, most = len(json_text("input", cell).encode()), core.catalog.limits.input_bytes
     if len((parent.input or "").encode()) + own_bytes > most:
         json_text("input", {**(request.input or {}), **cell}, most)
 
 
 def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:
-    """(scope, key, hash of the request): compared as canonical JSON. A request that is sent again
-    has a trace of its own."""
+    """(scope, idempotency key, hash of the request as canonical JSON). The hash leaves out the
+    trace: a repeated request has another one."""
     said = request._replace(trace=None)._asdict()
-    for name in ("max_retries", "backoff"):  # older versions, whose keys still hold, had none
+    for name in (
+        "max_retries",
+        "backoff",
+    ):  # older stored hashes lack them
         if said[name] in (None, ()):
             del said[name]
     body = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)

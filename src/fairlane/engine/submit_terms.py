@@ -1,4 +1,5 @@
-"""The terms of a submit: tier, frozen steps, quota. Computed once for all equal requests."""
+"""Submit terms: the tier, the frozen steps (execution plan) and the quota of a job. They are cached
+for equal requests."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Terms(NamedTuple):
     plan: Plan
     quota: Quota
     room: int = 0
-    """How many may wait for the first service when such a job comes; 0 = any number."""
+    """How many jobs may wait for the first service when a job of this tier arrives; 0 = no
+    limit."""
 
     @property
     def cap(self) -> int:
@@ -36,7 +38,8 @@ class Terms(NamedTuple):
 
 
 class TermsBook:
-    """All terms under one set of settings, and of what workers declare for their task types."""
+    """The cache of terms for one version of the settings and of the retry terms that workers
+    declare."""
 
     def __init__(self, catalog: Catalog, declared: Mapping[str, RetryTerms]) -> None:
         self._catalog, self._declared = catalog, declared
@@ -76,8 +79,8 @@ class TermsBook:
         )
 
     def _step(self, service: Service, request: NewJob, tier: Tier) -> Step:
-        """What the caller asks for goes before what a worker declares for the task type, and that
-        before the settings of the service, and of the tier."""
+        """The step of a job at this service. Precedence: the request, then the terms that a worker
+        declares for the task type, then the settings of the service, then those of the tier."""
         regions = tuple(sorted({region for region in request.regions if region in service.regions}))
         needs = service.capabilities.union(
             checked_name("capability", each) for each in request.capabilities
@@ -111,7 +114,7 @@ def _check(request: NewJob) -> None:
 
 
 def check_retries(max_retries: int | None, backoff: tuple[int, ...]) -> None:
-    """InvalidInput if these cannot be meant."""
+    """Raises InvalidInput if these values are out of range. `backoff` is in microseconds."""
     if max_retries is not None and not 0 <= max_retries <= MAX_RETRIES:
         raise InvalidInput(f"max_retries is 0 to {MAX_RETRIES}, not {max_retries}")
     if len(backoff) > MAX_PAUSES:

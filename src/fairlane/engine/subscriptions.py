@@ -1,5 +1,5 @@
-"""Subscriptions to the events of a job. A subscriber is woken and reads the events from the ledger,
-so it misses none. Other processes are told over pub/sub."""
+"""Subscriptions (pub/sub) to the events of a job. A subscriber is woken and reads the events from
+the ledger, so it misses none. Other processes are notified over pub/sub."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fairlane.index.index import Index
 class Subscriptions:
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._bells: dict[str, list[asyncio.Event]] = {}
+        self._wakeups: dict[str, list[asyncio.Event]] = {}
         self._listeners: Counter[str] = Counter()
         self._known: dict[str, object] = {}
 
     def jobs(self) -> list[str]:
         """The jobs that are watched in this process."""
-        return list(self._bells)
+        return list(self._wakeups)
 
     def listened(self) -> list[str]:
         """The jobs with a listener in this process."""
@@ -47,31 +47,33 @@ class Subscriptions:
         """An event that is set whenever this process has changed the job. A watcher of many jobs
         may pass one event for all of them, and may watch one job more than once."""
         wakeup = wakeup or asyncio.Event()
-        self._bells.setdefault(job, []).append(wakeup)
+        self._wakeups.setdefault(job, []).append(wakeup)
         try:
             yield wakeup
         finally:
-            wakeups = self._bells[job]
+            wakeups = self._wakeups[job]
             wakeups.remove(wakeup)
             if not wakeups:
-                del self._bells[job]
+                del self._wakeups[job]
 
     def compare(self, present: Mapping[str, object]) -> int:
-        """Wake the listeners of jobs that are not as they were at the last comparison."""
+        """Wake the listeners of jobs that have changed since the last comparison. Returns how
+        many."""
         changed = [job for job, look in present.items() if self._known.get(job) != look]
         self._known = dict(present)
         self.wake(changed)
         return len(changed)
 
     def tell(self, jobs: Iterable[str]) -> None:
-        """This process has changed these jobs, and the changes are committed."""
+        """Notify all processes that this process has changed these jobs. Call it after the
+        commit."""
         changed = list(jobs)
         self.wake(changed)
         self._index.notify(changed)
 
     def wake(self, jobs: Iterable[str]) -> None:
-        """Set the events of this process."""
-        if self._bells:
+        """Wake the listeners and watchers of these jobs in this process."""
+        if self._wakeups:
             for job in jobs:
-                for wakeup in self._bells.get(job, ()):
+                for wakeup in self._wakeups.get(job, ()):
                     wakeup.set()

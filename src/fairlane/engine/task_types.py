@@ -1,4 +1,4 @@
-"""Task types in use, counted per tenant. Configured services do not count."""
+"""Task type quota: the task types in use, counted per tenant. Configured services do not count."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from fairlane.model.step import Step
 from fairlane.units import SECOND
 
 BEING_WRITTEN = 5 * SECOND
-"""A type that was submitted so lately counts although no store shows a job of it yet."""
+"""Time (µs) for which a submitted type counts although no store shows a job of it yet."""
 
 MAX_TASK_TYPES = 1_000
-"""Of one tenant, with jobs that wait or run: every claim looks at each of them."""
+"""Task types of one tenant with jobs that wait or run. The bound exists because every claim looks
+at each type."""
 
 
 class TaskTypes:
-    """In one process. What other processes accept is learnt when the ledger is walked over."""
+    """The task types known to one process. Types that other processes accept are learnt in a full
+    pass over the ledger."""
 
     def __init__(self, most: int = MAX_TASK_TYPES) -> None:
         self.most = most
@@ -29,7 +31,7 @@ class TaskTypes:
         return self._seen_at.get(tenant, {}).keys()
 
     def see(self, used: Iterable[tuple[str, str]], now: int) -> None:
-        """Of these (tenant, task type) there are jobs."""
+        """Record that there are jobs of these (tenant, task type) pairs."""
         for tenant, name in used:
             self._seen_at.setdefault(tenant, {})[name] = now
 
@@ -39,7 +41,7 @@ class TaskTypes:
         return not new or len(known) + len(new) <= self.most
 
     def may_compare(self, tenant: str, now: int) -> bool:
-        """Whether it is time to look again which of the tenant's types have jobs: at most once a
+        """Whether the tenant's types may be compared with the stores again: at most once a
         second."""
         if now - self._compared_at.get(tenant, -SECOND) < SECOND:
             return False
@@ -47,7 +49,7 @@ class TaskTypes:
         return True
 
     def keep(self, tenant: str, live: Collection[str], now: int) -> None:
-        """Only these have jobs, and those that are being written."""
+        """Keep only these types of the tenant, and those that are being written."""
         self._seen_at[tenant] = {
             name: at
             for name, at in self._seen_at.get(tenant, {}).items()
@@ -55,7 +57,7 @@ class TaskTypes:
         }
 
     def forget(self, since: int) -> None:
-        """Those that nobody has seen jobs of since then, and that are not being written."""
+        """Remove types without a job since this time (µs), except those that are being written."""
         before = since - BEING_WRITTEN
         for tenant, seen_at in list(self._seen_at.items()):
             left = {name: at for name, at in seen_at.items() if at >= before}
@@ -77,12 +79,12 @@ class TaskTypes:
 
 
 def task_types(catalog: Catalog, steps: Iterable[Step]) -> list[str]:
-    """The services of these steps that are not configured."""
+    """The task types among the services of these steps: those that are not configured."""
     return [step.service for step in steps if step.service not in catalog.services]
 
 
 def in_use(catalog: Catalog, jobs: Iterable[Job]) -> set[tuple[str, str]]:
-    """(tenant, task type) of what these jobs still need."""
+    """The (tenant, task type) pairs that the unfinished steps of these jobs need."""
     if catalog.task_defaults is None:
         return set()
     return {

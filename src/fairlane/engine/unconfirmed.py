@@ -1,4 +1,4 @@
-"""Unconfirmed proposals: jobs that the index handed out and that no worker may be running."""
+"""Unconfirmed proposals: jobs that the index has proposed and that perhaps no worker runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ log = logging.getLogger("fairlane")
 UNCONFIRMED_BATCH = 500
 UNCONFIRMED_AFTER_MICROSECONDS = 5 * SECOND
 VERIFY_PERIOD_MICROSECONDS = 30 * SECOND
-TRIES, PAUSE = 20, 0.5
-"""How often something is given back to a ledger that is away, and seconds in between."""
+MAX_TRIES, RETRY_PAUSE_SECONDS = 20, 0.5
+"""Attempts to give leases back to a ledger that does not answer, and seconds between them."""
 
 
 async def check_held(core: Core) -> int:
-    """Proposals that were never confirmed, or leases whose end the index has missed."""
+    """Release proposals that were never confirmed, and leases whose end the index has missed.
+    Returns how many there were."""
     now = core.now()
     old = await core.index.unverified(now - UNCONFIRMED_AFTER_MICROSECONDS, UNCONFIRMED_BATCH)
     if not old:
@@ -34,17 +35,17 @@ async def check_held(core: Core) -> int:
 
 
 async def give_back(core: Core, proposals: Sequence[Proposal]) -> None:
-    """Whoever claimed these has gone. What was confirmed is given back, and what was not never will
-    be: all of them are in line again. A ledger that is away is waited for, but not for longer than
-    leases last."""
-    for _ in range(TRIES - 1):
+    """Return these proposals after their claim was cancelled or failed. Confirmed leases are given
+    back, and the rest can no longer be confirmed: all jobs are queued again. Retries for about
+    10 s while the ledger does not answer; after that the leases expire."""
+    for _ in range(MAX_TRIES - 1):
         try:
             await _give_back(core, proposals)
         except SetupError:
-            raise  # it has been closed
-        except Exception as error:  # noqa: BLE001 - whatever keeps it from answering
+            raise  # the ledger has been closed
+        except Exception as error:  # noqa: BLE001 - any reason for no answer
             log.info("what was claimed is not given back yet: %s", error)
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY_PAUSE_SECONDS)
         else:
             return
     await _give_back(core, proposals)
@@ -62,8 +63,8 @@ Handed = HeldEntry | Proposal
 
 
 async def _without_lost(core: Core, handed: Sequence[Handed]) -> list[Handed]:
-    """Those that run under their tokens. The others cannot be confirmed any more, and are in line
-    again if they are still to be done."""
+    """Revoke these tokens unless a lease runs under them. Returns those that run. The rest can no
+    longer be confirmed, and their jobs are queued again unless they have ended."""
     written = await core.ledger.revoke(
         [(each.entry.id, each.entry.rev, each.token) for each in handed]
     )

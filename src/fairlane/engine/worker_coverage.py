@@ -1,4 +1,4 @@
-"""Which lanes the live workers cover, all of them together."""
+"""Worker coverage (capability matching): which lanes the live workers cover together."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fairlane.model.step import Lane
 from fairlane.model.worker import Worker
 
 LANES_AT_ONCE = 500
-"""Compared without a pause in which others are served."""
+"""Lanes compared before the event loop may run other tasks."""
 
 
 class WorkerCoverage:
-    """Workers that offer the same count once, and a lane is compared only with those that take its
-    service."""
+    """The distinct offers of workers, by service. Equal workers count once, and a lane is compared
+    only with workers of its service."""
 
     def __init__(self, workers: Iterable[Worker]) -> None:
         self._by_service: dict[str | None, set[Worker]] = {}
@@ -34,7 +34,7 @@ class WorkerCoverage:
 
 
 async def uncovered(lanes: Mapping[str, int], workers: Iterable[Worker]) -> dict[str, int]:
-    """The lanes that none of these workers covers, and how many wait in each."""
+    """The lanes that none of these workers covers, and the number of jobs waiting in each."""
     offers, found = WorkerCoverage(workers), {}
     for n, (name, waiting) in enumerate(lanes.items(), 1):
         if not offers.cover(Lane.parse(name)):

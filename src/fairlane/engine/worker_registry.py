@@ -1,4 +1,4 @@
-"""The worker registry: which workers there are, when each was last heard of, and which drain."""
+"""The worker registry: all workers, their last heartbeats, and which of them are draining."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class WorkerRegistry:
         return worker
 
     async def keep_alive(self, workers: Iterable[Worker]) -> None:
-        """These workers live."""
+        """Record a heartbeat of each of these workers."""
         core = self._core
         await asyncio.gather(*(core.ledger.put_worker(each, core.now()) for each in workers))
 
     async def hear(self, name: str, state: WorkerState) -> Worker:
-        """The worker as it is, heard of now: its state goes only onward, from active over draining
-        to dead, until it is registered anew."""
+        """Record a heartbeat with this state. Returns the worker. Its state only moves forward,
+        from active to draining to dead, until it registers again."""
         worker = await self._core.ledger.hear(name, state, self._core.now())
         if worker is None:
             raise NotFound("worker", name)
@@ -51,22 +51,22 @@ class WorkerRegistry:
         return worker
 
     async def drain(self, worker: Worker) -> Worker:
-        """No new work for it."""
+        """Drain a worker: it gets no new jobs."""
         self._core.draining.add(worker.id)
-        await self.rouse(worker)
+        await self.wake_claims(worker)
         return await self.register(replace(worker, state=WorkerState.DRAINING))
 
-    async def rouse(self, worker: Worker) -> None:
-        """Its waiting claims look again: something will be due sooner than they know."""
+    async def wake_claims(self, worker: Worker) -> None:
+        """Wake the waiting claims (long polls) of this worker, so that they check again at once."""
         await self._core.index.dismiss(worker.id)
 
     def is_draining(self, name: str) -> bool:
-        """Whether this process knows that the worker takes no more work."""
+        """Whether this process knows that the worker takes no new jobs."""
         return name in self._core.draining
 
     async def has_loaded(self, worker: Worker, model: str, took: int) -> None:
-        """The worker has this model in memory. `took`: the microseconds it took to load it, if it
-        was just loaded."""
+        """Record that the worker has this model in memory. `took`: the load time in microseconds,
+        if the model was just loaded, else 0."""
         core = self._core
         if core.loaded.get(worker.id, Loaded()).model != model:
             core.loaded[worker.id] = Loaded(model, core.now(), 0)
@@ -77,9 +77,9 @@ class WorkerRegistry:
         return await self._core.ledger.worker(name)
 
     async def all(self) -> list[tuple[Worker, int]]:
-        """Every worker and when it was last heard of."""
+        """Every worker with the time of its last heartbeat (µs)."""
         return await self._core.ledger.workers()
 
     async def running_jobs(self, worker: str | None = None) -> list[Job]:
-        """Running jobs that this worker holds (None = any). Looks through all that run."""
+        """Running jobs that this worker holds (None = any). Reads all running jobs."""
         return await self._core.ledger.held(worker)

@@ -7,8 +7,8 @@ from fairlane.model.step import RetryTerms
 
 
 async def refresh_declared(core: Core) -> None:
-    """As the ledger has it: workers register with other processes, too. Of several workers the one
-    that registered last decides: their ids sort by time."""
+    """Read the declared terms from the ledger, because workers may register with other processes.
+    If several workers declare a task type, the newest worker decides: worker ids sort by time."""
     found: dict[str, RetryTerms] = {}
     for worker, _ in await core.ledger.workers():
         found.update(worker.tasks)

@@ -1,4 +1,4 @@
-"""Private PostgreSQL and Redis servers: real ones, started for as long as they are needed."""
+"""Private PostgreSQL and Redis servers: real servers that run only as long as they are needed."""
 
 from fairlane.servers.private import Databases, Postgres, Redis, RedisKeyspace, Sentinel
 from fairlane.servers.process import ServerFailed, ServerProcess

@@ -1,6 +1,6 @@
-"""Real PostgreSQL and Redis servers for tests, benchmarks and demos, private to one process.
+"""Private PostgreSQL and Redis servers for tests, benchmarks and demos: real, owned by one process.
 
-The program comes from a wheel in the environment, or else is one found on the machine.
+The server program comes from a wheel in the environment, or else from the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlane.servers.process import ServerFailed, ServerProcess, ask, send
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - folders in it have random names
 NOBODY = "65534"
-AS_NOBODY = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}")
+UNSHARE_AS_NOBODY = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}")
 
 
 class Databases:
@@ -61,10 +61,10 @@ class Postgres(ServerProcess, Databases):
     """A private PostgreSQL, on a TCP port and on a Unix socket in its folder.
 
     `fsync=False` is for temporary data: such a server proves nothing about durability or speed.
-    With `in_memory` its files are in a memory file system, if there is one: they outlive every
-    process, and fsync takes no time."""
+    With `in_memory` its files are in a memory file system, if there is one: they survive the end of
+    any process, and fsync takes no time."""
 
-    _at_our_death = signal.SIGQUIT  # the one way out that takes busy children along
+    _parent_death_signal = signal.SIGQUIT  # the only signal that also ends busy children
 
     def __init__(self, *, fsync: bool, in_memory: bool = False) -> None:
         self._programs = _postgres_programs()
@@ -89,7 +89,7 @@ class Postgres(ServerProcess, Databases):
     def _prepare(self) -> None:
         if self._data.exists():
             return
-        if user := self._disguise()[1]:
+        if user := self._run_as()[1]:
             os.chown(self.folder, int(user), int(user))
         options = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
         program = str(self._programs / "initdb")
@@ -104,7 +104,7 @@ class Postgres(ServerProcess, Databases):
             "fsync": "on" if self.fsync else "off",
             "synchronous_commit": "on",
             "max_connections": 200,
-            "dynamic_shared_memory_type": "mmap",  # in its folder, which is removed with it
+            "dynamic_shared_memory_type": "mmap",  # in the server's folder, which `stop` removes
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         return [str(self._programs / "postgres"), "-D", str(self._data), *options]
@@ -114,8 +114,9 @@ class Postgres(ServerProcess, Databases):
         hello = struct.pack(">i", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"
         return ask(self.port, struct.pack(">i", len(hello) + 4) + hello).startswith(b"R")
 
-    def _disguise(self) -> tuple[tuple[str, ...], str]:
-        """PostgreSQL refuses to run as root or as a user without a name."""
+    def _run_as(self) -> tuple[tuple[str, ...], str]:
+        """A command prefix and a user id: PostgreSQL refuses to run as root or as a user without a
+        name."""
         root = os.geteuid() == 0
         if not root:
             with suppress(KeyError):
@@ -123,10 +124,10 @@ class Postgres(ServerProcess, Databases):
                 return (), ""
         if shutil.which("unshare"):
             tried = subprocess.run(  # noqa: S603 - a fixed command
-                [*AS_NOBODY, "true"], check=False, capture_output=True
+                [*UNSHARE_AS_NOBODY, "true"], check=False, capture_output=True
             )
             if tried.returncode == 0:
-                return AS_NOBODY, ""
+                return UNSHARE_AS_NOBODY, ""
         return (), NOBODY if root else ""
 
 
@@ -210,7 +211,7 @@ class Sentinel(ServerProcess):
 
 
 def memory() -> Path | None:
-    """A folder in a memory file system: a process that dies loses nothing in it."""
+    """A folder in a memory file system, or None. Its files survive the end of a process."""
     return MEMORY if os.access(MEMORY, os.W_OK) else None
 
 

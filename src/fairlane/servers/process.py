@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-# Runs a program, as another user if one is given, that gets a signal when its parent dies. (A
-# system without prctl just runs it.) Not a `preexec_fn`, which may hang where there are threads.
-TIED = """
+# Runs a program, as another user if one is given. The kernel sends it a signal when its parent dies
+# (not on a system without prctl). A `preexec_fn` could hang in a process with threads.
+LAUNCHER = """
 import ctypes, os, sys
 number, parent, user, *command = sys.argv[1:]
 if user:
@@ -28,7 +28,7 @@ if user:
 if prctl := getattr(ctypes.CDLL(None), "prctl", None):
     prctl(1, int(number), 0, 0, 0)
     if os.getppid() != int(parent):
-        sys.exit("the one who started it is gone")
+        sys.exit("the parent process has ended")
 os.execv(command[0], command)
 """
 
@@ -44,10 +44,10 @@ class ServerProcess(ABC):
     the server when the thread that started it ends, however this process ends: so start it in the
     main thread."""
 
-    _at_our_death = signal.SIGKILL
+    _parent_death_signal = signal.SIGKILL
 
     def __init__(self, *, place: Path | None = None) -> None:
-        """`place` is the parent of its folder, if not the default for temporary folders."""
+        """`place`: the parent of the server's folder; None = the default for temporary folders."""
         self.port = _free_port()
         self.folder = temporary_folder("server", place)
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,7 +71,7 @@ class ServerProcess(ABC):
         main = self._process.pid
         try:
             children = Path(f"/proc/{main}/task/{main}/children").read_text()
-        except OSError:  # this system keeps no such list: children notice the end of their parent
+        except OSError:  # no such list on this system: children end with their parent
             children = ""
         return [main, *map(int, children.split())]
 
@@ -93,7 +93,7 @@ class ServerProcess(ABC):
         """Sends SIGKILL to the server and its children at once. Returns when all are dead."""
         if self._process is None:
             return
-        send(signal.SIGSTOP, self.pids[:1])  # or it would see its children die, or fork
+        send(signal.SIGSTOP, self.pids[:1])  # so that it neither forks nor sees its children die
         pids = self.pids
         children = list(_handles(pids[1:]))
         send(signal.SIGKILL, reversed(pids))
@@ -119,11 +119,11 @@ class ServerProcess(ABC):
 
     def _launch(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Starts a process that writes to the log and ends with this process."""
-        before, user = self._disguise()
-        number, parent = str(int(self._at_our_death)), str(os.getpid())
+        before, user = self._run_as()
+        number, parent = str(int(self._parent_death_signal)), str(os.getpid())
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(  # noqa: S603 - our own servers
-                [*before, sys.executable, "-ISc", TIED, number, parent, user, *command],
+                [*before, sys.executable, "-ISc", LAUNCHER, number, parent, user, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -136,7 +136,7 @@ class ServerProcess(ABC):
         log = (self.folder / "log").read_text(errors="replace")
         return ServerFailed(f"{what}; its log:\n{log}")
 
-    def _disguise(self) -> tuple[tuple[str, ...], str]:
+    def _run_as(self) -> tuple[tuple[str, ...], str]:
         """A command prefix and a user id under which the server runs."""
         return (), ""
 
@@ -158,8 +158,8 @@ class ServerProcess(ABC):
 
 
 def temporary_folder(kind: str, place: Path | None = None) -> Path:
-    """A new folder of this process. Those of its kind whose processes are dead are removed: a
-    process that is killed cannot do it."""
+    """A new temporary folder of this process. Also removes folders of this kind whose processes
+    have ended: a process that is killed cannot remove its own."""
     place, prefix = place or Path(tempfile.gettempdir()), f"fairlane-{kind}-"
     for left in place.glob(f"{prefix}*"):
         owner, dash, _ = left.name.removeprefix(prefix).partition("-")
@@ -173,7 +173,7 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
+    except OSError:  # the process exists and belongs to another user
         pass
     return True
 

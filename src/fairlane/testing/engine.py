@@ -1,4 +1,4 @@
-"""A queue for a test: the real engine over nothing that lasts, and time that passes when told."""
+"""A test fixture: the real engine over temporary stores, with a manual clock."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a fol
 
 
 class Queue:
-    """`engine` has every verb; `clock` stands still until `pass_time`."""
+    """A queue for a test. `engine` has every operation; `clock` moves only in `pass_time`."""
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self.engine, self.clock = engine, clock
 
     async def submit(self, name: str, input: Json = None, **more: Any) -> str:  # noqa: A002 - as jobs call it
-        """One job; its id. `more` as in `NewJob`."""
+        """Submit one job and return its id. `more`: other fields of `NewJob`."""
         return (await self.engine.submit(NewJob(name, input, **more))).job
 
     async def pass_time(self, duration: float) -> None:
-        """So many seconds go by, and what has to happen by itself happens."""
+        """Advance the clock by this many seconds and run one round of maintenance."""
         self.clock.advance(seconds(duration))
         await self.engine.sweep()
 
     async def ended(self, job: str) -> Job:
-        """The job when it is over."""
+        """Wait until the job has ended, and return it."""
         return await self.engine.wait(job)
 
     async def result(self, job: str) -> Json:
-        """What the last step of a job made, once it is over."""
+        """Wait until the job has ended, and return the output of its last step."""
         await self.ended(job)
         _, context = await self.engine.payload(job)
         steps = [value for name, value in context.items() if not name.endswith("__attempts")]
@@ -48,7 +48,7 @@ class Queue:
 
     @asynccontextmanager
     async def working(self, worker: Worker) -> AsyncIterator[None]:
-        """The worker runs what comes, until the block ends."""
+        """The worker runs jobs until the block ends."""
         task = asyncio.create_task(worker.serve_on(self.engine))
         try:
             yield
@@ -59,7 +59,7 @@ class Queue:
 
 @asynccontextmanager
 async def queue(catalog: Catalog | None = None) -> AsyncIterator[Queue]:
-    """Any task type and three tiers, unless there are settings."""
+    """A queue for a test. Without `catalog`: any task type and three tiers."""
     clock = ManualClock()
     with tempfile.TemporaryDirectory(prefix="fairlane-", dir=MEMORY) as folder:
         engine = await embedded(

@@ -169,7 +169,7 @@ class WorkerService:
             await asyncio.wait((claiming, *watching), return_when=asyncio.FIRST_COMPLETED)
             if not claiming.done():
                 with suppress(NotReady):
-                    await engine.workers.rouse(worker)
+                    await engine.workers.wake_claims(worker)
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
             open_poll.leave()
@@ -204,7 +204,7 @@ class WorkerService:
 
     async def _abandon(self, worker: Worker, claiming: asyncio.Task[list[Lease]]) -> None:
         with suppress(NotReady):
-            await self._engine.workers.rouse(worker)
+            await self._engine.workers.wake_claims(worker)
         await self._give_back(await claiming)
 
     async def _give_back(self, leases: Sequence[Lease]) -> None:

@@ -1,5 +1,5 @@
-"""Unacknowledged tasks: handed to a worker whose poll had waited. The worker confirms that it is
-alive; what it does not confirm goes back to the queue."""
+"""Unacknowledged tasks: leased to a worker whose long poll had waited, so that the connection may
+be dead. The worker confirms with a heartbeat. Unconfirmed tasks go back to the queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlane.units import SECOND
 log = logging.getLogger("fairlane")
 
 CONFIRM_MICROSECONDS = 2 * SECOND
-"""How soon a worker has to confirm."""
+"""A worker has this long to confirm its new leases."""
 
 CHECK_MICROSECONDS = SECOND // 2
 
@@ -28,7 +28,8 @@ class Handover(NamedTuple):
 
 
 class UnacknowledgedTasks:
-    """Nobody has started what is given back from here: it costs no attempt."""
+    """Tracks leases until the worker confirms them. A released task was not started, so no attempt
+    is counted."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -55,13 +56,14 @@ class UnacknowledgedTasks:
             await self._engine.clock.sleep(CHECK_MICROSECONDS)
             try:
                 await self._look()
-            except Exception as error:  # noqa: BLE001 - what nobody gives back ends with its lease
+            except Exception as error:  # noqa: BLE001 - the leases expire anyway
                 log.warning("cannot give back what was not heard of: %r", error)
             if not self._waiting:
                 self._any.clear()
 
     async def _look(self) -> None:
-        """A worker may have confirmed to another process: the ledger knows when it was heard of."""
+        """Releases leases that are overdue. A worker may have confirmed at another process, so its
+        last heartbeat is read from the ledger."""
         engine = self._engine
         late = [
             who

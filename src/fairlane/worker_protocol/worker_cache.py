@@ -7,8 +7,8 @@ from fairlane.model.worker import Worker
 from fairlane.units import SECOND
 
 CACHE_MICROSECONDS = SECOND // 2
-"""For which what was read is good enough. That a worker drains, another process says with the next
-heartbeat; a cancel reaches an open poll no sooner."""
+"""How long a cached worker is used, and the shortest time between two checks of its leases. A drain
+at another process reaches the worker with its next heartbeat."""
 
 MAX_CACHED_WORKERS = 10_000
 
@@ -29,13 +29,13 @@ class WorkerCache:
         return known
 
     def note(self, worker: Worker) -> None:
-        """As it is now."""
+        """Caches the current state of the worker."""
         if len(self._known) >= MAX_CACHED_WORKERS:
             self._known.clear()
         self._known[worker.id] = (worker, self._engine.clock.now())
 
     def may_look(self, name: str) -> bool:
-        """Whether it is time to look after its leases; if so, somebody does now."""
+        """Returns whether the worker's leases are due for a check, and records the check."""
         now = self._engine.clock.now()
         if now - self._looked.get(name, 0) < CACHE_MICROSECONDS:
             return False

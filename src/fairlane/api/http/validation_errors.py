@@ -1,4 +1,4 @@
-"""Validation errors of a request, field by field."""
+"""Validation errors of a request as problem details, with one entry per field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlane.api.http.problem_details import ProblemDetails
 
 MAX_LISTED_ERRORS = 20
 MAX_SUGGESTIONS = 3
-"""Fields of one request for which a similar name is looked for: a look takes a third of a
+"""Unknown fields of one request that get a suggestion. A suggestion takes a third of a
 millisecond."""
 
 OBJECT = "a JSON object is needed"
@@ -18,7 +18,7 @@ PLAINLY = {"missing": "is needed", "model_type": OBJECT, "model_attributes_type"
 
 
 def invalid(errors: Sequence[Any], known: Iterable[str] = ()) -> ProblemDetails:
-    """`known` are names of fields that somebody may have meant."""
+    """Returns a 422. `known` are the field names that may be suggested for an unknown field."""
     named = [
         {
             "field": ".".join(str(part) for part in error["loc"] if part != "body"),

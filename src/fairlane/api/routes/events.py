@@ -1,5 +1,5 @@
-"""Events of a job: as a list, as server-sent events, by WebSocket. Replayed, then live, without a
-gap."""
+"""Event routes: the events of a job as a list, as server-sent events or over a WebSocket. Stored
+events come first, then live events, without a gap."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ routes = Routes("events")
 
 SSE = "text/event-stream"
 AS_IT_COMES = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""No proxy keeps it, or waits until there is more."""
+"""Headers that keep proxies from caching or buffering the stream."""
 
 SEND_TIMEOUT_SECONDS = 10.0
-"""Seconds that a listener may take to accept one message."""
+"""The timeout for sending one message to a client."""
 
 NUMBER = re.compile(r"[0-9]{1,15}")
 
@@ -62,8 +62,8 @@ async def get_events(
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     ticket: Annotated[str, Query(include_in_schema=False)] = "",  # noqa: ARG001 - the guard reads it
 ) -> TypedResponse[list[EventResponse]] | StreamingResponse:
-    """A list of what has happened; with `Accept: text/event-stream` also what happens, until the
-    job is over. `Last-Event-ID` or `after` says what is known already."""
+    """List the stored events of a job. With `Accept: text/event-stream`, new events follow until
+    the job has ended. `Last-Event-ID` or `after` is the number of the last event received."""
     await _own(call.app_context, call.identity, checked(job_id))
     if SSE in accept:
         seen = _number(last_event_id, after)
@@ -80,8 +80,8 @@ async def get_events(
     problems=(404, 410),
 )
 async def issue_ticket(call: Here, job_id: JobId) -> TypedResponse[TicketResponse]:
-    """For a browser, which cannot send a key: `?ticket=`, once, within 30 s, for this job's
-    events."""
+    """Create a ticket for a browser, which cannot send a key with an event stream. `?ticket=` is
+    valid once, within 30 s, for the events of this job."""
     await _own(call.app_context, call.identity, checked(job_id))
     now = call.engine.clock.now()
     text, ticket = issue(call.app_context.signer, call.identity.key, job_id, now)
@@ -131,8 +131,9 @@ def message(job_id: str, news: News) -> EventResponse | UpdateResponse:
 # --- WebSocket -----------------------------------------------------------------------------------
 @routes.socket("/ws/{job_id}", "events")
 async def listen(socket: WebSocket) -> None:
-    """Ends with 1000 when the job is over, 1012 when this process is, 4404 where there is no such
-    job, 4401 when the key no longer holds, 1003 for whoever sends anything but text."""
+    """Send the events of a job. Close codes: 1000 the job has ended, 1012 this process stops, 1013
+    the client reads too slowly, 1003 the client sent a message that is not text, 4401 the key is no
+    longer valid, 4404 there is no such job."""
     app_context: AppContext = socket.scope["app_context"]
     identity: Identity = socket.scope["identity"]
     job_id = socket.path_params["job_id"]
@@ -154,8 +155,8 @@ async def listen(socket: WebSocket) -> None:
 async def _tell(
     socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
 ) -> None:
-    """Everything there is to tell, and then why it ends. Who listens answers that by leaving."""
-    with suppress(RuntimeError, WebSocketDisconnect):  # gone already
+    """Sends all events, then closes the WebSocket with a code."""
+    with suppress(RuntimeError, WebSocketDisconnect):  # already disconnected
         try:
             code = await _tell_all(socket, app_context, identity, job_id, after)
         except Exception:
@@ -167,7 +168,7 @@ async def _tell(
 async def _tell_all(
     socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
 ) -> int:
-    """The code to close with."""
+    """Sends all events. Returns the close code."""
     async with aclosing(app_context.event_stream.stream(job_id, after)) as stream:
         async for news in stream:
             if isinstance(news, ListenerPause):
@@ -183,9 +184,9 @@ async def _tell_all(
 
 
 async def _hear(socket: WebSocket) -> None:
-    """Listeners say nothing that matters, until they leave."""
+    """Reads and ignores text messages until the client disconnects."""
     while (said := await socket.receive())["type"] != "websocket.disconnect":
         if said.get("text") is None:
-            with suppress(RuntimeError):  # gone already
+            with suppress(RuntimeError):  # already disconnected
                 await socket.close(ONLY_TEXT)
             return

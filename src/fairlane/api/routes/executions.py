@@ -1,4 +1,4 @@
-"""The executions of a fan-out: one for every combination of its matrix."""
+"""Execution routes: the child jobs of a fan-out, one for every combination of its matrix."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ routes = Routes("executions")
 CSV = "text/csv"
 FIELDS = ("execution_id", "job_id", "status", "region", "attempts", "result")
 CELL = "cell."
-"""Before the name of an axis in CSV that a field has too: both have a column of their own."""
+"""The prefix of a CSV column whose axis has the name of a field."""
 
 MAX_PAGE_BYTES = 8 << 20
-"""A page with so many bytes of results ends there, whatever its limit: each may be as long as a
-result may be."""
+"""A page ends early when its results reach this many bytes."""
 
 
 @routes.add(
@@ -49,8 +48,8 @@ async def list_executions(
     limit: Limit = 50,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> TypedResponse[ExecutionPageResponse] | PlainTextResponse:
-    """Newest first; as CSV with `Accept: text/csv`. A page with large results has fewer of
-    them."""
+    """List the executions of a fan-out, newest first, as JSON or with `Accept: text/csv`. A page
+    ends early when its results reach 8 MiB."""
     parent = await call.engine.get(checked(job_id), call.tenant)
     wanted = Filter(call.tenant, parent=parent.id)
     listing = orjson.dumps(list(wanted)).decode()
@@ -78,7 +77,7 @@ async def list_executions(
     problems=(404, 410),
 )
 async def get_execution(call: Here, execution_id: JobId) -> TypedResponse[ExecutionResponse]:
-    """One of them, with its result."""
+    """Get one execution with its result."""
     return serializers.answer(await _shown(call, await _cell(call, execution_id)))
 
 
@@ -93,7 +92,7 @@ async def get_execution(call: Here, execution_id: JobId) -> TypedResponse[Execut
 async def retry_execution(
     call: Here, execution_id: JobId, key: IdempotencyKey = None
 ) -> TypedResponse[RetryResponse]:
-    """Run one that failed again, with all its attempts."""
+    """Run a failed execution again, with all its attempts."""
     before = await _cell(call, execution_id)
     await call.engine.replay(before.id, call.tenant, operation(call, key))
     cell = await call.engine.get(before.id, call.tenant)
@@ -130,7 +129,7 @@ def _csv(rows: list[ExecutionResponse], following: str | None) -> PlainTextRespo
 
 
 def _names(axes: list[str]) -> dict[str, str]:
-    """The column of each axis; no two columns have the same name."""
+    """Returns the CSV column of each axis. Column names are unique."""
     names: dict[str, str] = {}
     for axis in axes:
         name = axis
@@ -141,6 +140,6 @@ def _names(axes: list[str]) -> dict[str, str]:
 
 
 def _cell_text(value: Any) -> str:
-    """Text that begins like a formula is not one in anybody's spreadsheet."""
+    """Escapes text that a spreadsheet would run as a formula (CSV injection)."""
     text = "" if value is None else str(value)
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -28,7 +28,7 @@ OPEN_MICROSECONDS = 5 * SECOND
 """The circuit breaker stays open for this many microseconds after `OPEN_AFTER_FAILURES` failures
 in a row. Without it every submit would wait for a request timeout."""
 
-COMPLAIN_EVERY = 60 * SECOND
+WARNING_INTERVAL_MICROSECONDS = 60 * SECOND
 
 
 class PriorityAnswer(NamedTuple):
@@ -72,11 +72,11 @@ class PriorityService:
         tiers.rank(self._fallback)
         self._headers, self._timeout, self._fresh = dict(headers or {}), timeout, seconds(fresh)
         self._answers: dict[tuple[str, str], PriorityAnswer] = {}
-        self._asking: dict[tuple[str, str], asyncio.Task[str]] = {}
-        self._room = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+        self._requests: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
         self._failures, self._ask_again_at = 0, 0
-        self._away_since: int | None = None
-        self._complain_at = 0
+        self._outage_since: int | None = None
+        self._next_warning_at = 0
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> PriorityService:
@@ -91,9 +91,9 @@ class PriorityService:
 
     async def __aexit__(self, *_: object) -> None:
         self._engine.use_tier_source(None)
-        for task in list(self._asking.values()):
+        for task in list(self._requests.values()):
             task.cancel()
-        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await asyncio.gather(*self._requests.values(), return_exceptions=True)
         await self._session.close()
 
     async def tiers_of(self, tenant: str, users: Collection[str]) -> dict[str, str]:
@@ -109,13 +109,13 @@ class PriorityService:
         known = self._answers.get(who)
         if known is not None and now - known.at < self._fresh:
             return known.tier
-        task = self._asking.get(who)
+        task = self._requests.get(who)
         if task is None:
-            task = self._asking[who] = asyncio.create_task(self._learn(tenant, user))
-            task.add_done_callback(lambda _: self._asking.pop(who, None))
+            task = self._requests[who] = asyncio.create_task(self._fetch(tenant, user))
+            task.add_done_callback(lambda _: self._requests.pop(who, None))
         return await asyncio.shield(task)
 
-    async def _learn(self, tenant: str, user: str) -> str:
+    async def _fetch(self, tenant: str, user: str) -> str:
         try:
             tier = await self._ask(user)
         except UnknownUser:
@@ -145,11 +145,11 @@ class PriorityService:
         if user in (".", ".."):
             raise PriorityServiceUnreachable("no address can name this user")
         try:
-            async with self._room:
+            async with self._concurrency:
                 status, body = await self._get(user)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._failed(now)
-            self._is_away(now, type(error).__name__)
+            self._log_outage(now, type(error).__name__)
             raise PriorityServiceUnreachable(type(error).__name__) from error
         if status == 404:
             self._answered(now)
@@ -158,9 +158,9 @@ class PriorityService:
         if tier is None or tier not in self._engine.catalog.tiers.names:
             self._failed(now)
             if status == 200:
-                self._names_no_tier(now)
+                self._log_unknown_tier(now)
             else:
-                self._is_away(now, f"status {status}")
+                self._log_outage(now, f"status {status}")
             raise PriorityServiceUnreachable(f"it answered {status} without a known tier")
         self._answered(now)
         return tier
@@ -184,24 +184,24 @@ class PriorityService:
 
     def _answered(self, now: int) -> None:
         self._failures = 0
-        if self._away_since is not None:
-            away = {"away_seconds": round((now - self._away_since) / SECOND, 3)}
+        if self._outage_since is not None:
+            away = {"away_seconds": round((now - self._outage_since) / SECOND, 3)}
             log.warning("the Priority Service answers again", extra={"fields": away})
-            self._away_since = None
+            self._outage_since = None
 
-    def _is_away(self, now: int, reason: str) -> None:
+    def _log_outage(self, now: int, reason: str) -> None:
         """Logs once per outage, however many requests fail."""
-        if self._away_since is None:
-            self._away_since = now
+        if self._outage_since is None:
+            self._outage_since = now
             log.warning(
                 "the Priority Service does not answer: the last known tiers hold",
                 extra={"fields": {"reason": reason}},
             )
 
-    def _names_no_tier(self, now: int) -> None:
+    def _log_unknown_tier(self, now: int) -> None:
         """Logs, at most once a minute, that the service named an unknown tier."""
-        if now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_EVERY
+        if now >= self._next_warning_at:
+            self._next_warning_at = now + WARNING_INTERVAL_MICROSECONDS
             known = ", ".join(self._engine.catalog.tiers.names)
             log.warning(
                 "the Priority Service names a tier that is not configured",

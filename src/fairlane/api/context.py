@@ -78,8 +78,8 @@ class AppContext:
         """Begins the shutdown: not ready, and event streams and long polls end. Their clients
         connect again elsewhere."""
         self.draining = True
-        self.event_stream.dismiss()
-        self.worker_service.dismiss()
+        self.event_stream.end_streams()
+        self.worker_service.end_polls()
 
     def bounds_of(self, path: str) -> Bounds:
         """Returns the body limits of a path. Results may be larger than other requests."""

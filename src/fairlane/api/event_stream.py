@@ -55,7 +55,7 @@ class EventStream:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._topics: dict[str, Topic] = {}
-        self._dismissed = False
+        self._closing = False
         self._rounds = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -63,13 +63,13 @@ class EventStream:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        self.dismiss()
+        self.end_streams()
         await end(self._task)
 
-    def dismiss(self) -> None:
+    def end_streams(self) -> None:
         """Ends every stream. Clients connect to another process and continue after their last
         event."""
-        self._dismissed = True
+        self._closing = True
         self._engine.wake(self._topics)
 
     async def stream(self, job_id: str, after: int) -> AsyncGenerator[News, None]:
@@ -79,7 +79,7 @@ class EventStream:
         progress: Progress | None = None
         pause_at = time.monotonic() + SAFETY_POLL_SECONDS
         changes = self._engine.changes(
-            job_id, after, lambda wakeup: _rings(wakeup, pause_at - time.monotonic())
+            job_id, after, lambda wakeup: _wait_for_wakeup(wakeup, pause_at - time.monotonic())
         )
         with self._listening(job_id) as topic:
             async with aclosing(changes):
@@ -90,7 +90,7 @@ class EventStream:
                     topic.job = job
                     for event in events:
                         yield event
-                    if job is None or not job.live or self._dismissed:
+                    if job is None or not job.live or self._closing:
                         return
                     if topic.standing is None or job.state is not State.QUEUED:
                         topic.standing = await self._standing(job)
@@ -155,7 +155,7 @@ def _differ(before: LastStanding | None, now: LastStanding) -> bool:
     return abs(before.eta.p50 - now.eta.p50) * 5 > before.eta.p50
 
 
-async def _rings(wakeup: asyncio.Event, seconds: float) -> None:
+async def _wait_for_wakeup(wakeup: asyncio.Event, seconds: float) -> None:
     """Returns when `wakeup` is set, or after so many seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

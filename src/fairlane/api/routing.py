@@ -274,7 +274,7 @@ class GuardedRoute(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in (self.methods or ()):
-            raise _not_here(scope)
+            raise _method_not_allowed(scope)
         if self.access is not None:
             permit(scope, self.access)
         elif self.path not in OPEN:
@@ -303,7 +303,7 @@ class GuardedSocket(WebSocketRoute):
         await self.endpoint(WebSocket(scope, receive, send))  # without wrappers, to save memory
 
 
-def _not_here(scope: Scope) -> ProblemDetails:
+def _method_not_allowed(scope: Scope) -> ProblemDetails:
     """Returns a 405 that lists the methods of all routes with this path."""
     allowed: set[str] = set()
     path = in_parts(scope)

@@ -95,7 +95,7 @@ class ApiServer(uvicorn.Server):
 
     def _leave(self) -> None:
         if self._leaving is None:
-            self._app.app_context.worker_service.dismiss()
+            self._app.app_context.worker_service.end_polls()
             self._leaving = asyncio.create_task(self._end())
 
     async def _end(self) -> None:

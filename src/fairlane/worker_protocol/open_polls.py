@@ -34,23 +34,23 @@ class OpenPolls:
     def __init__(self, engine: Engine) -> None:
         self._watcher = engine.leases.watcher()
         self._open: set[OpenPoll] = set()
-        self._dismissed = False
+        self._closing = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._watcher.run())
 
     async def stop(self) -> None:
-        self.dismiss()
+        self.end_all()
         await end(self._task)
 
     @property
-    def dismissed(self) -> bool:
-        return self._dismissed
+    def closing(self) -> bool:
+        return self._closing
 
-    def dismiss(self) -> None:
+    def end_all(self) -> None:
         """Ends every open poll, and makes later polls return at once."""
-        self._dismissed = True
+        self._closing = True
         for open_poll in self._open:
             open_poll.stop.set()
 
@@ -80,7 +80,7 @@ class OpenPolls:
     def open(self, worker: str, call: str, refs: Sequence[Ref]) -> Iterator[OpenPoll]:
         open_poll = OpenPoll(worker, call, {ref.lease: ref for ref in refs})
         self._open.add(open_poll)
-        if self._dismissed:
+        if self._closing:
             open_poll.stop.set()
         try:
             with self._watcher.watching(open_poll.refs, open_poll.stop.set):

@@ -42,7 +42,7 @@ back the task whose lease it has just lost."""
 FRESH_MICROSECONDS = SECOND
 """A worker that polled less than this long ago is assumed to receive the response."""
 
-HungUp = Callable[[], Awaitable[None]]
+Disconnected = Callable[[], Awaitable[None]]
 """Returns when the client has disconnected."""
 
 
@@ -62,9 +62,9 @@ class WorkerService:
         self._open_polls.start()
         self._unacknowledged.start()
 
-    def dismiss(self) -> None:
+    def end_polls(self) -> None:
         """Ends open polls, and refuses new ones."""
-        self._open_polls.dismiss()
+        self._open_polls.end_all()
 
     async def stop(self) -> None:
         await self._open_polls.stop()
@@ -94,7 +94,7 @@ class WorkerService:
             raise NotFound("worker", name)
         if found.key != key:
             raise NotYours(name)
-        self._unacknowledged.spoke(name)
+        self._unacknowledged.confirmed(name)
         return found
 
     async def drain(self, name: str) -> Worker:
@@ -109,10 +109,12 @@ class WorkerService:
         return worker
 
     # --- poll --------------------------------------------------------------------------------
-    async def poll(self, worker: Worker, ask: PollAsk, hung_up: HungUp | None = None) -> News:
+    async def poll(
+        self, worker: Worker, ask: PollAsk, disconnected: Disconnected | None = None
+    ) -> News:
         """Returns when there is work, a watched lease is lost, or the worker is to drain. Returns
         empty News after `ask.wait` seconds."""
-        if self._open_polls.dismissed:
+        if self._open_polls.closing:
             raise NotReady("this process is leaving; ask another one, or again in a moment")
         if ask.name:
             await self._open_polls.follow(worker.id, ask.name)
@@ -124,12 +126,14 @@ class WorkerService:
         refs = self._lease_cache.of(worker.id) if ask.leases is None else ask.leases
         began = self._engine.clock.now()
         with self._open_polls.open(worker.id, ask.name, refs) as open_poll:
-            known = not self._worker_cache.may_look(worker.id)  # checked at most twice a second
+            known = not self._worker_cache.lease_check_due(
+                worker.id
+            )  # checked at most twice a second
             cancel, lost = ((), ()) if known else await self._ended(worker, open_poll)
             wait = (
                 0 if cancel or lost else min(ask.wait, ALIVE_HEARTBEATS * worker.heartbeat / SECOND)
             )
-            leases = await self._claim(worker, ask, open_poll, wait, hung_up)
+            leases = await self._claim(worker, ask, open_poll, wait, disconnected)
             if open_poll.left:
                 if not open_poll.followed:
                     await self._give_back(leases)
@@ -140,7 +144,7 @@ class WorkerService:
             worker = replace(worker, state=WorkerState.DRAINING)
         news = self._news(worker, leases, cancel, lost)
         if ask.confirms and leases and self._engine.clock.now() - began > FRESH_MICROSECONDS:
-            self._unacknowledged.handed(worker.id, leases)
+            self._unacknowledged.add(worker.id, leases)
             return news._replace(confirm=True)
         return news
 
@@ -156,15 +160,20 @@ class WorkerService:
         return News(tasks, cancel, lost, worker.state is not WorkerState.ACTIVE)
 
     async def _claim(
-        self, worker: Worker, ask: PollAsk, open_poll: OpenPoll, wait: float, hung_up: HungUp | None
+        self,
+        worker: Worker,
+        ask: PollAsk,
+        open_poll: OpenPoll,
+        wait: float,
+        disconnected: Disconnected | None,
     ) -> list[Lease]:
         """Stops the claim when the poll ends. The claim is never cancelled: it may already have
         granted a lease."""
         engine = self._engine
         claiming = asyncio.create_task(self._work_for(worker, ask, open_poll, wait))
         watching: list[asyncio.Task[object]] = [asyncio.create_task(open_poll.stop.wait())]
-        if hung_up is not None:
-            watching.append(asyncio.create_task(_leaves(open_poll, hung_up)))
+        if disconnected is not None:
+            watching.append(asyncio.create_task(_leave_on_disconnect(open_poll, disconnected)))
         try:
             await asyncio.wait((claiming, *watching), return_when=asyncio.FIRST_COMPLETED)
             if not claiming.done():
@@ -306,8 +315,8 @@ class WorkerService:
             return [each for report in reports for each in await self._settle([report])]
 
 
-async def _leaves(open_poll: OpenPoll, hung_up: HungUp) -> None:
-    await hung_up()
+async def _leave_on_disconnect(open_poll: OpenPoll, disconnected: Disconnected) -> None:
+    await disconnected()
     open_poll.leave()
 
 

@@ -43,11 +43,11 @@ class UnacknowledgedTasks:
     async def stop(self) -> None:
         await end(self._task)
 
-    def handed(self, worker: str, leases: Sequence[Lease]) -> None:
+    def add(self, worker: str, leases: Sequence[Lease]) -> None:
         self._waiting[worker] = Handover(self._engine.clock.now(), tuple(leases))
         self._any.set()
 
-    def spoke(self, worker: str) -> None:
+    def confirmed(self, worker: str) -> None:
         self._waiting.pop(worker, None)
 
     async def _run(self) -> None:
@@ -55,13 +55,13 @@ class UnacknowledgedTasks:
             await self._any.wait()
             await self._engine.clock.sleep(CHECK_MICROSECONDS)
             try:
-                await self._look()
+                await self._release_overdue()
             except Exception as error:  # noqa: BLE001 - the leases expire anyway
                 log.warning("cannot give back what was not heard of: %r", error)
             if not self._waiting:
                 self._any.clear()
 
-    async def _look(self) -> None:
+    async def _release_overdue(self) -> None:
         """Releases leases that are overdue. A worker may have confirmed at another process, so its
         last heartbeat is read from the ledger."""
         engine = self._engine

@@ -17,7 +17,7 @@ class WorkerCache:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._known: dict[str, tuple[Worker, int]] = {}
-        self._looked: dict[str, int] = {}
+        self._checked_at: dict[str, int] = {}
 
     async def get(self, name: str) -> Worker | None:
         engine = self._engine
@@ -34,12 +34,12 @@ class WorkerCache:
             self._known.clear()
         self._known[worker.id] = (worker, self._engine.clock.now())
 
-    def may_look(self, name: str) -> bool:
+    def lease_check_due(self, name: str) -> bool:
         """Returns whether the worker's leases are due for a check, and records the check."""
         now = self._engine.clock.now()
-        if now - self._looked.get(name, 0) < CACHE_MICROSECONDS:
+        if now - self._checked_at.get(name, 0) < CACHE_MICROSECONDS:
             return False
-        if len(self._looked) >= MAX_CACHED_WORKERS:
-            self._looked.clear()
-        self._looked[name] = now
+        if len(self._checked_at) >= MAX_CACHED_WORKERS:
+            self._checked_at.clear()
+        self._checked_at[name] = now
         return True

@@ -14,7 +14,7 @@ MAX_SUGGESTIONS = 3
 millisecond."""
 
 OBJECT = "a JSON object is needed"
-PLAINLY = {"missing": "is needed", "model_type": OBJECT, "model_attributes_type": OBJECT}
+MESSAGES = {"missing": "is needed", "model_type": OBJECT, "model_attributes_type": OBJECT}
 
 
 def invalid(errors: Sequence[Any], known: Iterable[str] = ()) -> ProblemDetails:
@@ -33,6 +33,6 @@ def invalid(errors: Sequence[Any], known: Iterable[str] = ()) -> ProblemDetails:
 
 def _message(error: Any, known: Iterable[str]) -> str:
     if error["type"] != "extra_forbidden":
-        return PLAINLY.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
+        return MESSAGES.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
     close = difflib.get_close_matches(str(error["loc"][-1]), list(known), n=1)
     return "no such field" + (f'; did you mean "{close[0]}"?' if close else "")

@@ -35,7 +35,7 @@ log = logging.getLogger("fairlane.api")
 routes = Routes("events")
 
 SSE = "text/event-stream"
-AS_IT_COMES = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+NO_BUFFERING = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Headers that keep proxies from caching or buffering the stream."""
 
 SEND_TIMEOUT_SECONDS = 10.0
@@ -43,7 +43,7 @@ SEND_TIMEOUT_SECONDS = 10.0
 
 NUMBER = re.compile(r"[0-9]{1,15}")
 
-ONLY_TEXT, GOING_AWAY, TRY_LATER, NOT_HERE, NOT_ANY_MORE = 1003, 1012, 1013, 4404, 4401
+ONLY_TEXT, GOING_AWAY, TRY_LATER, NO_SUCH_JOB, KEY_NOT_VALID = 1003, 1012, 1013, 4404, 4401
 
 
 @routes.add(
@@ -67,7 +67,7 @@ async def get_events(
     await _own(call.app_context, call.identity, checked(job_id))
     if SSE in accept:
         seen = _number(last_event_id, after)
-        return StreamingResponse(_sse(call, job_id, seen), media_type=SSE, headers=AS_IT_COMES)
+        return StreamingResponse(_sse(call, job_id, seen), media_type=SSE, headers=NO_BUFFERING)
     found = await call.engine.stored_events(job_id, after)
     return serializers.answer([serializers.event(each) for each in found])
 
@@ -108,8 +108,8 @@ async def _sse(call: RequestContext, job_id: str, after: int) -> AsyncIterator[b
                     return
                 yield b": still here\n\n"
                 continue
-            shown = message(job_id, news)
-            lines = [b"event: " + shown["type"].encode(), b"data: " + orjson.dumps(shown)]
+            update = message(job_id, news)
+            lines = [b"event: " + update["type"].encode(), b"data: " + orjson.dumps(update)]
             if isinstance(news, Event):
                 lines.insert(0, b"id: %d" % news.seq)
             yield b"\n".join(lines) + b"\n\n"
@@ -141,31 +141,31 @@ async def listen(socket: WebSocket) -> None:
     try:
         await _own(app_context, identity, checked(job_id))
     except (NotFound, Expired, type(no_job(""))):
-        await socket.close(NOT_HERE)
+        await socket.close(NO_SUCH_JOB)
         return
     after = _number(socket.query_params.get("after", ""), 0)
-    telling = asyncio.create_task(_tell(socket, app_context, identity, job_id, after))
+    sending = asyncio.create_task(_send_and_close(socket, app_context, identity, job_id, after))
     try:
-        await _hear(socket)
+        await _read_until_disconnect(socket)
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
 
 
-async def _tell(
+async def _send_and_close(
     socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
 ) -> None:
     """Sends all events, then closes the WebSocket with a code."""
     with suppress(RuntimeError, WebSocketDisconnect):  # already disconnected
         try:
-            code = await _tell_all(socket, app_context, identity, job_id, after)
+            code = await _send_events(socket, app_context, identity, job_id, after)
         except Exception:
             log.exception("a listener could not be told more")
             code = GOING_AWAY
         await socket.close(code)
 
 
-async def _tell_all(
+async def _send_events(
     socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
 ) -> int:
     """Sends all events. Returns the close code."""
@@ -173,7 +173,7 @@ async def _tell_all(
         async for news in stream:
             if isinstance(news, ListenerPause):
                 if not await app_context.key_cache.still(identity):
-                    return NOT_ANY_MORE
+                    return KEY_NOT_VALID
                 continue
             try:
                 async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
@@ -183,7 +183,7 @@ async def _tell_all(
     return GOING_AWAY if app_context.draining else 1000
 
 
-async def _hear(socket: WebSocket) -> None:
+async def _read_until_disconnect(socket: WebSocket) -> None:
     """Reads and ignores text messages until the client disconnects."""
     while (said := await socket.receive())["type"] != "websocket.disconnect":
         if said.get("text") is None:

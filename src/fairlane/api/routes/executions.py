@@ -55,18 +55,18 @@ async def list_executions(
     listing = orjson.dumps(list(wanted)).decode()
     after = read_cursor(call.app_context.signer, listing, cursor_)
     found = await call.engine.list_jobs(wanted, after, limit)
-    shown: list[ExecutionResponse] = []
+    executions: list[ExecutionResponse] = []
     size = 0
     for cell in found.jobs:
-        shown.append(await _shown(call, cell))
-        size += len(orjson.dumps(shown[-1]["result"]))
+        executions.append(await _response(call, cell))
+        size += len(orjson.dumps(executions[-1]["result"]))
         if size >= MAX_PAGE_BYTES:
             break
-    last = found.jobs[len(shown) - 1].id if len(shown) < len(found.jobs) else found.next
+    last = found.jobs[len(executions) - 1].id if len(executions) < len(found.jobs) else found.next
     following = cursor(call.app_context.signer, listing, last)
     if CSV in accept:
-        return _csv(shown, following)
-    return serializers.answer({"executions": shown, "next": following})
+        return _csv(executions, following)
+    return serializers.answer({"executions": executions, "next": following})
 
 
 @routes.add(
@@ -78,7 +78,7 @@ async def list_executions(
 )
 async def get_execution(call: Here, execution_id: JobId) -> TypedResponse[ExecutionResponse]:
     """Get one execution with its result."""
-    return serializers.answer(await _shown(call, await _cell(call, execution_id)))
+    return serializers.answer(await _response(call, await _cell(call, execution_id)))
 
 
 @routes.add(
@@ -108,7 +108,7 @@ async def _cell(call: RequestContext, execution_id: str) -> Job:
     return cell
 
 
-async def _shown(call: RequestContext, cell: Job) -> ExecutionResponse:
+async def _response(call: RequestContext, cell: Job) -> ExecutionResponse:
     _, context = await call.engine.payload(cell.id)
     return serializers.execution(cell, context)
 

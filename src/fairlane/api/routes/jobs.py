@@ -25,7 +25,7 @@ from fairlane.responses import ExplanationResponse, JobPageResponse, JobResponse
 
 routes = Routes("jobs")
 
-OTHER_WORDS = {
+STATUS_ALIASES = {
     "pending": State.QUEUED,
     "processing": State.RUNNING,
     "executing": State.RUNNING,
@@ -33,7 +33,7 @@ OTHER_WORDS = {
     "canceled": State.CANCELLED,
     "dead_letter": State.DEAD,
 }
-WORDS = {**{str(state): state for state in State}, **OTHER_WORDS}
+STATUS_NAMES = {**{str(state): state for state in State}, **STATUS_ALIASES}
 
 JobId = Annotated[str, Path(examples=[EXAMPLE_ID], description="A job's id.")]
 MAX_PAGE = 200
@@ -58,7 +58,7 @@ async def list_jobs(
     call: Here,
     user_id: User | None = None,
     status: Annotated[
-        list[Annotated[str, WithJsonSchema({"type": "string", "enum": list(WORDS)})]] | None,
+        list[Annotated[str, WithJsonSchema({"type": "string", "enum": list(STATUS_NAMES)})]] | None,
         Query(description="May be repeated, or a list separated by commas."),
     ] = None,
     feature_name: Name | None = None,
@@ -93,9 +93,11 @@ async def page(
 def states(words: list[str] | None) -> tuple[State, ...]:
     found = []
     for word in (part for each in words or () for part in each.split(",")):
-        state = WORDS.get(word.strip().lower())
+        state = STATUS_NAMES.get(word.strip().lower())
         if state is None:
-            message = f'unknown status "{word[:100]}"; known, in any case: {", ".join(WORDS)}'
+            message = (
+                f'unknown status "{word[:100]}"; known, in any case: {", ".join(STATUS_NAMES)}'
+            )
             raise ProblemDetails(422, "invalid_input", message, more={"field": "status"})
         found.append(state)
     return tuple(dict.fromkeys(found))
@@ -197,7 +199,7 @@ HELP = {
 }
 
 
-IN_VAIN = frozenset({"unrunnable", "paused", "closed"})
+SKIP_USELESS = frozenset({"unrunnable", "paused", "closed"})
 """Reasons for which a paid skip would not help: the queue does not move."""
 
 
@@ -209,8 +211,8 @@ def _changes(seen: JobDetail) -> list[WaitReason]:
         if each.code in HELP
     ]
     is_payable = job.user is not None and job.band is not Band.SKIP and not job.fan_out
-    in_vain = any(each.code in IN_VAIN for each in seen.reasons)
-    if job.state is State.QUEUED and is_payable and not in_vain:
+    skip_useless = any(each.code in SKIP_USELESS for each in seen.reasons)
+    if job.state is State.QUEUED and is_payable and not skip_useless:
         found.append(WaitReason("skip", f"pay for the front: POST /api/v1/jobs/{job.id}/skip"))
     if job.error is not None and job.error.resumable:
         found.append(WaitReason("resume", f"go on: POST /api/v1/jobs/{job.id}/resume"))

@@ -33,7 +33,7 @@ async def ask_for_slot(
         slot_id = body.slot_id
         await check_own(call.app_context, call.identity, slot_id)
     held = await call.app_context.slots.wait(slot_id, call.tenant, body.wait_seconds)
-    return serializers.answer(await _shown(call, held))
+    return serializers.answer(await _response(call, held))
 
 
 @routes.add(
@@ -68,7 +68,7 @@ async def release_slot(
     return serializers.answer({"slot_id": job_id, "lease_seconds": 0})
 
 
-async def _shown(call: RequestContext, held: HeldSlot) -> SlotResponse:
+async def _response(call: RequestContext, held: HeldSlot) -> SlotResponse:
     placed = await call.engine.standing(held.job) if held.lease is None else None
     return {
         "slot_id": held.job.id,

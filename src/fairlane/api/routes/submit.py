@@ -59,9 +59,9 @@ async def submit_job(scope: Scope, receive: Receive) -> TypedResponse[AcceptedRe
     identity: Identity = scope["identity"]
     job, outcome = await taken(scope, receive, JobRequestBody)
     if isinstance(outcome, Replayed):
-        shown = await _known(app_context, identity, outcome)
+        response = await _known(app_context, identity, outcome)
         return serializers.answer(
-            shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"}
+            response, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"}
         )
     placement = await placement_of(app_context, outcome, job)
     return serializers.answer(
@@ -93,7 +93,7 @@ async def _submit_each(
     """Submits the jobs of a batch in one transaction. Returns the outcome of each."""
     app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
-    key, trace = marks(scope)
+    key, trace = key_and_trace(scope)
     results: list[BatchResultResponse] = []
     jobs: list[tuple[int, NewJob]] = []
     app_context.rate_limiter.batch(identity, len(requests), app_context.engine.clock.now())
@@ -150,7 +150,7 @@ async def taken(
     body = await read(scope, receive, app_context.bounds)
     async with app_context.limiter.place(len(body)) as place:
         request = validated(model, parse(body))
-        job = await allowed_job(app_context, identity, request, *marks(scope))
+        job = await allowed_job(app_context, identity, request, *key_and_trace(scope))
         check_tier(app_context, identity, job, place)
         return job, await app_context.engine.submit(job, identity.caller)
 
@@ -225,7 +225,7 @@ def not_allowed(field: str, right: str) -> ProblemDetails:
     )
 
 
-def marks(scope: Scope) -> tuple[str | None, str | None]:
+def key_and_trace(scope: Scope) -> tuple[str | None, str | None]:
     """Returns the idempotency key and the trace id of the request's headers."""
     key = trace = None
     for name, value in scope["headers"]:

@@ -53,15 +53,15 @@ async def submit_task(scope: Scope, receive: Receive) -> TypedResponse[TaskAccep
     job, outcome = await taken(scope, receive, TaskRequest)
     location = {"Location": f"/api/v1/tasks/{outcome.job}"}
     if isinstance(outcome, Replayed):
-        shown = await _known(app_context, identity, outcome.job)
-        return serializers.answer(shown, 200, {**location, "Idempotent-Replayed": "true"})
+        response = await _known(app_context, identity, outcome.job)
+        return serializers.answer(response, 200, {**location, "Idempotent-Replayed": "true"})
     placement = await placement_of(app_context, outcome, job)
-    shown = {
+    response = {
         "task_id": outcome.job,
         "status": "queued",
         "queue_position": placement.position,
     }
-    return serializers.answer(shown, 202, location)
+    return serializers.answer(response, 202, location)
 
 
 async def _known(app_context: AppContext, identity: Identity, task: str) -> TaskAcceptedResponse:

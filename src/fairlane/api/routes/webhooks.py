@@ -19,7 +19,7 @@ NOT_KEPT = {"Cache-Control": "no-store"}
 async def show_secrets(call: Here) -> TypedResponse[SecretsResponse]:
     """List the signing secrets of the tenant's webhooks, newest first. The first request creates
     one."""
-    return await _shown(call)
+    return await _response(call)
 
 
 @routes.add("POST", "/admin/webhooks/secret/rotate", "admin", example=examples.SECRETS)
@@ -28,9 +28,9 @@ async def rotate_secrets(call: Here) -> TypedResponse[SecretsResponse]:
     that receivers have time to change."""
     await secrets_of(call.engine, call.tenant)  # creates the old secret if there is none
     await rotate_secret(call.engine, call.tenant, actor=call.actor)
-    return await _shown(call)
+    return await _response(call)
 
 
-async def _shown(call: RequestContext) -> TypedResponse[SecretsResponse]:
+async def _response(call: RequestContext) -> TypedResponse[SecretsResponse]:
     secrets = await secrets_of(call.engine, call.tenant)
     return serializers.answer({"secrets": secrets}, headers=NOT_KEPT)

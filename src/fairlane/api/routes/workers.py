@@ -58,13 +58,13 @@ WorkerId = Annotated[str, Path(pattern=r"^[^\u0000]{1,100}$", examples=[EXAMPLE_
 async def register_worker(call: Here, body: RegisterRequest) -> TypedResponse[RegisterResponse]:
     """Register a worker of this key. Its leases last three heartbeat intervals."""
     worker = await call.app_context.worker_service.register(body.offer(), call.identity.key)
-    shown: RegisterResponse = {
+    response: RegisterResponse = {
         "worker_id": worker.id,
         "poll_interval_ms": POLL_INTERVAL_MS,
         "heartbeat_seconds": seconds(worker.heartbeat),
         "lease_seconds": seconds(worker.lease),
     }
-    return serializers.answer(shown, 201)
+    return serializers.answer(response, 201)
 
 
 @routes.add(
@@ -84,11 +84,11 @@ async def poll_tasks(
         offered = worker.capabilities & frozenset(body.capabilities)
         worker = replace(worker, capabilities=offered)
 
-    async def hung_up() -> None:
+    async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    news = await call.app_context.worker_service.poll(worker, body.ask(), hung_up)
+    news = await call.app_context.worker_service.poll(worker, body.ask(), disconnected)
     tasks = [_task(each) for each in news.tasks]
     return serializers.answer({"tasks": tasks, **_heard(news), "confirm": news.confirm})
 

@@ -1,5 +1,5 @@
-"""The Priority Service: asks an external HTTP service for a user's tier, with a cache, a circuit
-breaker, and the last known tier for outages."""
+"""The client of the Priority Service, an external HTTP service that names a user's tier. It has a
+cache and a circuit breaker. During an outage the last known tier applies."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ MAX_ANSWER_BYTES = 1 << 16
 MAX_CACHED_USERS = 100_000
 OPEN_AFTER_FAILURES = 3
 OPEN_MICROSECONDS = 5 * SECOND
-"""How long nobody is asked after so many failures in a row: each would cost its caller a second."""
+"""The circuit breaker stays open for this many microseconds after `OPEN_AFTER_FAILURES` failures
+in a row. Without it every submit would wait for a request timeout."""
 
-COMPLAIN_EVERY = 60 * SECOND
+WARNING_INTERVAL_MICROSECONDS = 60 * SECOND
 
 
 class PriorityAnswer(NamedTuple):
-    """`said`: it named this tier. Else it is what holds without a word from it, for a while."""
+    """A cached tier. `said` is false if the service does not know the user: then `tier` is the
+    last known tier or the fallback. `at` is in microseconds."""
 
     tier: str
     at: int
@@ -39,18 +41,18 @@ class PriorityAnswer(NamedTuple):
 
 
 class PriorityServiceUnreachable(Exception):
-    """It did not say. Kept inside: callers get the last known tier."""
+    """The service named no tier. Internal to this module: callers get the last known tier."""
 
 
 class UnknownUser(Exception):
-    """It says that it knows no such user, which names no tier. Kept inside, too."""
+    """The service answered 404 for this user. Internal to this module."""
 
 
 class PriorityService:
-    """Use it as `async with PriorityService(engine, url)`: from then on submits without a tier of
-    their own ask it. Neither an outage nor a 404 changes anybody's tier: what was said last holds
-    without time limit, through restarts; who was never heard of gets the tier stored for them,
-    else the fallback, which is not remembered."""
+    """Use it as `async with PriorityService(engine, url)`. Submits that name no tier then take the
+    tier that the service names. An outage or a 404 changes no user's tier: the last named tier
+    applies without a time limit, also after a restart. A user the service has never named gets the
+    tier stored in the ledger, else the fallback. The fallback is not stored."""
 
     def __init__(
         self,
@@ -70,11 +72,11 @@ class PriorityService:
         tiers.rank(self._fallback)
         self._headers, self._timeout, self._fresh = dict(headers or {}), timeout, seconds(fresh)
         self._answers: dict[tuple[str, str], PriorityAnswer] = {}
-        self._asking: dict[tuple[str, str], asyncio.Task[str]] = {}
-        self._room = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+        self._requests: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
         self._failures, self._ask_again_at = 0, 0
-        self._away_since: int | None = None
-        self._complain_at = 0
+        self._outage_since: int | None = None
+        self._next_warning_at = 0
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> PriorityService:
@@ -89,31 +91,31 @@ class PriorityService:
 
     async def __aexit__(self, *_: object) -> None:
         self._engine.use_tier_source(None)
-        for task in list(self._asking.values()):
+        for task in list(self._requests.values()):
             task.cancel()
-        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await asyncio.gather(*self._requests.values(), return_exceptions=True)
         await self._session.close()
 
     async def tiers_of(self, tenant: str, users: Collection[str]) -> dict[str, str]:
-        """Everybody's tier, within the time limit, whatever happens."""
+        """Returns the tier of every user within the request timeout, also during an outage."""
         wanted = sorted(set(users))
         found = await asyncio.gather(*(self._tier_of(tenant, user) for user in wanted))
         return dict(zip(wanted, found, strict=True))
 
     async def _tier_of(self, tenant: str, user: str) -> str:
-        """Callers who want the same at once share one request; one of them who goes away does not
-        take it along."""
+        """Concurrent callers for one user share one request. A cancelled caller does not cancel
+        that request."""
         who, now = (tenant, user), self._engine.clock.now()
         known = self._answers.get(who)
         if known is not None and now - known.at < self._fresh:
             return known.tier
-        task = self._asking.get(who)
+        task = self._requests.get(who)
         if task is None:
-            task = self._asking[who] = asyncio.create_task(self._learn(tenant, user))
-            task.add_done_callback(lambda _: self._asking.pop(who, None))
+            task = self._requests[who] = asyncio.create_task(self._fetch(tenant, user))
+            task.add_done_callback(lambda _: self._requests.pop(who, None))
         return await asyncio.shield(task)
 
-    async def _learn(self, tenant: str, user: str) -> str:
+    async def _fetch(self, tenant: str, user: str) -> str:
         try:
             tier = await self._ask(user)
         except UnknownUser:
@@ -128,7 +130,7 @@ class PriorityService:
         return tier
 
     def _keep(self, tenant: str, user: str, tier: str, *, said: bool) -> PriorityAnswer | None:
-        """In memory; what was there before."""
+        """Stores the answer in the cache, and returns the previous answer."""
         known = self._answers.pop((tenant, user), None)
         self._answers[tenant, user] = PriorityAnswer(tier, self._engine.clock.now(), said)
         if len(self._answers) > MAX_CACHED_USERS:
@@ -136,18 +138,18 @@ class PriorityService:
         return known
 
     async def _ask(self, user: str) -> str:
-        """The tier it names."""
+        """Returns the tier that the service names for the user."""
         now = self._engine.clock.now()
         if now < self._ask_again_at:
             raise PriorityServiceUnreachable("it has not answered lately")
         if user in (".", ".."):
             raise PriorityServiceUnreachable("no address can name this user")
         try:
-            async with self._room:
+            async with self._concurrency:
                 status, body = await self._get(user)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._failed(now)
-            self._is_away(now, type(error).__name__)
+            self._log_outage(now, type(error).__name__)
             raise PriorityServiceUnreachable(type(error).__name__) from error
         if status == 404:
             self._answered(now)
@@ -156,15 +158,16 @@ class PriorityService:
         if tier is None or tier not in self._engine.catalog.tiers.names:
             self._failed(now)
             if status == 200:
-                self._names_no_tier(now)
+                self._log_unknown_tier(now)
             else:
-                self._is_away(now, f"status {status}")
+                self._log_outage(now, f"status {status}")
             raise PriorityServiceUnreachable(f"it answered {status} without a known tier")
         self._answered(now)
         return tier
 
     async def _get(self, user: str) -> tuple[int, bytes]:
-        """Its status and its whole body, which is empty if it would be too long."""
+        """Returns the HTTP status and the body. The body is empty if it is longer than
+        `MAX_ANSWER_BYTES`."""
         url = URL(f"{self._url}/users/{quote(user, safe='')}/priority", encoded=True)
         async with self._session.get(url, allow_redirects=False) as response:
             body = bytearray()
@@ -181,24 +184,24 @@ class PriorityService:
 
     def _answered(self, now: int) -> None:
         self._failures = 0
-        if self._away_since is not None:
-            away = {"away_seconds": round((now - self._away_since) / SECOND, 3)}
+        if self._outage_since is not None:
+            away = {"away_seconds": round((now - self._outage_since) / SECOND, 3)}
             log.warning("the Priority Service answers again", extra={"fields": away})
-            self._away_since = None
+            self._outage_since = None
 
-    def _is_away(self, now: int, reason: str) -> None:
-        """Said once in an outage, however many submits ask meanwhile."""
-        if self._away_since is None:
-            self._away_since = now
+    def _log_outage(self, now: int, reason: str) -> None:
+        """Logs once per outage, however many requests fail."""
+        if self._outage_since is None:
+            self._outage_since = now
             log.warning(
                 "the Priority Service does not answer: the last known tiers hold",
                 extra={"fields": {"reason": reason}},
             )
 
-    def _names_no_tier(self, now: int) -> None:
-        """It is there, and what it says about one user is no use: said once a minute."""
-        if now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_EVERY
+    def _log_unknown_tier(self, now: int) -> None:
+        """Logs, at most once a minute, that the service named an unknown tier."""
+        if now >= self._next_warning_at:
+            self._next_warning_at = now + WARNING_INTERVAL_MICROSECONDS
             known = ", ".join(self._engine.catalog.tiers.names)
             log.warning(
                 "the Priority Service names a tier that is not configured",
@@ -219,7 +222,7 @@ class PriorityService:
         engine = self._engine
         try:
             await engine.known_tiers.put(tenant, {user: tier}, engine.clock.now())
-        except Exception as error:  # noqa: BLE001 - it is true all the same
+        except Exception as error:  # noqa: BLE001 - the tier is valid all the same
             log.warning("a tier was not remembered: %r", error)
             self._answers.pop((tenant, user), None)
 

@@ -430,7 +430,7 @@ async def test_a_leaving_process_answers_open_polls_and_takes_no_new_ones(served
         task = await worker.take()
         waiting = asyncio.create_task(worker.poll(1, wait=20))
         await until_idle(served, 1)
-        served.app.app_context.worker_service.dismiss()
+        served.app.app_context.worker_service.end_polls()
         assert (await waiting)["tasks"] == []
         answer = await worker.post("poll", available_capacity=1)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

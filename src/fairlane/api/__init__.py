@@ -1,1 +1,1 @@
-"""The HTTP API."""
+"""The HTTP API: an ASGI application with its routes, schemas, middleware and server."""

@@ -1,4 +1,4 @@
-"""The HTTP application: its routes, its pages, its middleware."""
+"""The HTTP application (ASGI): the routes, the OpenAPI pages and the middleware."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _api(app_context: AppContext) -> FastAPI:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    """As the guard answers what goes wrong before and beside the routes."""
+    """Turns an error of a route into problem details, as the guard does for other errors."""
     if isinstance(error, RequestValidationError):
         error = invalid(error.errors())
     app_context: AppContext = request.scope["app_context"]
@@ -100,19 +100,19 @@ def _pages(api: FastAPI, tiers: Sequence[str]) -> Routes:
 
     @routes.add("GET", "/openapi.json", "any", example=EXAMPLE)
     async def openapi() -> serializers.TypedResponse[dict[str, Any]]:
-        """This description."""
+        """Return this OpenAPI description."""
         return serializers.answer(description(api, tiers))
 
     @routes.add_file("/docs", "any", "text/html")
     async def docs() -> Response:
-        """This description, for people: Swagger UI."""
+        """Return this description as a page with Swagger UI."""
         return HTMLResponse(docs_page.page(api.title), headers=docs_page.HEADERS)
 
     types = ("text/css", "text/javascript", "image/png")
 
     @routes.add_file("/docs/{file}", "any", *types, problems=(404,))
     async def docs_file(file: str) -> Response:
-        """A file of the page above."""
+        """Return a static file of Swagger UI."""
         found = docs_page.static_files().get(file)
         if found is None:
             raise HTTPException(404)

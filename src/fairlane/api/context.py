@@ -23,7 +23,8 @@ from fairlane.worker_protocol.caller_slots import CallerSlots
 
 
 class StepBudget:
-    """Counting who is ahead takes time where many users wait: at most a fifth of it goes there."""
+    """A time budget for computing queue positions, which is slow when many users wait. At most
+    `part` of the time is spent on it."""
 
     def __init__(self, part: float = 0.2) -> None:
         self._rest = 1 / part - 1
@@ -38,11 +39,11 @@ class StepBudget:
 
 
 NEGLIGIBLE_SECONDS = 0.001
-"""Seconds that nobody misses."""
+"""Shorter computations are not counted."""
 
 
 RESULT_ENVELOPE_BYTES = 1 << 16
-"""Bytes of a request beside the results in it."""
+"""Bytes of a result request in addition to the results in it."""
 
 
 @dataclass(slots=True)
@@ -74,13 +75,14 @@ class AppContext:
         await self.slots.stop()
 
     def drain(self) -> None:
-        """Not ready from now on; who listens or polls is told to come back."""
+        """Begins the shutdown: not ready, and event streams and long polls end. Their clients
+        connect again elsewhere."""
         self.draining = True
-        self.event_stream.dismiss()
-        self.worker_service.dismiss()
+        self.event_stream.end_streams()
+        self.worker_service.end_polls()
 
     def bounds_of(self, path: str) -> Bounds:
-        """What a step has made may be larger than a request."""
+        """Returns the body limits of a path. Results may be larger than other requests."""
         if path.startswith("/internal/workers/") and path.endswith("/result"):
             return self.result_bounds
         return self.bounds
@@ -111,7 +113,7 @@ async def open_context(engine: Engine, settings: Settings) -> AppContext:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request: who calls, and through which door."""
+    """The context of one request: the application and the caller's identity."""
 
     app_context: AppContext
     identity: Identity
@@ -126,13 +128,13 @@ class RequestContext:
 
     @property
     def actor(self) -> str:
-        """Who an audited change is noted under."""
+        """The actor that the audit log records."""
         return f"{self.identity.tenant}/{self.identity.key}"
 
 
 async def _call(
     request: Request,
-) -> RequestContext:  # a plain one would be sent to a thread each time
+) -> RequestContext:  # FastAPI runs a dependency that is not async in a thread
     return RequestContext(request.scope["app_context"], request.scope["identity"])
 
 

@@ -1,5 +1,5 @@
-"""The API reference for people: Swagger UI, from files of the `fastapi-swagger` package. The page
-loads nothing from another host and holds no inline script."""
+"""The API reference page: Swagger UI, served from files of the `fastapi-swagger` package. The page
+loads nothing from another host and has no inline script."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def page(title: str) -> str:
 
 @cache
 def static_files() -> dict[str, StaticFile]:
-    """By their names below `/docs/`."""
+    """Returns the static files by their names below `/docs/`."""
     folder = resources.files("fastapi_swagger.resources")
     types = {
         "swagger-ui-bundle.js": "text/javascript",

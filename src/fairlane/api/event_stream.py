@@ -1,5 +1,5 @@
-"""The event stream of this process: events for WebSocket and server-sent events, replayed and live
-without a gap; positions and progress at most once a second. `engine/follow.py` holds the loop."""
+"""The event stream for WebSocket and server-sent events: stored events, then live events, without a
+gap. Positions and progress are sent at most once a second. `engine/follow.py` holds the loop."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ log = logging.getLogger("fairlane.api")
 
 POSITION_PERIOD_SECONDS = 1.0
 MAX_POSITIONS_PER_PERIOD = 500
-"""Positions asked for a second."""
+"""Jobs whose position is computed in one period."""
 
 SAFETY_POLL_SECONDS = 15.0
 
 
 class LastStanding(NamedTuple):
-    """Where a queued job stands now."""
+    """The position and the ETA of a queued job."""
 
     position: int | None
     eta: Eta | None
 
 
 class ListenerPause(NamedTuple):
-    """Now and then, whatever happens: a chance to see whether anybody is still there, and may
-    be."""
+    """A periodic keep-alive. The route checks that the client is connected and its key is valid."""
 
 
 News = Event | LastStanding | Progress | ListenerPause
@@ -45,7 +44,7 @@ News = Event | LastStanding | Progress | ListenerPause
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """One job that somebody listens to."""
+    """One job with at least one listener in this process."""
 
     job: Job | None = None
     listeners: int = 0
@@ -56,7 +55,7 @@ class EventStream:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._topics: dict[str, Topic] = {}
-        self._dismissed = False
+        self._closing = False
         self._rounds = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -64,22 +63,23 @@ class EventStream:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        self.dismiss()
+        self.end_streams()
         await end(self._task)
 
-    def dismiss(self) -> None:
-        """Every stream ends; whoever listens comes back to another process, after what they have
-        seen."""
-        self._dismissed = True
+    def end_streams(self) -> None:
+        """Ends every stream. Clients connect to another process and continue after their last
+        event."""
+        self._closing = True
         self._engine.wake(self._topics)
 
     async def stream(self, job_id: str, after: int) -> AsyncGenerator[News, None]:
-        """Everything after that number, then whatever comes, until the job is over."""
+        """Yields stored events after the sequence number `after`, then live events and updates,
+        until the job has ended."""
         standing: LastStanding | None = None
         progress: Progress | None = None
         pause_at = time.monotonic() + SAFETY_POLL_SECONDS
         changes = self._engine.changes(
-            job_id, after, lambda wakeup: _rings(wakeup, pause_at - time.monotonic())
+            job_id, after, lambda wakeup: _wait_for_wakeup(wakeup, pause_at - time.monotonic())
         )
         with self._listening(job_id) as topic:
             async with aclosing(changes):
@@ -90,7 +90,7 @@ class EventStream:
                     topic.job = job
                     for event in events:
                         yield event
-                    if job is None or not job.live or self._dismissed:
+                    if job is None or not job.live or self._closing:
                         return
                     if topic.standing is None or job.state is not State.QUEUED:
                         topic.standing = await self._standing(job)
@@ -122,8 +122,8 @@ class EventStream:
                 log.exception("a round of news failed, trying again")
 
     async def _round(self) -> None:
-        """Positions change without an event. A bounded number a second: with more listeners each
-        hears less often."""
+        """Updates positions, which change without an event. The number per period is bounded: with
+        more jobs, each is updated less often."""
         names = list(self._topics)
         if not names:
             return
@@ -147,7 +147,7 @@ class EventStream:
 
 
 def _differ(before: LastStanding | None, now: LastStanding) -> bool:
-    """Another place, or an ETA that is another by a fifth: nobody counts milliseconds."""
+    """Returns whether the position changed, or the ETA changed by more than a fifth."""
     if before is None or before.position != now.position:
         return True
     if before.eta is None or now.eta is None:
@@ -155,8 +155,8 @@ def _differ(before: LastStanding | None, now: LastStanding) -> bool:
     return abs(before.eta.p50 - now.eta.p50) * 5 > before.eta.p50
 
 
-async def _rings(wakeup: asyncio.Event, seconds: float) -> None:
-    """Returns when it does, or after that time."""
+async def _wait_for_wakeup(wakeup: asyncio.Event, seconds: float) -> None:
+    """Returns when `wakeup` is set, or after so many seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await wakeup.wait()

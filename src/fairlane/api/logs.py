@@ -1,4 +1,5 @@
-"""Logs: one line an event, as JSON or, on a terminal, as text. What callers sent is not in them."""
+"""Structured logs: one line per event, as JSON or, on a terminal, as text. Request bodies are not
+logged."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ KEPT = ("request_id", "method", "path", "status", "milliseconds", "key")
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    """What a line says beside its message: `extra={"fields": {…}}`, and what requests have."""
+    """Returns the fields of a line: `extra={"fields": {…}}`, the request's fields and the error."""
     found = {name: getattr(record, name) for name in KEPT if hasattr(record, name)}
     found.update(getattr(record, "fields", {}))
     if record.exc_info and record.exc_info[0] is not None:
@@ -30,7 +31,8 @@ def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 class JsonLines(logging.Formatter):
-    """JSON escapes what could begin a line of its own."""
+    """Formats a record as one line of JSON. JSON escapes line breaks, which prevents log
+    injection."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -44,7 +46,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """For people at a terminal: time, level, message, then the fields."""
+    """Formats a record for a terminal: time, level, message, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = iso(round(record.created * 1_000_000))[11:19]
@@ -58,7 +60,7 @@ class TextLines(logging.Formatter):
 def log_to(
     stream: IO[str] | None = None, level: LogLevel = "info", form: LogFormat = "auto"
 ) -> None:
-    """From now on, and instead of what was there before."""
+    """Configures the root logger, and replaces its handlers."""
     stream = stream or sys.stderr
     is_text = form == "text" or (form == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)

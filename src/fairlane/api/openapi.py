@@ -29,7 +29,7 @@ IDEMPOTENCY = {
 
 
 def description(api: FastAPI, tiers: Sequence[str]) -> dict[str, Any]:
-    """OpenAPI, with what the fast routes take and the tiers there are."""
+    """Returns the OpenAPI description, with the bodies of the hot routes and the tiers."""
     if api.openapi_schema is None:
         api.openapi_schema = _described(api, tiers)
     return api.openapi_schema
@@ -61,7 +61,7 @@ def _described(api: FastAPI, tiers: Sequence[str]) -> dict[str, Any]:
 
 
 def _complete(responses: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Adds the examples: the framework would leave out what is null in them."""
+    """Adds the examples of the responses. The framework would drop their null values."""
     for status, response in responses.items():
         if int(status) in PROBLEMS:
             responses[status] = {"$ref": f"#/components/responses/Problem{status}"}

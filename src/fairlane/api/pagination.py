@@ -1,4 +1,4 @@
-"""Pagination: signed cursors of listings. A cursor is valid for the listing it was made for."""
+"""Cursor pagination with signed cursors. A cursor is valid only for the listing it was made for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairlane.api.signing import Signer
 
 
 def cursor(signer: Signer, listing: str, after: str | None) -> str | None:
-    """Where the next page of this very listing begins."""
+    """Returns the signed cursor of the next page; None on the last page."""
     return None if after is None else signer.sign(f"cursor {listing}", after)
 
 

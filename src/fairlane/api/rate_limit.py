@@ -10,17 +10,17 @@ from fairlane.model.key import Role
 
 MINUTE_MICROSECONDS = 60_000_000
 BURST_MICROSECONDS = 10_000_000
-"""Microseconds' worth of requests that a key which was quiet may send at once."""
+"""The burst: an idle key may send the requests of this many microseconds at once."""
 
 BATCH_JOBS_PER_REQUEST = 10
-"""Jobs in a batch that cost as much as a request."""
+"""This many jobs of a batch cost as much as one request."""
 
 MAX_REMEMBERED_KEYS = 10_000
 
 
 class RateLimiter:
-    """A token bucket for each key, kept as the time when it will be full again. In one process:
-    others count for themselves."""
+    """A token bucket (GCRA) for each key, stored as the time at which it will be full again. Each
+    process has its own buckets."""
 
     def __init__(self, per_minute: int) -> None:
         """0 = no limit."""
@@ -30,7 +30,7 @@ class RateLimiter:
         self._full_at: OrderedDict[str, int] = OrderedDict()
 
     def admit(self, identity: Identity, now: int) -> None:
-        """Counts a request, or raises if it is one too many."""
+        """Takes the cost of one request, or raises Refused if the bucket is empty."""
         if not self._counts(identity):
             return
         wait = self._wait(identity, now)
@@ -47,12 +47,12 @@ class RateLimiter:
         return self._full_at.get(identity.key, now) + self._cost - self._depth - now
 
     def batch(self, identity: Identity, jobs: int, now: int) -> None:
-        """A large one was admitted like a small one; who sent it waits for the rest afterwards."""
+        """Charges the jobs of a batch after its admission. The key's next requests wait for it."""
         if self._counts(identity):
             self._spend(identity, self._cost * jobs // BATCH_JOBS_PER_REQUEST, now)
 
     def _counts(self, identity: Identity) -> bool:
-        """What workers report is never refused."""
+        """Returns whether the limit applies. Workers and development mode are exempt."""
         return bool(self._cost) and identity.role is not Role.WORKER and identity is not DEVELOPER
 
     def _spend(self, identity: Identity, cost: int, now: int) -> None:

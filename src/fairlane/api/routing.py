@@ -1,4 +1,5 @@
-"""Routes, each with who may use it. One without that cannot be added."""
+"""Routing with access control: every route declares the access level it needs. A route without one
+cannot be added."""
 
 from __future__ import annotations
 
@@ -28,20 +29,20 @@ from fairlane.api.schemas.serializers import TypedResponse
 
 PROBLEMS = {
     400: "The request cannot be read.",
-    401: "No key, or one that does not hold.",
+    401: "The API key is missing or not valid.",
     402: "The balance is too low.",
     403: "This key may not do that.",
-    404: "There is none, or it is not yours.",
+    404: "It does not exist, or another key or tenant owns it.",
     408: "The request took too long to arrive.",
-    409: "The job is not where the request thinks it is.",
+    409: "The state of the job does not allow it, or a lease or key is in conflict.",
     410: "It existed, and its record was removed.",
     413: "The request is too large.",
-    415: "Not JSON.",
-    421: "Called by a name it does not have.",
+    415: "The body is not JSON.",
+    421: "The host name is not allowed.",
     422: "A value that cannot be accepted.",
-    429: "A limit holds; Retry-After says when to try again.",
+    429: "A limit is reached; Retry-After says when to try again.",
     431: "The headers are too large.",
-    503: "Not now; Retry-After says when to try again.",
+    503: "Overloaded or unavailable; Retry-After says when to try again.",
 }
 EVERYWHERE = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 503)
 
@@ -49,7 +50,7 @@ JSON = "application/json"
 TEXT = {"schema": {"type": "string"}}
 Body = TypeVar("Body")
 Endpoint = Callable[..., Awaitable[TypedResponse[Body] | StreamingResponse | PlainTextResponse]]
-"""An endpoint answers with JSON; some of them with text, if the request asks for that."""
+"""An endpoint returns JSON. Some return text if the request asks for it."""
 
 Hot = Callable[[Scope, Receive], Awaitable[Response]]
 HotEndpoint = Callable[[Scope, Receive], Awaitable[TypedResponse[Body]]]
@@ -57,8 +58,8 @@ HotEndpoint = Callable[[Scope, Receive], Awaitable[TypedResponse[Body]]]
 
 @dataclass
 class Declared:
-    """A route, and what the framework has made of it: that takes a while, and is the same in every
-    application."""
+    """A declared route. `made` caches the framework's route, which is slow to build and the same in
+    every application."""
 
     method: str
     path: str
@@ -66,7 +67,7 @@ class Declared:
     endpoint: Callable[..., Any]
     options: dict[str, Any]
     examples: dict[str, Any]
-    """Of the response, by media type."""
+    """Examples of the response, by media type."""
     hot: Hot | None = None
     made: GuardedRoute | None = None
 
@@ -113,7 +114,7 @@ class Routes:
         example: str = "",
         problems: tuple[int, ...] = (),
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """A page or file to GET, which is not JSON."""
+        """Declares a GET route that returns a page or a file instead of JSON."""
 
         def declare(endpoint: Callable[..., Any]) -> Callable[..., Any]:
             content = {media_type: TEXT if example else {} for media_type in media_types}
@@ -136,8 +137,8 @@ class Routes:
         status: int,
         also: dict[int, str] | None = None,
     ) -> Callable[[HotEndpoint[Body]], HotEndpoint[Body]]:
-        """A route that is served without detours; the framework only describes it. `also` are
-        other statuses with such a body, and what they mean."""
+        """Declares a hot route: the guard calls it directly, and the framework only describes it.
+        `also` holds other statuses with the same body, and their meaning."""
 
         def declare(handler: HotEndpoint[Body]) -> HotEndpoint[Body]:
             async def endpoint(request: Request) -> Response:
@@ -189,7 +190,7 @@ class Routes:
 
 
 def response_body(endpoint: Callable[..., Any]) -> Any:
-    """The type of the JSON body that an endpoint says it returns; None if it says none."""
+    """Returns the type of the JSON body from an endpoint's annotation; None if it has none."""
     returned = get_type_hints(endpoint).get("return")
     for each in (returned, *get_args(returned)):
         if get_origin(each) is TypedResponse:
@@ -203,11 +204,11 @@ def _body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 SLASH = "\udc2f"
-"""Stands for a slash that was sent as `%2F`. No text that was sent can hold it."""
+"""Represents a slash that was sent as `%2F`. Text that was sent contains no lone surrogate."""
 
 
 def in_parts(scope: Scope) -> str:
-    """The path, in which only slashes that were sent as such divide."""
+    """Returns the path for route matching. An encoded slash (`%2F`) does not separate segments."""
     raw: bytes = scope.get("raw_path") or b""
     if b"%2" not in raw:
         return str(scope["path"])
@@ -226,8 +227,8 @@ NO_QUERY = frozenset[str]()
 
 
 def check_names(scope: Scope, known: frozenset[str]) -> None:
-    """Raises for a query parameter that nobody reads, and for a name in the path that no store can
-    hold."""
+    """Raises for an unknown query parameter, and for a path parameter with U+0000, which no store
+    can hold."""
     for name, value in scope.get("path_params", {}).items():
         if "\0" in str(value):
             raise ProblemDetails(422, "invalid_input", f"{name}: text without U+0000 is needed")
@@ -251,19 +252,19 @@ def _unknown(name: str, known: frozenset[str]) -> ProblemDetails:
 
 
 class GuardedRoute(APIRoute):
-    """Serves only whom its access names; reads only bodies that keep the bounds."""
+    """A route that checks the caller's role, and reads only bodies within the limits."""
 
     access: Access | None = None
     examples: Mapping[str, Any] = MappingProxyType({})
 
     @cached_property
     def query_names(self) -> frozenset[str]:
-        """The query parameters that it has."""
+        """The names of the route's query parameters."""
         return frozenset(_query_names(self.dependant))
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         path = in_parts(scope)
-        if path == scope["path"]:  # nearly always, and every route is asked
+        if path == scope["path"]:  # the usual case, and every route is tried
             return super().matches(scope)
         match, found = super().matches({**scope, "path": path})
         values = found.get("path_params", {})
@@ -273,7 +274,7 @@ class GuardedRoute(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in (self.methods or ()):
-            raise _not_here(scope)
+            raise _method_not_allowed(scope)
         if self.access is not None:
             permit(scope, self.access)
         elif self.path not in OPEN:
@@ -299,11 +300,11 @@ class GuardedSocket(WebSocketRoute):
             raise ProblemDetails(403, "forbidden", "this route has no declared access")
         permit(scope, self.access)
         check_names(scope, SOCKET_QUERY)
-        await self.endpoint(WebSocket(scope, receive, send))  # with nothing around it for hours
+        await self.endpoint(WebSocket(scope, receive, send))  # without wrappers, to save memory
 
 
-def _not_here(scope: Scope) -> ProblemDetails:
-    """All methods of the path, not only those of the first route that has it."""
+def _method_not_allowed(scope: Scope) -> ProblemDetails:
+    """Returns a 405 that lists the methods of all routes with this path."""
     allowed: set[str] = set()
     path = in_parts(scope)
     for route in scope["app"].routes:
@@ -318,7 +319,7 @@ def _not_here(scope: Scope) -> ProblemDetails:
 
 
 def install(app: FastAPI, groups: list[Routes]) -> dict[tuple[str, str], Declared]:
-    """Adds all of them; what is served without detours comes back."""
+    """Adds all routes to the application. Returns the hot routes by method and path."""
     app.router.route_class = GuardedRoute
     hot = {}
     for declared in (each for group in groups for each in group.declared):
@@ -351,7 +352,7 @@ def _make(app: FastAPI, declared: Declared) -> GuardedRoute:
 
 
 def unguarded(app: FastAPI) -> list[str]:
-    """Routes that nobody has said who may use."""
+    """Returns the paths of routes without a declared access level."""
     return [
         getattr(route, "path", str(route))
         for route in app.routes

@@ -21,14 +21,15 @@ from fairlane.errors import SetupError
 
 MAX_WEBSOCKET_MESSAGE_BYTES = 64 << 10
 ACCEPTS_PER_LOOP_TURN = 16
-"""Connections taken in one turn of the loop, which takes one from each socket it listens to."""
+"""Connections accepted in one turn of the event loop. The loop accepts one per listening socket,
+so the socket is duplicated."""
 
 Drain = Callable[[float], Awaitable[None]]
 
 
 def listening(app: App, server: ServerSettings) -> uvicorn.Config:
-    logging.getLogger("uvicorn.access").disabled = True  # the guard knows more, and tells less
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # below, it shows tickets and keys
+    logging.getLogger("uvicorn.access").disabled = True  # the guard writes its own, without queries
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # lower levels log tickets, keys
     return uvicorn.Config(
         app,
         host=server.host,
@@ -49,7 +50,7 @@ def listening(app: App, server: ServerSettings) -> uvicorn.Config:
 
 
 def bind(server: ServerSettings) -> socket.socket:
-    """The port is ours, or the reason why not."""
+    """Returns a listening socket. Raises SetupError if the port cannot be used."""
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,8 +68,8 @@ def bind(server: ServerSettings) -> socket.socket:
 
 
 class ApiServer(uvicorn.Server):
-    """On SIGTERM or Ctrl-C: not ready at once, then `drain` gives running calls their time, then
-    requests end. A second signal ends it now."""
+    """The uvicorn server with a graceful shutdown. On SIGTERM or Ctrl-C it is not ready at once,
+    `drain` waits for running calls, and then open requests end. A second signal stops it now."""
 
     def __init__(self, app: App, server: ServerSettings, drain: Drain | None = None) -> None:
         super().__init__(listening(app, server))
@@ -80,7 +81,7 @@ class ApiServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await self.serve([found, *(found.dup() for _ in range(ACCEPTS_PER_LOOP_TURN - 1))])
         await end(self._leaving)
-        if self.force_exit:  # uvicorn hurries past this, and its end would be told as an error
+        if self.force_exit:  # uvicorn skips the lifespan's end after a second Ctrl-C
             await self.lifespan.shutdown()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -94,7 +95,7 @@ class ApiServer(uvicorn.Server):
 
     def _leave(self) -> None:
         if self._leaving is None:
-            self._app.app_context.worker_service.dismiss()
+            self._app.app_context.worker_service.end_polls()
             self._leaving = asyncio.create_task(self._end())
 
     async def _end(self) -> None:

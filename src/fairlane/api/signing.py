@@ -1,4 +1,4 @@
-"""Signed values: the server hands them out and trusts them when they come back (HMAC)."""
+"""Signed values (HMAC-SHA256): the server issues them and trusts them when they come back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Signer:
         return _text(self._mark(purpose, body) + body)
 
     def read(self, purpose: str, text: str) -> Any:
-        """What was signed for this purpose; None for anything else."""
+        """Returns the value if its signature is valid for this purpose, else None."""
         raw = _bytes(text)
         if raw is None or not hmac.compare_digest(
             raw[:SIGNATURE_BYTES], self._mark(purpose, raw[SIGNATURE_BYTES:])

@@ -1,4 +1,4 @@
-"""One webhook delivery over HTTP, to an address that was checked."""
+"""One webhook delivery: an HTTP POST to IP addresses that the SSRF guard has checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Post:
     async def send(
         self, url: URL, addresses: list[str], body: bytes, headers: Mapping[str, str]
     ) -> int:
-        """The HTTP status. Raises OSError if there was no response."""
+        """Returns the HTTP status. Raises OSError if there was no response."""
         connector = aiohttp.TCPConnector(
             resolver=Checked(addresses), use_dns_cache=False, ssl=self._tls
         )
@@ -44,7 +44,8 @@ class Post:
 
 
 class Checked(AbstractResolver):
-    """A resolver that returns only the checked addresses, whatever the name resolves to by now."""
+    """A DNS resolver that returns only the checked addresses. This prevents DNS rebinding between
+    the check and the connection."""
 
     def __init__(self, addresses: list[str]) -> None:
         self._addresses = addresses
@@ -66,4 +67,4 @@ class Checked(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: this resolver holds no resources."""

@@ -1,4 +1,5 @@
-"""Webhook delivery with signatures: at least once, retried for days."""
+"""Webhook delivery with signatures, from the outbox: at least once, with retries for about three
+days."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ log = logging.getLogger("fairlane")
 SCHEDULE = tuple(
     seconds * SECOND for seconds in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
 )
-"""How long after each failure it is tried again."""
+"""Microseconds between each failed delivery and the next try."""
 
 JITTER = 0.1
 DELIVERY_TIMEOUT_SECONDS = 10.0
-"""Seconds a delivery may take, with finding the host."""
+"""The timeout of one delivery, DNS lookup included."""
 
 HOLD_MICROSECONDS = 60 * SECOND
-"""How long a sender has a webhook to itself: one that dies is followed by another."""
+"""How long a sender leases a webhook. If the sender dies, another sender takes it after that."""
 
 MAX_CONCURRENT_DELIVERIES = 64
 CHECK_MICROSECONDS = SECOND
@@ -43,15 +44,15 @@ RETENTION_BATCH = 500
 
 
 class RetryLater(Enum):
-    """Not delivered; worth another try."""
+    """The delivery failed and is to be retried."""
 
     AGAIN = "again"
 
 
 class WebhookSender:
-    """Use it as `async with WebhookSender(engine, Egress())`. Any number may run: each webhook is
-    one sender's at a time. Receivers show a certificate that the machine, or `SSL_CERT_FILE`,
-    trusts."""
+    """Use it as `async with WebhookSender(engine, SsrfGuard())`. Any number of senders may run: a
+    webhook is leased to one sender at a time. A receiver needs a TLS certificate that the machine,
+    or `SSL_CERT_FILE`, trusts."""
 
     def __init__(
         self, engine: Engine, egress: SsrfGuard | None = None, *, seed: int | None = None
@@ -68,7 +69,7 @@ class WebhookSender:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """What is under way is finished: it takes seconds, and would be sent twice otherwise."""
+        """Waits for running deliveries. They take seconds, and would be sent twice if cancelled."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
@@ -84,13 +85,13 @@ class WebhookSender:
                     await engine.webhooks.forget(
                         engine.clock.now() - RETENTION_MICROSECONDS, RETENTION_BATCH
                     )
-            except Exception as error:  # noqa: BLE001 - the ledger is away: it will be back
+            except Exception as error:  # noqa: BLE001 - the ledger is unavailable: retry
                 log.warning("webhooks wait: %r", error)
             rounds += 1
             await engine.clock.sleep(CHECK_MICROSECONDS)
 
     async def send_due(self) -> int:
-        """Begin with those that are due, as many as there is room for; how many."""
+        """Starts the deliveries that are due, up to the concurrency limit. Returns their number."""
         now, room = self._engine.clock.now(), MAX_CONCURRENT_DELIVERIES - len(self._sending)
         if room <= 0:
             return 0
@@ -102,7 +103,7 @@ class WebhookSender:
         return len(due)
 
     async def idle(self) -> None:
-        """Returns when everything begun so far has been tried."""
+        """Returns when every delivery that was started has ended."""
         await asyncio.gather(*self._sending)
 
     async def _send(self, webhook: Webhook) -> None:
@@ -140,17 +141,17 @@ class WebhookSender:
         return Delivery.DELIVERED if 200 <= status < 300 else RetryLater.AGAIN
 
     async def _allowed(self) -> SsrfGuard:
-        """Development ends with the first key, also for what was accepted before."""
+        """The first API key ends development mode, also for webhooks that were accepted before."""
         if self._egress.development and await self._engine.api_keys.any():
             self._egress = self._egress.with_keys()
         return self._egress
 
     async def _sent(self, webhook: Webhook, url: URL, addresses: list[str]) -> int:
-        """The status. What else is answered, nobody reads."""
+        """Sends the webhook and returns the HTTP status. The response body is not read."""
         body = body_of(webhook)
         secrets = await secrets_of(self._engine, webhook.tenant)
         headers = signed(webhook.id, self._engine.clock.now() // SECOND, body, secrets)
-        async with self._loading:  # many queues send none, and what sends them takes ten megabytes
+        async with self._loading:  # loaded on first use: aiohttp takes ten megabytes of memory
             if self._post is None:
                 self._post = await asyncio.to_thread(_load)
         return await self._post.send(url, addresses, body, headers)
@@ -163,8 +164,8 @@ def _load() -> Post:
 
 
 def body_of(webhook: Webhook) -> bytes:
-    """The same bytes at every try. Results are fetched, not sent: they may be large, and whoever
-    reads them shows a key."""
+    """Returns the body, which is the same at every try. Results are not in it: they may be large,
+    and reading them requires an API key."""
     error = webhook.error
     at = datetime.fromtimestamp(webhook.ended_at / SECOND, UTC)
     stamp = at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"

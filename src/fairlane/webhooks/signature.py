@@ -14,7 +14,7 @@ from fairlane.engine import Engine
 PREFIX = "whsec_"
 SECRET_BYTES = 32
 SECRET_OVERLAP_SECONDS = 86_400.0
-"""Seconds for which the old secret is signed with too, so that receivers can change in peace."""
+"""After a rotation, webhooks are also signed with the old secret for this many seconds."""
 
 
 def new_secret() -> str:
@@ -22,7 +22,7 @@ def new_secret() -> str:
 
 
 def signed(webhook: str, timestamp: int, body: bytes, secrets: Iterable[str]) -> dict[str, str]:
-    """The three headers; one signature for every secret."""
+    """Returns the three Standard Webhooks headers, with one signature for every secret."""
     content = f"{webhook}.{timestamp}.".encode() + body
     return {
         "webhook-id": webhook,
@@ -37,12 +37,12 @@ def _signature(content: bytes, secret: str) -> str:
 
 
 async def secret_of(engine: Engine, tenant: str) -> str:
-    """What the tenant's receivers verify with; made when it is first asked for."""
+    """Returns the tenant's newest signing secret. The first call creates it."""
     return (await secrets_of(engine, tenant))[0]
 
 
 async def secrets_of(engine: Engine, tenant: str) -> list[str]:
-    """Everything that is signed with now, the newest first."""
+    """Returns the tenant's valid signing secrets, newest first. The first call creates one."""
     found = await engine.webhooks.secrets(tenant, engine.clock.now())
     if not found:
         await engine.webhooks.first_secret(tenant, new_secret(), engine.clock.now())
@@ -53,7 +53,7 @@ async def secrets_of(engine: Engine, tenant: str) -> list[str]:
 async def rotate_secret(
     engine: Engine, tenant: str, overlap: float = SECRET_OVERLAP_SECONDS, actor: str = "local"
 ) -> str:
-    """A new secret from now on; for a while the old one is signed with too."""
+    """Creates a new signing secret. The old one stays valid for `overlap` seconds."""
     now, secret = engine.clock.now(), new_secret()
     until = now + seconds(overlap)
     await engine.webhooks.new_secret(tenant, secret, now, until, actor)

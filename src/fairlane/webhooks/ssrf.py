@@ -35,7 +35,7 @@ NOT_DIRECT = tuple(
 )
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host name."""
+"""Returns the IP addresses of a host name."""
 
 
 async def system_resolver(host: str, port: int) -> list[str]:
@@ -69,7 +69,7 @@ class SsrfGuard:
         return replace(self, development=False)
 
     def check(self, url: str) -> URL:
-        """The URL as it will be called, if its form is allowed. The name is not resolved: its
+        """Returns the parsed URL, or raises UrlNotAllowed. The host name is not resolved here: its
         addresses are checked when a webhook is sent."""
         if len(url) > MAX_URL_CHARACTERS or not PLAIN.fullmatch(url):
             raise UrlNotAllowed("a callback URL is printable ASCII, at most 2,048 characters")
@@ -94,8 +94,8 @@ class SsrfGuard:
         return parsed
 
     async def addresses(self, url: URL) -> list[str]:
-        """The addresses to connect to: every address of the host, all of them checked. Raises
-        OSError if the name cannot be resolved."""
+        """Returns every address of the host, all of them checked. Raises UrlNotAllowed if one is
+        not allowed, and OSError if the name cannot be resolved."""
         host, port = url.raw_host or "", url.port or 443
         literal = _literal(host)
         found = [host] if literal is not None else list(await self.resolve(host, port))

@@ -1,4 +1,5 @@
-"""Slots that callers hold themselves: jobs of services whose executor is `caller`."""
+"""Caller-held slots: leases on the capacity of a service that its callers run themselves
+(`executor = "caller"`)."""
 
 from __future__ import annotations
 
@@ -21,13 +22,14 @@ from fairlane.model.worker import Worker
 log = logging.getLogger("fairlane")
 
 CLAIM_WAIT_SECONDS = 4.0
-"""Seconds a claim waits before it says again that somebody hands slots out. It is woken."""
+"""How long one claim waits before this process registers again as a worker. A new slot wakes it
+earlier."""
 
 RETRY_PAUSE_SECONDS = 0.2
 
 
 class HeldSlot(NamedTuple):
-    """Where a slot stands. With a `lease` it is the caller's until then, unless renewed."""
+    """A slot and its lease token. The token is None while the slot is queued."""
 
     job: Job
     lease: str | None
@@ -43,7 +45,7 @@ class CallerSlots:
 
     @property
     def lease(self) -> int:
-        """How long a slot lasts between two renewals."""
+        """The duration of a slot's lease, in microseconds."""
         return self._worker.lease
 
     def start(self) -> None:
@@ -53,14 +55,14 @@ class CallerSlots:
         await end(self._task)
 
     def check(self, service: str) -> None:
-        """A slot is of a service that its callers run themselves."""
+        """Raises InvalidInput if the executor of the service is not `caller`."""
         if self._engine.catalog.service(service).executor is not Executor.CALLER:
             raise InvalidInput(
                 f'callers hold no slots of "{service}"; its executor is not "caller"'
             )
 
     async def wait(self, job_id: str, tenant: str, wait: float) -> HeldSlot:
-        """The slot as soon as it is the caller's, or where it stands when the time is over."""
+        """Returns the slot when the caller holds it, or its state after `wait` seconds."""
         engine = self._engine
         until = engine.clock.now() + round(wait * 1_000_000)
         job = await self._own(job_id, tenant)
@@ -103,9 +105,10 @@ class CallerSlots:
             raise NotFound("slot", job_id)
         return job
 
-    # --- handing out -------------------------------------------------------------------------
+    # --- claims ------------------------------------------------------------------------------
     async def _run(self) -> None:
-        """While somebody waits here. Whose turn it is may wait elsewhere: they read it there."""
+        """Claims slots while a caller waits in this process. A claimed slot may belong to a caller
+        in another process, which reads it from the ledger."""
         engine = self._engine
         while True:
             await self._any.wait()
@@ -115,6 +118,6 @@ class CallerSlots:
                 worker = Worker(self._worker.id, services=frozenset(own), capacity=1_000)
                 await engine.register(worker)
                 await engine.claim(worker, max(1, self._waiting), wait=CLAIM_WAIT_SECONDS)
-            except Exception as error:  # noqa: BLE001 - a store is away: it will be back
+            except Exception as error:  # noqa: BLE001 - a store is unavailable: retry
                 log.warning("no slots are handed out, trying again: %r", error)
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""The lease cache: leases that were handed out, found by their token."""
+"""The lease cache: leases that this process granted, by token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_CACHED_WORKERS = 1_000
 
 
 class LeaseCache:
-    """Most leases come back to the process that handed them out; the others are read from the
+    """Most results arrive at the process that granted the lease. Other leases are read from the
     ledger."""
 
     def __init__(self, engine: Engine) -> None:
@@ -28,17 +28,17 @@ class LeaseCache:
 
     def note(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
-            if not lease.context:  # what finished steps have made may be large
+            if not lease.context:  # outputs of earlier steps may be large
                 self._known[lease.token] = lease._replace(input=None)
             open_here = self._open.setdefault(worker_of(lease.worker), {})
             open_here[lease.token] = Ref(lease.job, lease.token)
         while len(self._known) > MAX_CACHED_LEASES:
             self._known.popitem(last=False)
-        while len(self._open) > MAX_CACHED_WORKERS:  # those that were killed say nothing more
+        while len(self._open) > MAX_CACHED_WORKERS:  # killed workers never report
             del self._open[next(iter(self._open))]
 
     def ended(self, worker: str, tokens: Iterable[str]) -> None:
-        """Reported, or known to be lost."""
+        """Removes leases that were reported or lost."""
         open_here = self._open.get(worker, {})
         for token in tokens:
             open_here.pop(token, None)
@@ -46,11 +46,11 @@ class LeaseCache:
             self._open.pop(worker, None)
 
     def of(self, worker: str) -> tuple[Ref, ...]:
-        """Those this worker got here and has not reported."""
+        """Returns the leases that this process granted to the worker and that are not reported."""
         return tuple(self._open.get(worker, {}).values())
 
     async def in_call(self, worker: str, call: str) -> list[Lease]:
-        """What the worker got in this call and still holds, with all that it needs."""
+        """Returns the leases that this poll granted and the worker still holds, with payloads."""
         name, engine = holder(worker, call), self._engine
         found = []
         for job in await engine.workers.running_jobs(worker):
@@ -60,8 +60,8 @@ class LeaseCache:
         return found
 
     async def find(self, worker: str, refs: Sequence[Ref]) -> list[Lease | NotYours]:
-        """For each the lease as it was, whether or not it still holds: the ledger will judge.
-        NotYours if it never was this worker's."""
+        """Returns each lease as it was granted, also if it has expired: the ledger checks the
+        fencing token. Returns NotYours for a lease of another worker."""
         missing = [ref.task for ref in refs if ref.lease not in self._known]
         jobs = await self._engine.jobs(missing) if missing else {}
         return [await self._find(worker, ref, jobs.get(ref.task)) for ref in refs]
@@ -85,8 +85,8 @@ class LeaseCache:
         return lease._replace(context=context)
 
     async def _over(self, worker: str, ref: Ref, job: Job | None) -> Lease | NotYours:
-        """A lease of this worker that has ended: settling it changes nothing, but tells what
-        became of it, and frees what a cancelled attempt still keeps."""
+        """Rebuilds a lease of this worker that has ended. Settling it does not change the job. It
+        returns the job's state, and frees the slot that a cancelled attempt still holds."""
         attempts = await self._engine.attempts(ref.task) if job is not None else []
         own = [each for each in attempts if worker_of(each.worker) == worker]
         if job is None or not own:

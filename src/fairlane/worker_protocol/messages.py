@@ -1,4 +1,5 @@
-"""The messages of the worker protocol. Times are microseconds."""
+"""The messages of the worker protocol. Durations and times are in microseconds, except
+`PollAsk.wait`."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ Status = Literal["completed", "failed", "released"]
 
 
 class Ref(NamedTuple):
-    """A lease as its worker names it: the task, and the secret that proves it."""
+    """A reference to a lease: the task's id and the lease token."""
 
     task: str
     lease: str
 
 
 class Offer(NamedTuple):
-    """What a worker can run. `task_types` none = whatever is pulled and needs no more than its
-    capabilities. `tasks` are the terms it declares for its task types."""
+    """What a worker can run. `task_types` None = every type whose executor is `pull` and whose
+    required capabilities the worker has. `tasks` are its retry terms by task type."""
 
     capabilities: frozenset[str] = frozenset()
     capacity: int = 5
@@ -36,16 +37,17 @@ class Offer(NamedTuple):
 
 
 class LoadedModel(NamedTuple):
-    """The model a worker has in memory, and how long it took to load if it was just loaded."""
+    """The model a worker has in memory. `load` is the load time, or 0 if it was loaded before."""
 
     name: str
     load: int = 0
 
 
 class PollAsk(NamedTuple):
-    """A poll: up to `n` tasks, waiting so many seconds. The same `name` again gets the same leases;
-    `first` = it is certainly not sent again. `leases` are those to hear of; none = those that this
-    process knows. `confirms` = who asks can say that it lives before it starts."""
+    """A long poll for up to `n` tasks that waits up to `wait` seconds. `name` is its idempotency
+    key: the same name again returns the same leases. `first` = the poll is not a retry. `leases`
+    are the leases to watch; None = those in this process's lease cache. `confirms` = the worker
+    can confirm new leases with a heartbeat before it starts them."""
 
     n: int
     wait: float = 20
@@ -57,7 +59,7 @@ class PollAsk(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Work under a lease."""
+    """A task that was leased to a worker."""
 
     id: str
     type: str
@@ -70,7 +72,7 @@ class Task(NamedTuple):
     lease: str
     lease_until: int
     timeout_given: bool = False
-    """The caller, or a worker, has set the timeout; it is not just the settings'."""
+    """True if the submit or a worker set the timeout, false if it is from the settings."""
 
     @property
     def ref(self) -> Ref:
@@ -94,9 +96,9 @@ def task_of(lease: Lease) -> Task:
 
 
 class News(NamedTuple):
-    """What a worker hears: new tasks, tasks to stop because they were cancelled or are somebody
-    else's by now, and whether to take no more. `confirm` = no task may start before a heartbeat
-    with its lease was answered."""
+    """The response to a poll or a heartbeat: new tasks, the ids of cancelled tasks, the ids of
+    tasks whose lease was lost, and whether to drain. `confirm` = the worker may start a task only
+    after a heartbeat with its lease was answered."""
 
     tasks: tuple[Task, ...] = ()
     cancel: tuple[str, ...] = ()
@@ -106,7 +108,7 @@ class News(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Why a task failed. `code` may name a fault; without one it is retried if `retriable`."""
+    """Why a task failed. `code` may name a fault. If it names none, `retriable` decides."""
 
     message: str = ""
     retriable: bool = True
@@ -114,7 +116,8 @@ class Trouble(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How an attempt ended; `released` = untried, back in line without costing an attempt."""
+    """How an attempt ended. `released` = not started: the task is queued again, and no attempt is
+    counted."""
 
     ref: Ref
     status: Status
@@ -124,7 +127,8 @@ class Result(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What became of a result: the state of its task, and a `code` if it was not taken as sent."""
+    """The outcome of a reported result: the state of its task, and an error `code` if the result
+    was refused or changed."""
 
     task: str
     state: str | None

@@ -1,4 +1,4 @@
-"""Open long polls: each returns early when a lease that its worker named is gone."""
+"""Open long polls. A poll returns early when its worker loses a lease that the poll watches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from fairlane.worker_protocol.messages import Ref
 
 @dataclass(eq=False)
 class OpenPoll:
-    """`stop` ends it; `left` = nobody waits for its answer."""
+    """One open long poll. `stop` ends it. `left` = the client has disconnected. `followed` = the
+    client has retried the poll, and the retry returns its leases."""
 
     worker: str
     call: str
@@ -33,34 +34,34 @@ class OpenPolls:
     def __init__(self, engine: Engine) -> None:
         self._watcher = engine.leases.watcher()
         self._open: set[OpenPoll] = set()
-        self._dismissed = False
+        self._closing = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._watcher.run())
 
     async def stop(self) -> None:
-        self.dismiss()
+        self.end_all()
         await end(self._task)
 
     @property
-    def dismissed(self) -> bool:
-        return self._dismissed
+    def closing(self) -> bool:
+        return self._closing
 
-    def dismiss(self) -> None:
-        """Every visit ends, and none begins."""
-        self._dismissed = True
+    def end_all(self) -> None:
+        """Ends every open poll, and makes later polls return at once."""
+        self._closing = True
         for open_poll in self._open:
             open_poll.stop.set()
 
     def end_of(self, worker: str) -> None:
-        """The worker has something to hear."""
+        """Ends the worker's open polls, so that it gets a response now."""
         for open_poll in self._open:
             if open_poll.worker == worker:
                 open_poll.stop.set()
 
     def forget(self, worker: str, tokens: Iterable[str]) -> None:
-        """The worker itself ends these: no news to it."""
+        """Stops watching leases that the worker itself reports."""
         gone = set(tokens)
         for open_poll in self._open:
             if open_poll.worker == worker:
@@ -68,7 +69,7 @@ class OpenPolls:
                     del open_poll.refs[token]
 
     async def follow(self, worker: str, call: str) -> None:
-        """An earlier try at the same call is over; what it got is left for this one."""
+        """Ends an earlier try of the same poll, and leaves its leases to this retry."""
         for open_poll in list(self._open):
             if open_poll.worker == worker and open_poll.call == call:
                 open_poll.followed = True
@@ -79,7 +80,7 @@ class OpenPolls:
     def open(self, worker: str, call: str, refs: Sequence[Ref]) -> Iterator[OpenPoll]:
         open_poll = OpenPoll(worker, call, {ref.lease: ref for ref in refs})
         self._open.add(open_poll)
-        if self._dismissed:
+        if self._closing:
             open_poll.stop.set()
         try:
             with self._watcher.watching(open_poll.refs, open_poll.stop.set):

@@ -1,6 +1,5 @@
-"""The worker protocol of pull workers: register, long poll, heartbeat, result. HTTP routes wrap
-this service; a worker inside the cluster calls it in its own process. Decision 11 has every
-interleaving."""
+"""The worker protocol of pull workers: register, long poll, heartbeat, result. The HTTP routes call
+this service, and so does an in-process worker. Decision 11 lists every interleaving."""
 
 from __future__ import annotations
 
@@ -37,19 +36,19 @@ from fairlane.worker_protocol.worker_cache import WorkerCache
 TOO_LARGE = "result_too_large"
 
 ALIVE_HEARTBEATS = 2
-"""Heartbeats for which a poll proves that its worker lives. One that stands still must not be
-given the very task that it has just lost."""
+"""A poll counts as a sign of life for this many heartbeat intervals. A frozen worker must not get
+back the task whose lease it has just lost."""
 
 FRESH_MICROSECONDS = SECOND
-"""A worker that asked no longer ago certainly hears the answer."""
+"""A worker that polled less than this long ago is assumed to receive the response."""
 
-HungUp = Callable[[], Awaitable[None]]
-"""Returns when nobody waits for the answer any more."""
+Disconnected = Callable[[], Awaitable[None]]
+"""Returns when the client has disconnected."""
 
 
 class WorkerService:
-    """Start it before the first poll; workers are named by `worker` first, which checks whose they
-    are."""
+    """Call `start` before the first poll. Get a worker with `worker`, which checks that the API key
+    owns it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -63,16 +62,16 @@ class WorkerService:
         self._open_polls.start()
         self._unacknowledged.start()
 
-    def dismiss(self) -> None:
-        """Open polls come back; new ones are refused."""
-        self._open_polls.dismiss()
+    def end_polls(self) -> None:
+        """Ends open polls, and refuses new ones."""
+        self._open_polls.end_all()
 
     async def stop(self) -> None:
         await self._open_polls.stop()
         await self._unacknowledged.stop()
         await asyncio.gather(*self._leftovers, return_exceptions=True)
 
-    # --- who ---------------------------------------------------------------------------------
+    # --- registration ------------------------------------------------------------------------
     async def register(self, offer: Offer, key: str) -> Worker:
         worker = Worker(
             self._engine.workers.new_id(),
@@ -89,17 +88,17 @@ class WorkerService:
         return await self._engine.register(worker)
 
     async def worker(self, name: str, key: str) -> Worker:
-        """The worker of that name, if this key registered it."""
+        """Returns the worker with this id. Raises NotYours if another API key registered it."""
         found = await self._worker_cache.get(name)
         if found is None:
             raise NotFound("worker", name)
         if found.key != key:
             raise NotYours(name)
-        self._unacknowledged.spoke(name)
+        self._unacknowledged.confirmed(name)
         return found
 
     async def drain(self, name: str) -> Worker:
-        """The worker is to take no more; it hears of it with the next answer."""
+        """Drains the worker: it gets no more tasks, and the next response tells it."""
         return await self._heard(name, WorkerState.DRAINING)
 
     async def _heard(self, name: str, state: WorkerState) -> Worker:
@@ -110,10 +109,12 @@ class WorkerService:
         return worker
 
     # --- poll --------------------------------------------------------------------------------
-    async def poll(self, worker: Worker, ask: PollAsk, hung_up: HungUp | None = None) -> News:
-        """As soon as there is work, or one of its leases is gone, or it is to drain; empty when the
-        time is over."""
-        if self._open_polls.dismissed:
+    async def poll(
+        self, worker: Worker, ask: PollAsk, disconnected: Disconnected | None = None
+    ) -> News:
+        """Returns when there is work, a watched lease is lost, or the worker is to drain. Returns
+        empty News after `ask.wait` seconds."""
+        if self._open_polls.closing:
             raise NotReady("this process is leaving; ask another one, or again in a moment")
         if ask.name:
             await self._open_polls.follow(worker.id, ask.name)
@@ -125,12 +126,14 @@ class WorkerService:
         refs = self._lease_cache.of(worker.id) if ask.leases is None else ask.leases
         began = self._engine.clock.now()
         with self._open_polls.open(worker.id, ask.name, refs) as open_poll:
-            known = not self._worker_cache.may_look(worker.id)  # somebody looks twice a second
+            known = not self._worker_cache.lease_check_due(
+                worker.id
+            )  # checked at most twice a second
             cancel, lost = ((), ()) if known else await self._ended(worker, open_poll)
             wait = (
                 0 if cancel or lost else min(ask.wait, ALIVE_HEARTBEATS * worker.heartbeat / SECOND)
             )
-            leases = await self._claim(worker, ask, open_poll, wait, hung_up)
+            leases = await self._claim(worker, ask, open_poll, wait, disconnected)
             if open_poll.left:
                 if not open_poll.followed:
                     await self._give_back(leases)
@@ -141,7 +144,7 @@ class WorkerService:
             worker = replace(worker, state=WorkerState.DRAINING)
         news = self._news(worker, leases, cancel, lost)
         if ask.confirms and leases and self._engine.clock.now() - began > FRESH_MICROSECONDS:
-            self._unacknowledged.handed(worker.id, leases)
+            self._unacknowledged.add(worker.id, leases)
             return news._replace(confirm=True)
         return news
 
@@ -157,14 +160,20 @@ class WorkerService:
         return News(tasks, cancel, lost, worker.state is not WorkerState.ACTIVE)
 
     async def _claim(
-        self, worker: Worker, ask: PollAsk, open_poll: OpenPoll, wait: float, hung_up: HungUp | None
+        self,
+        worker: Worker,
+        ask: PollAsk,
+        open_poll: OpenPoll,
+        wait: float,
+        disconnected: Disconnected | None,
     ) -> list[Lease]:
-        """A claim is asked to stop, never cancelled: it may have confirmed a lease."""
+        """Stops the claim when the poll ends. The claim is never cancelled: it may already have
+        granted a lease."""
         engine = self._engine
         claiming = asyncio.create_task(self._work_for(worker, ask, open_poll, wait))
         watching: list[asyncio.Task[object]] = [asyncio.create_task(open_poll.stop.wait())]
-        if hung_up is not None:
-            watching.append(asyncio.create_task(_leaves(open_poll, hung_up)))
+        if disconnected is not None:
+            watching.append(asyncio.create_task(_leave_on_disconnect(open_poll, disconnected)))
         try:
             await asyncio.wait((claiming, *watching), return_when=asyncio.FIRST_COMPLETED)
             if not claiming.done():
@@ -194,7 +203,8 @@ class WorkerService:
         )
 
     def _not_pulled(self, worker: Worker) -> frozenset[str]:
-        """A worker that names no task types gets what is pulled, not what is called."""
+        """Returns the services a worker without task types does not get: those whose executor is
+        not `pull`."""
         if worker.services is not None:
             return frozenset()
         services = self._engine.catalog.services
@@ -215,8 +225,8 @@ class WorkerService:
     async def _ended(
         self, worker: Worker, open_poll: OpenPoll
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Of the leases that were named: the tasks that were cancelled, and those otherwise
-        gone."""
+        """Returns the watched tasks that were cancelled, and those whose lease was lost in another
+        way."""
         refs = list(open_poll.refs.values())
         if not refs:
             return (), ()
@@ -231,8 +241,8 @@ class WorkerService:
     async def _ended_beside(
         self, leases: Sequence[Lease], worker: Worker, open_poll: OpenPoll
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The same for a poll that has these new leases: if it fails, the worker never hears of
-        them, and they are given back."""
+        """Like `_ended`, for a poll with new leases. On an error the response is lost, so the new
+        leases are released."""
         try:
             return await self._ended(worker, open_poll)
         except Exception:
@@ -242,7 +252,7 @@ class WorkerService:
     async def heartbeat(
         self, worker: Worker, state: WorkerState, leases: Sequence[Ref] | None = None
     ) -> News:
-        """The worker lives, and these leases go on; without any, all that it holds."""
+        """Records a sign of life and renews these leases; None = all leases of the worker."""
         engine = self._engine
         worker = await self._heard(worker.id, state)
         if leases is None:
@@ -274,7 +284,7 @@ class WorkerService:
 
     # --- results -----------------------------------------------------------------------------
     async def report(self, worker: Worker, results: Sequence[Result]) -> list[Verdict]:
-        """Each result's own verdict, in order."""
+        """Settles the results. Returns one verdict per result, in the same order."""
         tokens = [result.ref.lease for result in results]
         self._open_polls.forget(worker.id, tokens)
         found = await self._lease_cache.find(worker.id, [result.ref for result in results])
@@ -294,7 +304,7 @@ class WorkerService:
         return [verdicts[i] for i in range(len(results))]
 
     async def _settle(self, reports: Sequence[Report]) -> list[Settled | Stale | BadRequest]:
-        """All at once; one that cannot be stored does not keep the others from being."""
+        """Settles all reports in one batch. If the batch is refused, settles them one by one."""
         if not reports:
             return []
         try:
@@ -305,8 +315,8 @@ class WorkerService:
             return [each for report in reports for each in await self._settle([report])]
 
 
-async def _leaves(open_poll: OpenPoll, hung_up: HungUp) -> None:
-    await hung_up()
+async def _leave_on_disconnect(open_poll: OpenPoll, disconnected: Disconnected) -> None:
+    await disconnected()
     open_poll.leave()
 
 
@@ -323,7 +333,7 @@ def report_of(lease: Lease, result: Result) -> Report:
 
 
 def fault_of(result: Result) -> Fault:
-    """What the worker calls it, else whether it says that another try may help."""
+    """Returns the fault that `code` names. If it names none, `retriable` decides."""
     with suppress(ValueError):
         return Fault(result.trouble.code.lower())
     return Fault.TRANSIENT if result.trouble.retriable else Fault.SERVICE_ERROR

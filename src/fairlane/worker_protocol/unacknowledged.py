@@ -1,5 +1,5 @@
-"""Unacknowledged tasks: handed to a worker whose poll had waited. The worker confirms that it is
-alive; what it does not confirm goes back to the queue."""
+"""Unacknowledged tasks: leased to a worker whose long poll had waited, so that the connection may
+be dead. The worker confirms with a heartbeat. Unconfirmed tasks go back to the queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlane.units import SECOND
 log = logging.getLogger("fairlane")
 
 CONFIRM_MICROSECONDS = 2 * SECOND
-"""How soon a worker has to confirm."""
+"""A worker has this long to confirm its new leases."""
 
 CHECK_MICROSECONDS = SECOND // 2
 
@@ -28,7 +28,8 @@ class Handover(NamedTuple):
 
 
 class UnacknowledgedTasks:
-    """Nobody has started what is given back from here: it costs no attempt."""
+    """Tracks leases until the worker confirms them. A released task was not started, so no attempt
+    is counted."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -42,11 +43,11 @@ class UnacknowledgedTasks:
     async def stop(self) -> None:
         await end(self._task)
 
-    def handed(self, worker: str, leases: Sequence[Lease]) -> None:
+    def add(self, worker: str, leases: Sequence[Lease]) -> None:
         self._waiting[worker] = Handover(self._engine.clock.now(), tuple(leases))
         self._any.set()
 
-    def spoke(self, worker: str) -> None:
+    def confirmed(self, worker: str) -> None:
         self._waiting.pop(worker, None)
 
     async def _run(self) -> None:
@@ -54,14 +55,15 @@ class UnacknowledgedTasks:
             await self._any.wait()
             await self._engine.clock.sleep(CHECK_MICROSECONDS)
             try:
-                await self._look()
-            except Exception as error:  # noqa: BLE001 - what nobody gives back ends with its lease
+                await self._release_overdue()
+            except Exception as error:  # noqa: BLE001 - the leases expire anyway
                 log.warning("cannot give back what was not heard of: %r", error)
             if not self._waiting:
                 self._any.clear()
 
-    async def _look(self) -> None:
-        """A worker may have confirmed to another process: the ledger knows when it was heard of."""
+    async def _release_overdue(self) -> None:
+        """Releases leases that are overdue. A worker may have confirmed at another process, so its
+        last heartbeat is read from the ledger."""
         engine = self._engine
         late = [
             who

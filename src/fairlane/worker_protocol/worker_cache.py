@@ -7,8 +7,8 @@ from fairlane.model.worker import Worker
 from fairlane.units import SECOND
 
 CACHE_MICROSECONDS = SECOND // 2
-"""For which what was read is good enough. That a worker drains, another process says with the next
-heartbeat; a cancel reaches an open poll no sooner."""
+"""How long a cached worker is used, and the shortest time between two checks of its leases. A drain
+at another process reaches the worker with its next heartbeat."""
 
 MAX_CACHED_WORKERS = 10_000
 
@@ -17,7 +17,7 @@ class WorkerCache:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._known: dict[str, tuple[Worker, int]] = {}
-        self._looked: dict[str, int] = {}
+        self._checked_at: dict[str, int] = {}
 
     async def get(self, name: str) -> Worker | None:
         engine = self._engine
@@ -29,17 +29,17 @@ class WorkerCache:
         return known
 
     def note(self, worker: Worker) -> None:
-        """As it is now."""
+        """Caches the current state of the worker."""
         if len(self._known) >= MAX_CACHED_WORKERS:
             self._known.clear()
         self._known[worker.id] = (worker, self._engine.clock.now())
 
-    def may_look(self, name: str) -> bool:
-        """Whether it is time to look after its leases; if so, somebody does now."""
+    def lease_check_due(self, name: str) -> bool:
+        """Returns whether the worker's leases are due for a check, and records the check."""
         now = self._engine.clock.now()
-        if now - self._looked.get(name, 0) < CACHE_MICROSECONDS:
+        if now - self._checked_at.get(name, 0) < CACHE_MICROSECONDS:
             return False
-        if len(self._looked) >= MAX_CACHED_WORKERS:
-            self._looked.clear()
-        self._looked[name] = now
+        if len(self._checked_at) >= MAX_CACHED_WORKERS:
+            self._checked_at.clear()
+        self._checked_at[name] = now
         return True

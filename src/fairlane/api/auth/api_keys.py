@@ -1,4 +1,4 @@
-"""API keys as callers send them, `id.secret`. Only a hash of the secret is stored."""
+"""API keys, in the form `id.secret`. Only a SHA-256 hash of the secret is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ UNKNOWN_KEY_HASH = "0" * 64
 
 
 def new_key(key: Key) -> tuple[Key, str]:
-    """The key with an id and a hash of its own, and what its holder sends. Shown once."""
+    """Returns the key with a new id and hash, and the credential `id.secret`. The credential cannot
+    be read again."""
     checked_name("tenant", key.tenant)
     secret = secrets.token_urlsafe(32)
     key = replace(key, id=f"fl{secrets.token_hex(8)}", hash=digest(secret))
@@ -27,7 +28,7 @@ def new_key(key: Key) -> tuple[Key, str]:
 
 
 def given_key(key: Key, credential: str) -> Key:
-    """A key for a credential that somebody chose."""
+    """Returns the key for a credential that the operator chose."""
     found = split(credential)
     if found is None:
         raise InvalidInput(
@@ -51,6 +52,6 @@ def digest(secret: str) -> str:
 
 
 def opens(key: Key | None, secret: str) -> bool:
-    """In the same time, whether there is such a key or not."""
+    """Checks the secret in constant time, whether the key exists or not."""
     expected = UNKNOWN_KEY_HASH if key is None else key.hash
     return hmac.compare_digest(expected, digest(secret)) and key is not None

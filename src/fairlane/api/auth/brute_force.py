@@ -1,4 +1,5 @@
-"""Brute force protection: repeated wrong secrets are slowed down. The table has a fixed size."""
+"""Brute force protection: a source with too many wrong secrets gets 429. The table has a fixed
+size."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ MAX_REMEMBERED_ADDRESSES = 10_000
 
 
 class FailedLogins:
-    """How often a source has failed with a key's name in the last minute."""
+    """Counts failed logins by client address and key id, in windows of one minute."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()

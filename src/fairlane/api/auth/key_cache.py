@@ -1,4 +1,5 @@
-"""The key cache: a looked-up key is valid for two seconds, so a revoked key stops within them."""
+"""The API key cache: a cached key is used for two seconds, so a revoked key stops working within
+two seconds."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ MAX_CACHED_KEYS = 10_000
 
 
 class KeyCache:
-    """`open_here`: whoever reaches it is this machine itself, and needs no key until there is
-    one."""
+    """`open_here`: the server listens only on the loopback interface. Callers then need no key
+    until the first key is created (development mode)."""
 
     def __init__(self, book: ApiKeys, clock: Clock, *, open_here: bool) -> None:
         self._book, self._clock, self._open_here = book, clock, open_here
@@ -26,7 +27,8 @@ class KeyCache:
         self._looked_for_any = -KEY_CACHE_SECONDS
 
     async def identify(self, credential: str | None) -> Identity | None:
-        """Who shows this; None if nobody does. Without a credential only a developer passes."""
+        """Returns the identity of a credential, or None if it is not valid. No credential is valid
+        only in development mode."""
         if credential is None:
             return DEVELOPER if await self.development() else None
         found = split(credential)
@@ -38,14 +40,14 @@ class KeyCache:
         return identity_of(key)
 
     async def still(self, identity: Identity) -> bool:
-        """Whether what was checked before holds now."""
+        """Returns whether an identity that was checked before is still valid."""
         if identity.key == DEVELOPER.key:
             return await self.development()
         key = await self._find(identity.key)
         return key is not None and key.holds(self._clock.now())
 
     async def named(self, key: str, job: str) -> Identity | None:
-        """The holder of a ticket for a job, while the key that asked for it holds."""
+        """Returns the identity of a ticket for a job, while the key that issued it is valid."""
         if key == DEVELOPER.key:
             return DEVELOPER._replace(job=job) if await self.development() else None
         found = await self._find(key)
@@ -54,7 +56,8 @@ class KeyCache:
         return identity_of(found, job)
 
     async def development(self) -> bool:
-        """Whether everybody who reaches it may do everything: nobody has ever made a key."""
+        """Returns whether development mode is on: no key was ever created, and every caller is an
+        administrator."""
         if self._open_here and time.monotonic() - self._looked_for_any > KEY_CACHE_SECONDS:
             if await self._book.any():
                 self._open_here = False
@@ -62,7 +65,8 @@ class KeyCache:
         return self._open_here
 
     def forget(self, key: str) -> None:
-        """It has changed here: others find out by themselves."""
+        """Drops a key that this process changed. Other processes see the change when their cache
+        entry expires."""
         self._known.pop(key, None)
         self._unknown_keys.forget()
         self._looked_for_any = -KEY_CACHE_SECONDS

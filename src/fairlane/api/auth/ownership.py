@@ -1,5 +1,5 @@
-"""Tenant isolation and ownership of jobs. A job of another owner looks like one that does not
-exist."""
+"""Authorization by ownership: tenant isolation, and jobs of one key. A job of another owner is
+answered with 404, like a job that does not exist."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fairlane.api.http.problem_details import no_job
 
 UUID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 NAMED = ("job_id", "execution_id")
-"""What paths call a job."""
+"""Path parameters that hold a job's id."""
 
 
 def checked(job_id: str) -> str:
-    """What cannot be an id is nobody's job."""
+    """Returns the job's id. Raises 404 if it is not a UUID."""
     if not UUID.match(job_id):
         raise no_job(job_id)
     return job_id
 
 
 async def check_path(scope: Scope) -> None:
-    """Raises if the path names a job that is not the caller's. A tenant's are checked with what is
-    done to them."""
+    """Raises if the path names a job of another key, for a key that sees only its own jobs. The
+    tenant is checked by each operation."""
     identity: Any = scope.get("identity")
     if isinstance(identity, Identity) and identity.acts_alone:
         for name in NAMED:
@@ -35,6 +35,6 @@ async def check_path(scope: Scope) -> None:
 
 
 async def check_own(app_context: AppContext, identity: Identity, job_id: str) -> None:
-    """Raises if there is no such job, or it is not the caller's."""
+    """Raises if the job does not exist, or the caller does not own it."""
     key = identity.key if identity.acts_alone else None
     await app_context.engine.get(checked(job_id), identity.tenant, key)

@@ -1,4 +1,5 @@
-"""Roles and permissions: who calls, and which routes each role may use."""
+"""Roles and permissions (role-based access control): the caller's identity, and the routes that
+each role may use."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ ALLOWED: dict[Access, frozenset[Role]] = {
     "worker": frozenset({Role.WORKER, Role.ADMIN}),
     "admin": frozenset({Role.ADMIN}),
 }
-"""Who passes where. A ticket passes only where the events of its job are."""
+"""The roles that each access level allows. A ticket is valid only for `events`."""
 
 OPEN = frozenset({"/livez", "/readyz"})
-"""Paths that need no key; they say only whether it lives."""
+"""Paths that need no key: the liveness and readiness probes."""
 
 
 class Identity(NamedTuple):
-    """A credential that was checked. `job` is the only one a ticket may look at."""
+    """The identity of a checked credential. `job` is set for a ticket: the only job it may read."""
 
     key: str
     tenant: str
@@ -41,7 +42,7 @@ class Identity(NamedTuple):
 
     @property
     def acts_alone(self) -> bool:
-        """Whether it sees and moves no jobs but those that were submitted with this very key."""
+        """Returns whether the key may read and change only the jobs it submitted itself."""
         return self.role is Role.CLIENT and not self.act_as
 
     def owns(self, job: Job) -> bool:
@@ -49,7 +50,7 @@ class Identity(NamedTuple):
 
 
 DEVELOPER = Identity("local", "default", Role.ADMIN, act_as=True, set_priority=True)
-"""Everybody, while it listens only to this machine and no key was ever made."""
+"""The identity of every caller in development mode: loopback only, and no key was ever created."""
 
 
 def identity_of(key: Key, job: str | None = None) -> Identity:
@@ -57,7 +58,7 @@ def identity_of(key: Key, job: str | None = None) -> Identity:
 
 
 def permit(scope: Any, access: Access) -> None:
-    """Deny by default: without an identity, or with a role that is not named, nobody passes."""
+    """Raises 403 unless the identity's role is allowed. Denies by default."""
     identity = scope.get("identity")
     if not isinstance(identity, Identity) or identity.role not in ALLOWED[access]:
         raise ProblemDetails(403, "forbidden", "this key's role may not use this route")

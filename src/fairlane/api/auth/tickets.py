@@ -12,7 +12,7 @@ TICKET_SECONDS = 30
 
 
 class SignedTicket(NamedTuple):
-    """Good once, for the events of one job, for half a minute."""
+    """A ticket is valid once, for the events of one job, for `TICKET_SECONDS`."""
 
     id: str
     key: str

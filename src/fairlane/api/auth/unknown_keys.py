@@ -1,4 +1,4 @@
-"""Unknown keys: a flood of key ids that do not exist must not keep the ledger busy."""
+"""A negative cache for API keys: a flood of unknown key ids must not overload the ledger."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ MAX_KNOWN_NAMES = 100_000
 
 
 class UnknownKeys:
-    """A few names are looked up one by one. When more come within `span` seconds, the names of all
-    keys are read, once in that time, and whoever is not among them is not looked up."""
+    """Up to `MAX_SINGLE_LOOKUPS` ids are looked up one by one. When more come within `span`
+    seconds, the ids of all keys are read once per `span`. An id that is not among them is not
+    looked up."""
 
     def __init__(self, book: ApiKeys) -> None:
         self._book = book
@@ -22,8 +23,8 @@ class UnknownKeys:
         self._reading: asyncio.Task[None] | None = None
 
     async def knows(self, name: str, span: float) -> bool:
-        """Whether nobody has that name, as far as that is known without looking it up. A key that
-        was made a moment ago may be a stranger for as long as `span`."""
+        """Returns True if the id is known not to exist. A new key of another process may count as
+        unknown for up to `span` seconds."""
         now = time.monotonic()
         if now - self._began > span:
             self._began, self._tried = now, 0
@@ -33,7 +34,7 @@ class UnknownKeys:
         if now - self._read_at > span:
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._read())
-            await asyncio.shield(self._reading)  # all for the same: also when it cannot be read
+            await asyncio.shield(self._reading)  # callers share one read, and its error
         return len(self._names) <= MAX_KNOWN_NAMES and name not in self._names
 
     async def _read(self) -> None:
@@ -42,5 +43,5 @@ class UnknownKeys:
         self._read_at = read_at
 
     def forget(self) -> None:
-        """A key was made here."""
+        """Drops the list of ids: this process has changed a key."""
         self._read_at = float("-inf")

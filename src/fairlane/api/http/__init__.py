@@ -1,1 +1,1 @@
-"""HTTP/1.1 and WebSocket on the wire: the protocol, headers, bodies, problem details."""
+"""HTTP/1.1 and WebSocket: the protocols, headers, bodies and problem details."""

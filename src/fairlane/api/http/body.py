@@ -1,4 +1,5 @@
-"""Request body bounds: size, time, depth and number of values. Only JSON is accepted."""
+"""Request body bounds: bytes, seconds, nesting depth and number of JSON values. Only JSON is
+accepted."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from fairlane.engine.json_text import large_integer
 
 MAX_JSON_NODES, DEEPEST = 10_000, 32
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""UTF-32 begins like UTF-16, or with a zero."""
+"""UTF-32 needs no entry: its text begins like UTF-16, or with a zero byte."""
 
 
 class Bounds:
-    """How much one request may be."""
+    """The limits of one request body: its bytes, and the seconds it may take to arrive."""
 
     __slots__ = ("bytes", "seconds")
 
@@ -30,7 +31,7 @@ class Bounds:
 
 
 async def read(scope: Scope, receive: Receive, bounds: Bounds) -> bytes:
-    """The whole body, or the reason why not. Most bodies come in one piece."""
+    """Returns the whole body, or raises the problem. Most bodies arrive in one message."""
     message = await _first(receive, bounds)
     body: bytes = message.get("body", b"")
     if message.get("more_body", False):
@@ -84,8 +85,8 @@ def _demand_json(scope: Scope) -> None:
 
 # --- JSON ----------------------------------------------------------------------------------------
 def parse(body: bytes, nodes: int = MAX_JSON_NODES) -> Any:
-    """What the body says. Whatever Python would make of it: no NaN, no half characters, no towers
-    of brackets."""
+    """Returns the JSON value. Refuses NaN, lone surrogates, deep nesting and integers of more than
+    64 bits, which Python's parser accepts."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -105,7 +106,7 @@ def _check_integers(body: bytes) -> None:
 
 
 def _explain(body: bytes, error: Exception) -> NoReturn:
-    """Malformed is 400; well-formed for others, but not for us, is 422."""
+    """Raises the problem: 400 if the JSON is malformed, 422 if only Python's parser accepts it."""
     if body.startswith(BYTE_ORDER_MARKS) or b"\0" in body[:4]:
         detail = "send the body as UTF-8 without a byte order mark"
         raise ProblemDetails(400, "malformed_json", detail) from None
@@ -163,7 +164,7 @@ def too_slow(most: float) -> ProblemDetails:
 
 
 class CheckedRequest(Request):
-    """A request whose body goes through the checks above, whoever asks for it."""
+    """A request whose body is always read with the checks above, also by the framework."""
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):

@@ -1,4 +1,4 @@
-"""The connection limit: what a connection beyond `server.connections` may still ask for."""
+"""The connection limit: a connection beyond `server.connections` serves only exempt requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXEMPT_PATHS = (b"/internal/", b"/livez", b"/readyz")
 
 
 def is_exempt(method: bytes, url: bytes) -> bool:
-    """Cancels, worker reports and health checks are never refused."""
+    """Returns whether a request is never refused: cancels, worker requests and health checks."""
     return method == b"DELETE" or url.startswith(EXEMPT_PATHS)
 
 

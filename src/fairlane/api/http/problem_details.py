@@ -1,5 +1,4 @@
-"""Problem details (RFC 9457): errors as callers see them, with a code for programs and without
-internals."""
+"""Problem details (RFC 9457): error responses with a code for programs, without internals."""
 
 from __future__ import annotations
 
@@ -35,15 +34,15 @@ from fairlane.responses import ProblemResponse
 
 MEDIA_TYPE = "application/problem+json"
 DEFAULT_RETRY_AFTER_SECONDS = 5
-"""Seconds to wait for something that frees at a time nobody knows."""
+"""The `Retry-After` when the time at which the limit frees is unknown."""
 
 MAX_RETRY_AFTER_SECONDS = 3_600
 ALWAYS = b"x-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
-"""Headers of every answer."""
+"""Headers of every response."""
 
 
 class ProblemDetails(HTTPException):
-    """`more` are members beside the usual ones."""
+    """An error response. `more` holds extension members (RFC 9457, 3.2)."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ def respond(problem: ProblemDetails, path: str, request_id: str) -> Response:
 
 
 def raw(problem: ProblemDetails, path: str, request_id: str, *, close: bool = False) -> bytes:
-    """The answer as it goes over the wire."""
+    """Returns the response as the bytes of an HTTP/1.1 message."""
     answer = respond(problem, path, request_id)
     headers = [b"%s: %s\r\n" % pair for pair in answer.raw_headers if pair[0] != b"connection"]
     own = b"x-request-id: %s\r\n" % request_id.encode()
@@ -91,7 +90,7 @@ def raw(problem: ProblemDetails, path: str, request_id: str, *, close: bool = Fa
 
 
 def problem_of(error: Exception, now: int = 0) -> ProblemDetails:
-    """What the caller may know about an error."""
+    """Maps an error to the problem details that the caller may see."""
     match error:
         case ProblemDetails():
             return error
@@ -107,7 +106,7 @@ def problem_of(error: Exception, now: int = 0) -> ProblemDetails:
 
 
 def _where(error: Conflict) -> Mapping[str, Any]:
-    """What became of the job. Who lost a lease knows tasks."""
+    """Returns the state of the job. A stale lease belongs to a worker, which uses task states."""
     if isinstance(error, StaleLease):
         return {"current_state": task_status_or_none(error.state)}
     return {} if error.state is None else {"state": error.state}
@@ -141,8 +140,8 @@ def _known(error: FairlaneError, now: int) -> ProblemDetails:
 
 
 def _refused(error: Refused, now: int) -> ProblemDetails:
-    """Who comes back a little later than the others finds a shorter line. Where the time is known
-    exactly, nobody is told an earlier one."""
+    """Returns 429 with a `Retry-After`. Jitter spreads the retries. If the time is known exactly,
+    the jitter only makes it later."""
     wait = (
         DEFAULT_RETRY_AFTER_SECONDS
         if error.frees_at is None
@@ -175,5 +174,5 @@ def unauthorized(detail: str) -> ProblemDetails:
 
 
 def no_job(job: str) -> ProblemDetails:
-    """The same for a job that is not there and for one that is somebody else's."""
+    """Returns the same 404 for a job that does not exist and for a job of another owner."""
     return ProblemDetails(404, NotFound.code, f'no job "{job}"')

@@ -1,8 +1,8 @@
-"""HTTP/1.1 on one connection. Bytes and time are bounded before it is known who sends them, and
-what two servers could read in different ways (request smuggling) is refused.
+"""The HTTP/1.1 protocol of one connection. Bytes and time are limited before authentication.
+Requests that two servers could parse differently (request smuggling) are refused.
 
-The parser (llhttp, through httptools) has no bounds of its own, and it takes a request that offers
-an upgrade for the last one: it skips the body and reads the bytes that follow as a new request."""
+The parser (llhttp, through httptools) has no limits of its own. It also treats a request with an
+`Upgrade` header as the last one: it skips the body and parses the next bytes as a new request."""
 
 from __future__ import annotations
 
@@ -26,28 +26,29 @@ if TYPE_CHECKING:
     from fairlane.api.app import App
 
 MAX_HEAD_BYTES = 64 << 10
-"""Of the head of a request, plus at most one read; the guard counts the headers exactly."""
+"""The size limit of a request head. It may be exceeded by one read; the guard checks the exact
+size of the headers."""
 
 MAX_HEADERS = 256
 MAX_FRAMING_BYTES = 16 << 10
-"""In a row, plus at most one read, that are neither head nor body: sizes and extensions of chunks,
-trailers, blank lines."""
+"""The limit of consecutive bytes that are neither head nor body: chunk sizes and extensions,
+trailers, blank lines. It may be exceeded by one read."""
 
 MAX_UNREAD_BYTES = 1 << 20
-"""Of a body beyond the largest that a route reads, before it is answered."""
+"""How many bytes a body may exceed the largest limit of a route before the connection closes."""
 
 MAX_PIPELINED_REQUESTS = 64
-"""That wait for the answer of another one on the same connection."""
+"""Requests that may wait for an earlier response on the same connection."""
 
 ABSOLUTE_URL = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
 
 
 class StopParsing(Exception):
-    """Nothing more is read from this connection."""
+    """Stops the parser: no more bytes of this connection are parsed."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One HTTP/1.1 connection."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -74,7 +75,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._writes.stop()
         if self._running is not None and not self._running.response_complete:
-            self._running.disconnected = True  # uvicorn tells only the last one that was read
+            self._running.disconnected = True  # uvicorn sets it only on the newest request
             self._running.message_event.set()
         super().connection_lost(exc)
 
@@ -91,7 +92,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._writes.stop()
 
     def close(self) -> None:
-        """After what has been written; if the peer does not read that, without it."""
+        """Closes the connection after the written bytes are sent, or after the write timeout."""
         self._is_over = True
         self.transport.close()
         self._writes.start(self.transport)
@@ -131,7 +132,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Trailers are no headers: a proxy would not have looked at them."""
+        """Ignores trailers: a proxy has not checked them."""
         if self._in_head:
             if len(self.headers) >= MAX_HEADERS:
                 self.demand(
@@ -149,14 +150,14 @@ class HttpProtocol(HttpToolsProtocol):
             self._look_at_upgrade()
             return
         if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
-            self.cycle.keep_alive = False  # the one before is the last to be answered
+            self.cycle.keep_alive = False  # the earlier request is the last one answered
             self._is_over = True
             raise StopParsing
         version = self.parser.get_http_version()
         self._is_last = (
             version == "1.0"
             or self._ignores_upgrade
-            or self.expect_100_continue  # without a 100 nobody knows whether its body will come
+            or self.expect_100_continue  # without a 100 the client may omit the body
             or not self.parser.should_keep_alive()
         )
         self.expect_100_continue &= version != "1.0"
@@ -182,7 +183,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def _limit_body(self) -> None:
-        """A route answers 413 when it has read too much. Other bodies end here."""
+        """Refuses a body that no route reads, or that is much too large. Else the route answers
+        413."""
         most = self._app.app_context.result_bounds.bytes
         is_wanted = self._is_answering or not self._is_taken
         if not is_wanted or self._body_bytes > most + MAX_UNREAD_BYTES:
@@ -207,9 +209,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self.close()
         elif self.pipeline:
-            self.flow.pause_reading()  # what has been read is answered first
+            self.flow.pause_reading()  # answer the pipelined requests first
         elif self._is_taken and self._in_message and self.cycle.response_complete:
-            self._start_timer()  # the rest of a body that no route wants
+            self._start_timer()  # the rest of a body that no route reads
 
     @property
     def _is_answering(self) -> bool:
@@ -217,7 +219,8 @@ class HttpProtocol(HttpToolsProtocol):
         return before is not None and not before.response_complete
 
     def refuse(self, problem: ProblemDetails) -> None:
-        """Answers what cannot be read, and closes. Requests before it are answered first."""
+        """Answers a request that cannot be parsed, and closes the connection. Earlier requests are
+        answered first."""
         if self._is_over or self.transport.is_closing():
             return
         self._is_over = True
@@ -260,8 +263,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     # --- upgrades --------------------------------------------------------------------------------
     def _look_at_upgrade(self) -> None:
-        """A WebSocket begins after a GET without a body. Every other offer is ignored, as RFC 9110
-        (7.8) allows: the request is read again without it, so that its body is a body."""
+        """Accepts an upgrade to WebSocket from a GET without a body. Other upgrades are ignored, as
+        RFC 9110 (7.8) allows: the request is parsed again without the header, so that its body is
+        read as a body."""
         offers = [value.strip().lower() for name, value in self.headers if name == b"upgrade"]
         if offers != [b"websocket"]:
             return
@@ -280,7 +284,7 @@ class HttpProtocol(HttpToolsProtocol):
         return self._opens_websocket
 
     def _upgrade(self, rest: bytes) -> None:
-        """`rest` was read together with the head and stands behind it."""
+        """`rest` holds the bytes after the head that were read together with it."""
         if not self._opens_websocket:
             self._ignores_upgrade = True
             head = self._head_without_upgrade()
@@ -298,7 +302,8 @@ class HttpProtocol(HttpToolsProtocol):
         return b"\r\n".join([first, *kept, b"\r\n"])
 
     def handle_websocket_upgrade(self) -> None:
-        """The head is read once more, by a parser with other bounds that gives no answer."""
+        """Hands the connection to the WebSocket protocol. Its parser has other limits and sends no
+        response to a malformed head, so this method does."""
         if self.transport.is_closing():
             return
         super().handle_websocket_upgrade()
@@ -321,7 +326,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._in_head and self._has_asked:
             self.refuse(too_slow(seconds))
         else:
-            self.close()  # nothing was asked, or it has been answered
+            self.close()  # no request began, or it has been answered
 
 
 def malformed(detail: str) -> ProblemDetails:

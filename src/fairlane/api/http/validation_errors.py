@@ -1,4 +1,4 @@
-"""Validation errors of a request, field by field."""
+"""Validation errors of a request as problem details, with one entry per field."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fairlane.api.http.problem_details import ProblemDetails
 
 MAX_LISTED_ERRORS = 20
 MAX_SUGGESTIONS = 3
-"""Fields of one request for which a similar name is looked for: a look takes a third of a
+"""Unknown fields of one request that get a suggestion. A suggestion takes a third of a
 millisecond."""
 
 OBJECT = "a JSON object is needed"
-PLAINLY = {"missing": "is needed", "model_type": OBJECT, "model_attributes_type": OBJECT}
+MESSAGES = {"missing": "is needed", "model_type": OBJECT, "model_attributes_type": OBJECT}
 
 
 def invalid(errors: Sequence[Any], known: Iterable[str] = ()) -> ProblemDetails:
-    """`known` are names of fields that somebody may have meant."""
+    """Returns a 422. `known` are the field names that may be suggested for an unknown field."""
     named = [
         {
             "field": ".".join(str(part) for part in error["loc"] if part != "body"),
@@ -33,6 +33,6 @@ def invalid(errors: Sequence[Any], known: Iterable[str] = ()) -> ProblemDetails:
 
 def _message(error: Any, known: Iterable[str]) -> str:
     if error["type"] != "extra_forbidden":
-        return PLAINLY.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
+        return MESSAGES.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
     close = difflib.get_close_matches(str(error["loc"][-1]), list(known), n=1)
     return "no such field" + (f'; did you mean "{close[0]}"?' if close else "")

@@ -1,4 +1,5 @@
-"""The WebSocket protocol: small per connection, and bounded in what a peer may send."""
+"""The WebSocket protocol of one connection, with little memory per connection and with limits on
+what a peer may send."""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from websockets.http11 import Request
 from fairlane.api.http.write_timeout import WriteTimeout
 
 MAX_FRAMES_PER_MINUTE = 600
-"""Pings and fragments count. A listener needs none, and answers a ping of ours every 20 s."""
+"""The limit includes pings and fragments. A client only needs to send a pong every 20 s."""
 
 SLICE_BYTES = 1 << 10
-"""Parsed at once, so that a flood of tiny frames is noticed before all of it is parsed."""
+"""Bytes parsed in one step, so that a flood of tiny frames is detected before all are parsed."""
 
 TOO_MANY_FRAMES = 1008
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """Frames are bounded in number, and what a peer does not read in size."""
+    """Limits the frames a peer may send, and the bytes that wait for a peer that does not read."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -35,9 +36,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def eof_received(self) -> None:
         self._watch_writes()
 
-    # --- what comes in ---------------------------------------------------------------------------
+    # --- receiving -------------------------------------------------------------------------------
     def handle_connect(self, event: Request) -> None:
-        """Nothing more is read until the handshake is answered."""
+        """Pauses reading until the handshake is answered."""
         super().handle_connect(event)
         self.read_paused = True
         self.transport.pause_reading()
@@ -67,13 +68,14 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return self._frames > MAX_FRAMES_PER_MINUTE
 
     def handle_ping(self) -> None:
-        """A peer that does not read gets no pongs: RFC 6455 asks only for one to its last ping."""
+        """Sends no pong to a peer that does not read. RFC 6455 requires only a pong to the last
+        ping."""
         if self.writable.is_set():
             super().handle_ping()
         else:
             self.conn.data_to_send()
 
-    # --- what goes out ---------------------------------------------------------------------------
+    # --- sending ---------------------------------------------------------------------------------
     def pause_writing(self) -> None:
         super().pause_writing()
         self._watch_writes()
@@ -88,7 +90,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._watch_writes()
 
     async def send(self, message: Any) -> None:
-        """Who was refused has been answered: that is no error."""
+        """Marks a refused handshake as complete, so that uvicorn does not log an error."""
         await super().send(message)
         self.handshake_complete |= self.close_sent
         if message["type"] == "websocket.accept":
@@ -106,7 +108,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 class WebSocketInbox:
-    """What has come and was not heard yet, for one who listens: a queue of a tenth of the size."""
+    """The received messages of one connection. It is a queue with one reader that takes a tenth of
+    the memory of `asyncio.Queue`."""
 
     __slots__ = ("_come", "_waiting")
 

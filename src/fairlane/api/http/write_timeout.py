@@ -20,7 +20,7 @@ class WriteTimeout:
         self._unsent_bytes = 0
 
     def start(self, transport: asyncio.Transport) -> None:
-        """Does nothing if it was started before."""
+        """Starts the timer. Does nothing if the timer runs."""
         if self._timer is None:
             self._unsent_bytes = transport.get_write_buffer_size()
             self._arm(transport)

@@ -10,7 +10,7 @@ log = logging.getLogger("fairlane.api")
 
 
 def log_request(reply: ReplyGuard, took: float) -> None:
-    """Never the query: it may hold a ticket."""
+    """Logs one request without its query string, which may hold a ticket."""
     identity = reply.scope.get("identity")
     extra = {
         "request_id": reply.request_id,

@@ -36,8 +36,9 @@ class Authentication:
         return found
 
     def _wrong_key(self, source: str, name: str) -> ProblemDetails:
-        """The right secret passes at all times, so that guesses lock out nobody else who comes from
-        the same address: secrets are too long to be found by guessing."""
+        """Counts a wrong key, and returns 401, or 429 after too many. The right secret is always
+        accepted, so that wrong guesses lock out no other client at the same address. Secrets are
+        too long to guess."""
         if self._failures.too_many(source, name):
             detail = "too many wrong keys from this address; wait a minute, or send the right one"
             headers = {"Retry-After": "60", "Connection": "close"}

@@ -15,7 +15,8 @@ class ClientAddress:
         self._proxies = [ipaddress.ip_network(each) for each in trusted_proxies]
 
     def of(self, scope: Scope, seen: RequestHeaders) -> str:
-        """Where it came from; what a proxy says counts only if it is ours."""
+        """Returns the client's address. `X-Forwarded-For` is followed from its end, as long as the
+        sender is a trusted proxy."""
         client = scope.get("client")
         address = client[0] if client else ""
         forwarded = seen.headers.get(FORWARDED, b"").decode("latin-1")

@@ -1,4 +1,4 @@
-"""The guard: runs the checks of the middleware, routes the request, and turns every error into
+"""The guard middleware (ASGI): runs the checks, routes the request, and turns every error into
 problem details."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairlane.api.routing import NO_QUERY, Declared, GuardedSocket, check_names
 log = logging.getLogger("fairlane.api")
 
 UNKNOWN = "unknown"
-"""The pattern of a path that has none: what is tried is not remembered."""
+"""The route label of an unknown path. A label per path would make the metrics unbounded."""
 
 
 class GuardMiddleware:
@@ -50,10 +50,10 @@ class GuardMiddleware:
         began = time.perf_counter()
         try:
             await self._admit(scope, receive, reply, seen)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends here
+        except Exception as error:  # noqa: BLE001 - every error becomes a response
             await self._failed(scope, receive, reply, error)
         took = time.perf_counter() - began
-        if scope["type"] == "http":  # a WebSocket lasts as long as somebody listens
+        if scope["type"] == "http":  # the duration of a WebSocket is no latency
             route = scope["path"] if reply.hot else getattr(scope.get("route"), "path", UNKNOWN)
             self._app_context.instrumentation.answered(route, scope["method"], reply.status, took)
         if self._app_context.settings.server.access_log:
@@ -86,7 +86,8 @@ class GuardMiddleware:
         await response(scope, receive, reply.send)
 
     async def _connect(self, scope: Scope, receive: Receive, reply: ReplyGuard) -> None:
-        """Straight to the listener: what stays open for hours carries as little as possible."""
+        """Calls the WebSocket route without the framework's layers, which would take memory for
+        hours."""
         for route in self._sockets:
             match, more = route.matches(scope)
             if match is Match.FULL:
@@ -99,7 +100,7 @@ class GuardMiddleware:
         self, scope: Scope, receive: Receive, reply: ReplyGuard, error: Exception
     ) -> None:
         problem = problem_of(error, self._app_context.engine.clock.now())
-        if problem.status_code >= 500 and problem is not error:  # whoever raised it meant it
+        if problem.status_code >= 500 and problem is not error:  # raised on purpose
             extra = {"request_id": reply.request_id, "path": scope["path"]}
             log.error("a request failed", exc_info=error, extra=extra)
         if reply.started:
@@ -112,7 +113,7 @@ class GuardMiddleware:
             await response(scope, receive, reply.send)
 
     def _check_rate(self, scope: Scope) -> None:
-        """Who takes something back makes room: that is never refused."""
+        """Applies the rate limit. Cancels are exempt: they reduce the load."""
         if scope.get("method") != "DELETE":
             self._app_context.rate_limiter.admit(
                 scope["identity"], self._app_context.engine.clock.now()
@@ -120,7 +121,7 @@ class GuardMiddleware:
 
 
 async def _refuse_socket(response: Response, reply: ReplyGuard) -> None:
-    """An answer instead of a WebSocket."""
+    """Refuses a WebSocket handshake with an HTTP response."""
     start = {
         "type": "websocket.http.response.start",
         "status": response.status_code,

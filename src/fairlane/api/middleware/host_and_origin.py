@@ -13,7 +13,7 @@ from fairlane.config.settings import ServerSettings
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 HOSTS_HERE = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ONCE = frozenset({b"host", b"idempotency-key"})
-"""Duplicates are rejected: a proxy might trust the other copy."""
+"""Headers that may occur once. A proxy might have checked the other copy of a duplicate."""
 
 
 class HostAndOrigin:

@@ -23,7 +23,8 @@ WANTED = frozenset(
 
 
 class RequestHeaders(NamedTuple):
-    """`repeated`: names that were sent twice. A proxy might have trusted the other copy."""
+    """The headers that the middleware checks. `size` is the bytes of all headers. `repeated` holds
+    the names that were sent more than once."""
 
     headers: Mapping[bytes, bytes]
     size: int
@@ -31,7 +32,7 @@ class RequestHeaders(NamedTuple):
 
 
 def read_headers(scope: Scope) -> RequestHeaders:
-    """One pass over the headers."""
+    """Reads the headers in one pass."""
     found: dict[bytes, bytes] = {}
     size, repeated = 0, frozenset[bytes]()
     for name, value in scope["headers"]:
@@ -39,6 +40,6 @@ def read_headers(scope: Scope) -> RequestHeaders:
         if name in WANTED:
             if name in found:
                 repeated |= {name}
-            before = found.get(name) if name == FORWARDED else None  # one line a proxy, perhaps
+            before = found.get(name) if name == FORWARDED else None  # each proxy may add a line
             found[name] = value if before is None else b"%s, %s" % (before, value)
     return RequestHeaders(found, size, repeated)

@@ -1,4 +1,4 @@
-"""Response headers that every answer carries, and the status that was sent."""
+"""Response headers that every response has, and a record of the status that was sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.types import Message, Scope, Send
 
 
 class ReplyGuard:
-    """What goes out carries the request's id, and is taken for what it says it is."""
+    """Wraps `send`: adds the request id and the security headers, and records the status."""
 
     __slots__ = ("_send", "hot", "request_id", "scope", "started", "status")
 

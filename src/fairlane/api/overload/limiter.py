@@ -1,4 +1,4 @@
-"""The admission limiter: a concurrency limit on submits, with a short line in front of it.
+"""The admission limiter: a concurrency limit on submits, with a short FIFO queue in front of it.
 
                  a place is free                            the response is sent
     arrives ────────────────────────────▶ running ───────────────────────────────▶ done
@@ -8,10 +8,10 @@
     waiting ───────────────────────────────┘  refused: 503 overloaded, Retry-After
        │                                       ▲
        └───────────────────────────────────────┘
-         MAX_WAIT_SECONDS are over, or the line holds MAX_WAITING_BYTES
+         MAX_WAIT_SECONDS are over, or the queue holds MAX_WAITING_BYTES
 
-The line is first in, first out. Only submits pass through it: reads, cancels, probes and the worker
-protocol are neither counted nor refused."""
+Only submits are limited. Reads, cancels, probes and the worker protocol are neither counted nor
+refused."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from types import TracebackType
 from fairlane.api.http.problem_details import MAX_RETRY_AFTER_SECONDS, ProblemDetails
 
 MAX_WAIT_SECONDS = 0.5
-"""A submit of the best tier waits in line for at most this long. The wait is also backpressure: a
+"""A submit of the best tier waits for at most this long. The wait is also backpressure: a
 client that ignores `Retry-After` sends at most two requests a second on a connection."""
 
 LOWEST_TIER_WAIT = 0.5
-"""The part of it after which a submit of the lowest tier is refused."""
+"""A submit of the lowest tier is refused after this part of `MAX_WAIT_SECONDS`."""
 
 MAX_WAITING_BYTES = 16 << 20
-"""Bytes of the bodies in line, in total."""
+"""The total bytes of the request bodies that may wait."""
 
 EXPIRY_TICK_SECONDS = 0.01
 BATCH_JOB_WEIGHT = 0.02
-"""What a job of a batch weighs beside one that comes alone."""
+"""The weight of each further job of a batch. A single submit has weight 1."""
 
 SUBMIT_TIME_SMOOTHING = 0.02
-"""How much one submit moves the known time of a submit."""
+"""The smoothing factor of the moving average of submit times."""
 
 
 class AdmissionLimiter:
@@ -54,12 +54,12 @@ class AdmissionLimiter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether half of the places are taken."""
+        """Returns whether at least half of the places are taken."""
         return self._running >= self._places / 2
 
     @property
     def waiting(self) -> int:
-        """Submits in line."""
+        """The number of submits that wait."""
         return len(self._line)
 
     def place(self, body_bytes: int = 0) -> Place:
@@ -75,13 +75,13 @@ class AdmissionLimiter:
         )
 
     def _retry_after(self) -> int:
-        """Submits that run now are answered after about as long as the last ones took."""
+        """Returns seconds: the average time of recent submits, with jitter."""
         wait = round(self._submit_seconds * random.uniform(0.8, 1.2))
         return max(1, min(MAX_RETRY_AFTER_SECONDS, wait))
 
-    # --- the line --------------------------------------------------------------------------------
+    # --- the queue -------------------------------------------------------------------------------
     async def enter(self, body_bytes: int) -> float:
-        """Seconds of waiting for a place; raises if none became free in time."""
+        """Waits for a place, and returns the seconds waited. Raises if none became free in time."""
         if self._running < self._places and not self._line:
             self._running += 1
             return 0.0
@@ -104,7 +104,7 @@ class AdmissionLimiter:
         return self.clock() - came
 
     def leave(self, weight: float, seconds: float | None = None) -> None:
-        """Frees a place after so many seconds, and admits the first submits in line."""
+        """Frees a place, and admits the next submits. `seconds` is how long the place was held."""
         self._running -= weight
         if seconds is not None:
             self._submit_seconds += SUBMIT_TIME_SMOOTHING * (seconds - self._submit_seconds)
@@ -113,7 +113,7 @@ class AdmissionLimiter:
                 self._running += 1
 
     def grow(self, weight: float) -> None:
-        """A submit that has its place turns out to weigh more."""
+        """Adds to the weight of a running submit."""
         self._running += weight
 
     def expire(self) -> None:
@@ -170,7 +170,7 @@ class Place:
             raise self._limiter.overloaded()
 
     def holds(self, jobs: int) -> None:
-        """A batch of so many jobs."""
+        """Sets the weight of a batch of so many jobs."""
         more = BATCH_JOB_WEIGHT * max(0, jobs - 1)
         self._weight += more
         self._limiter.grow(more)

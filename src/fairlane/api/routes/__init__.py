@@ -1,4 +1,4 @@
-"""Every route of the API."""
+"""The HTTP routes of the API, in groups."""
 
 from fairlane.api.routes import (
     admin,

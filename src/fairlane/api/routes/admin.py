@@ -37,43 +37,43 @@ ServiceName = Annotated[Name, Path(examples=["image_gen"])]
 
 @routes.add("GET", "/admin/services", "admin", example=examples.SERVICES)
 async def list_services(call: Here) -> TypedResponse[ServiceListResponse]:
-    """Every service with the limits that hold now."""
+    """List every service with its current limits."""
     services = call.engine.catalog.services.values()
     return serializers.answer({"services": [serializers.service(each) for each in services]})
 
 
 @routes.add("PUT", "/admin/services/{name}", "admin", example=examples.SERVICE, problems=(404,))
 async def change_service(
-    call: Here, name: ServiceName, wish: ServiceRequest
+    call: Here, name: ServiceName, body: ServiceRequest
 ) -> TypedResponse[ServiceResponse]:
-    """Limits from now on, in every process and through restarts, until the file's own value
-    changes. What runs is never cut."""
+    """Change the limits of a service, in every process. The change survives restarts until the
+    value in the configuration file changes. Running jobs are not stopped."""
     if not call.engine.catalog.knows(name):
         raise ProblemDetails(404, "not_found", f'no service "{name}"')
-    await _change(call, "services", name, wish)
+    await _change(call, "services", name, body)
     return serializers.answer(serializers.service(call.engine.catalog.service(name)))
 
 
 @routes.add("PUT", "/admin/providers/{name}", "admin", example=examples.PROVIDER, problems=(404,))
 async def change_provider(
-    call: Here, name: ServiceName, wish: ProviderRequest
+    call: Here, name: ServiceName, body: ProviderRequest
 ) -> TypedResponse[ProviderResponse]:
-    """The same for a provider."""
+    """Change the limits of a provider, like those of a service."""
     if name not in call.engine.catalog.providers:
         raise ProblemDetails(404, "not_found", f'no provider "{name}"')
-    await _change(call, "providers", name, wish)
+    await _change(call, "providers", name, body)
     provider = call.engine.catalog.providers[name]
     return serializers.answer({"limit": provider.limit, "rate": provider.rate})
 
 
-async def _change(call: RequestContext, kind: str, name: str, wish: RequestModel) -> None:
-    for setting, value in wish.model_dump(exclude_none=True).items():
+async def _change(call: RequestContext, kind: str, name: str, body: RequestModel) -> None:
+    for setting, value in body.model_dump(exclude_none=True).items():
         await call.engine.change(kind, name, setting, value, call.actor)
 
 
 @routes.add("GET", "/admin/users/{user_id}", "admin", example=examples.USER)
 async def get_user(call: Here, user_id: UserId) -> TypedResponse[UserResponse]:
-    """The tier that is stored for a user, if any, and the balance."""
+    """Get a user's stored tier, null if there is none, and the balance."""
     tier = await call.engine.tier_of(user_id, call.tenant)
     balance = await call.engine.balance(user_id, call.tenant)
     return serializers.answer({"user_id": user_id, "priority": tier, "balance": balance})
@@ -81,11 +81,11 @@ async def get_user(call: Here, user_id: UserId) -> TypedResponse[UserResponse]:
 
 @routes.add("PUT", "/admin/users/{user_id}", "admin", example=examples.USER_TIER)
 async def change_user(
-    call: Here, user_id: UserId, wish: UserRequest
+    call: Here, user_id: UserId, body: UserRequest
 ) -> TypedResponse[UserTierResponse]:
-    """The tier of a user's jobs from now on."""
-    await call.engine.set_tier(user_id, wish.priority, call.tenant, call.actor)
-    return serializers.answer({"user_id": user_id, "priority": wish.priority})
+    """Set the tier of a user's future jobs."""
+    await call.engine.set_tier(user_id, body.priority, call.tenant, call.actor)
+    return serializers.answer({"user_id": user_id, "priority": body.priority})
 
 
 @routes.add(
@@ -96,11 +96,11 @@ async def change_user(
     problems=(402, 409),
 )
 async def add_credits(
-    call: Here, user_id: UserId, wish: CreditsRequest
+    call: Here, user_id: UserId, body: CreditsRequest
 ) -> TypedResponse[BalanceResponse]:
-    """Give credits, or take them back; once for one `operation_key`."""
+    """Add or remove credits, once per `operation_key`."""
     balance = await call.engine.add_credits(
-        user_id, wish.amount, wish.operation_key, wish.note, call.tenant, call.actor
+        user_id, body.amount, body.operation_key, body.note, call.tenant, call.actor
     )
     return serializers.answer({"user_id": user_id, "currency": CURRENCY, "balance": balance})
 
@@ -109,6 +109,6 @@ async def add_credits(
 async def list_changes(
     call: Here, limit: Annotated[int, Query(ge=1, le=200)] = 50
 ) -> TypedResponse[AuditResponse]:
-    """Who changed what, newest first; of all tenants."""
+    """List administrative changes with their actors, newest first, for all tenants."""
     changes = await call.engine.audit(limit)
     return serializers.answer({"changes": [serializers.change(each) for each in changes]})

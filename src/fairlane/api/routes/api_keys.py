@@ -29,7 +29,7 @@ async def list_keys(
     cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
     limit: Limit = MAX_PAGE,
 ) -> TypedResponse[KeyListResponse]:
-    """Every key that was ever made, without its secret, oldest first."""
+    """List all keys, revoked ones included, without their secrets, oldest first."""
     after = read_cursor(call.app_context.signer, "keys", cursor_)
     found = await call.engine.api_keys.page(after, limit + 1)
     last = found[limit - 1].id if len(found) > limit else None
@@ -42,22 +42,22 @@ async def list_keys(
 
 
 @routes.add("POST", "/admin/keys", "admin", example=examples.NEW_KEY, status=201)
-async def create_key(call: Here, wish: KeyRequest) -> TypedResponse[NewKeyResponse]:
-    """The secret is in this answer and nowhere else. With the first key the development mode
-    ends."""
-    role = Role(wish.role)
-    acts = wish.act_as if wish.act_as is not None else role in (Role.CLIENT, Role.ADMIN)
+async def create_key(call: Here, body: KeyRequest) -> TypedResponse[NewKeyResponse]:
+    """Create a key. Only this response contains the secret. The first key ends development
+    mode."""
+    role = Role(body.role)
+    acts = body.act_as if body.act_as is not None else role in (Role.CLIENT, Role.ADMIN)
     key, credential = new_key(
         Key(
             id="",
-            tenant=wish.tenant,
+            tenant=body.tenant,
             role=role,
             hash="",
-            name=wish.name,
+            name=body.name,
             act_as=acts,
-            set_priority=wish.set_priority,
+            set_priority=body.set_priority,
             created_at=call.engine.clock.now(),
-            expires_at=wish.expires_at,
+            expires_at=body.expires_at,
         )
     )
     await call.engine.api_keys.add(key, call.actor)
@@ -69,7 +69,7 @@ async def create_key(call: Here, wish: KeyRequest) -> TypedResponse[NewKeyRespon
     "DELETE", "/admin/keys/{key_id}", "admin", example=examples.REVOKED_KEY, problems=(404,)
 )
 async def revoke_key(call: Here, key_id: KeyId) -> TypedResponse[KeyResponse]:
-    """It opens nothing any more; here at once, in other processes within five seconds."""
+    """Revoke a key: in this process at once, in other processes within five seconds."""
     book = call.engine.api_keys
     if not await book.revoke(key_id, call.engine.clock.now(), call.actor):
         raise ProblemDetails(404, "not_found", "no such key")

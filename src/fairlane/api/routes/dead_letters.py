@@ -1,4 +1,4 @@
-"""Dead letters: jobs whose attempts are used up. List, replay, purge."""
+"""Dead letter routes: list, replay and purge jobs whose attempts are used up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AT_ONCE, PAGE = 1_000, 200
 
 @routes.add("GET", "/admin/runtime/stats", "admin", example=examples.RUNTIME_STATS)
 async def runtime_stats(call: Here) -> TypedResponse[RuntimeStatsResponse]:
-    """How many wait in line, wait for a time of their own, and are dead; of all tenants."""
+    """Count waiting, delayed and dead jobs, for all tenants."""
     stats = await call.engine.index_stats()
     return serializers.answer(
         {
@@ -55,7 +55,7 @@ async def list_dead(
     cursor: Annotated[Cursor, Query()] = None,
     limit: Limit = 50,
 ) -> TypedResponse[DeadLetterPageResponse]:
-    """Newest first; `total` counts all of the tenant's."""
+    """List dead letters, newest first. `total` counts all dead letters of the tenant."""
     wanted = Filter(call.tenant, user_id, (State.DEAD,), feature_name, tag)
     found = await page(call, wanted, cursor, limit)
     return serializers.answer({**found, "total": await call.engine.count(State.DEAD, call.tenant)})
@@ -69,7 +69,7 @@ async def list_dead(
     problems=(404, 410),
 )
 async def get_dead(call: Here, job_id: JobId) -> TypedResponse[DeadLetterResponse]:
-    """One of them with every attempt: where, when, and what went wrong."""
+    """Get one dead letter with every attempt: its worker, its times and its error."""
     seen = await call.engine.view(checked(job_id), call.tenant)
     if seen.job.state is not State.DEAD:
         raise ProblemDetails(404, NotFound.code, f"job {job_id} is {seen.job.state}, not dead")
@@ -90,44 +90,44 @@ async def get_dead(call: Here, job_id: JobId) -> TypedResponse[DeadLetterRespons
 async def replay_dead(
     call: Here, job_id: JobId, key: IdempotencyKey = None
 ) -> TypedResponse[JobStateResponse]:
-    """On at the step that failed, with all attempts again."""
+    """Continue from the failed step, with all attempts again."""
     await call.engine.replay(checked(job_id), call.tenant, operation(call, key))
     return await moved(call, job_id)
 
 
 @routes.add("POST", "/admin/queue-dead/replay", "admin", example=examples.COUNT)
 async def replay_all_dead(
-    call: Here, wish: Annotated[DeadLetterRequest | None, Body()] = None
+    call: Here, body: Annotated[DeadLetterRequest | None, Body()] = None
 ) -> TypedResponse[CountResponse]:
-    """Up to 1,000 at a time; each is replayed once, however often this is asked."""
+    """Replay up to 1,000 dead letters. Each is replayed once, also if the request is repeated."""
 
     async def replay(jobs: list[Job]) -> int:
         done = 0
         for job in jobs:
-            with suppress(WrongState, NotFound):  # somebody else was faster
+            with suppress(WrongState, NotFound):  # another request was faster
                 await call.engine.replay(job.id, call.tenant)
                 done += 1
         return done
 
-    return await _all(call, wish, replay)
+    return await _all(call, body, replay)
 
 
 @routes.add("POST", "/admin/queue-dead/purge", "admin", example=examples.COUNT)
 async def purge_dead(
-    call: Here, wish: Annotated[DeadLetterRequest | None, Body()] = None
+    call: Here, body: Annotated[DeadLetterRequest | None, Body()] = None
 ) -> TypedResponse[CountResponse]:
-    """Up to 1,000 at a time are gone for good, as the audit says."""
+    """Delete up to 1,000 dead letters permanently. The audit log records it."""
 
     async def purge(jobs: list[Job]) -> int:
         return await call.engine.purge([job.id for job in jobs], call.tenant, call.actor)
 
-    return await _all(call, wish, purge)
+    return await _all(call, body, purge)
 
 
 async def _all(
-    call: RequestContext, wish: DeadLetterRequest | None, act: Callable[[list[Job]], Awaitable[int]]
+    call: RequestContext, body: DeadLetterRequest | None, act: Callable[[list[Job]], Awaitable[int]]
 ) -> TypedResponse[CountResponse]:
-    chosen = (wish or DeadLetterRequest()).filter
+    chosen = (body or DeadLetterRequest()).filter
     wanted = Filter(call.tenant, chosen.user_id, (State.DEAD,), chosen.feature_name, chosen.tag)
     count, after = 0, None
     for _ in range(AT_ONCE // PAGE):

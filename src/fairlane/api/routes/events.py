@@ -1,5 +1,5 @@
-"""Events of a job: as a list, as server-sent events, by WebSocket. Replayed, then live, without a
-gap."""
+"""Event routes: the events of a job as a list, as server-sent events or over a WebSocket. Stored
+events come first, then live events, without a gap."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ log = logging.getLogger("fairlane.api")
 routes = Routes("events")
 
 SSE = "text/event-stream"
-AS_IT_COMES = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""No proxy keeps it, or waits until there is more."""
+NO_BUFFERING = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Headers that keep proxies from caching or buffering the stream."""
 
 SEND_TIMEOUT_SECONDS = 10.0
-"""Seconds that a listener may take to accept one message."""
+"""The timeout for sending one message to a client."""
 
 NUMBER = re.compile(r"[0-9]{1,15}")
 
-ONLY_TEXT, GOING_AWAY, TRY_LATER, NOT_HERE, NOT_ANY_MORE = 1003, 1012, 1013, 4404, 4401
+ONLY_TEXT, GOING_AWAY, TRY_LATER, NO_SUCH_JOB, KEY_NOT_VALID = 1003, 1012, 1013, 4404, 4401
 
 
 @routes.add(
@@ -62,12 +62,12 @@ async def get_events(
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     ticket: Annotated[str, Query(include_in_schema=False)] = "",  # noqa: ARG001 - the guard reads it
 ) -> TypedResponse[list[EventResponse]] | StreamingResponse:
-    """A list of what has happened; with `Accept: text/event-stream` also what happens, until the
-    job is over. `Last-Event-ID` or `after` says what is known already."""
+    """List the stored events of a job. With `Accept: text/event-stream`, new events follow until
+    the job has ended. `Last-Event-ID` or `after` is the number of the last event received."""
     await _own(call.app_context, call.identity, checked(job_id))
     if SSE in accept:
         seen = _number(last_event_id, after)
-        return StreamingResponse(_sse(call, job_id, seen), media_type=SSE, headers=AS_IT_COMES)
+        return StreamingResponse(_sse(call, job_id, seen), media_type=SSE, headers=NO_BUFFERING)
     found = await call.engine.stored_events(job_id, after)
     return serializers.answer([serializers.event(each) for each in found])
 
@@ -80,8 +80,8 @@ async def get_events(
     problems=(404, 410),
 )
 async def issue_ticket(call: Here, job_id: JobId) -> TypedResponse[TicketResponse]:
-    """For a browser, which cannot send a key: `?ticket=`, once, within 30 s, for this job's
-    events."""
+    """Create a ticket for a browser, which cannot send a key with an event stream. `?ticket=` is
+    valid once, within 30 s, for the events of this job."""
     await _own(call.app_context, call.identity, checked(job_id))
     now = call.engine.clock.now()
     text, ticket = issue(call.app_context.signer, call.identity.key, job_id, now)
@@ -108,8 +108,8 @@ async def _sse(call: RequestContext, job_id: str, after: int) -> AsyncIterator[b
                     return
                 yield b": still here\n\n"
                 continue
-            shown = message(job_id, news)
-            lines = [b"event: " + shown["type"].encode(), b"data: " + orjson.dumps(shown)]
+            update = message(job_id, news)
+            lines = [b"event: " + update["type"].encode(), b"data: " + orjson.dumps(update)]
             if isinstance(news, Event):
                 lines.insert(0, b"id: %d" % news.seq)
             yield b"\n".join(lines) + b"\n\n"
@@ -131,8 +131,9 @@ def message(job_id: str, news: News) -> EventResponse | UpdateResponse:
 # --- WebSocket -----------------------------------------------------------------------------------
 @routes.socket("/ws/{job_id}", "events")
 async def listen(socket: WebSocket) -> None:
-    """Ends with 1000 when the job is over, 1012 when this process is, 4404 where there is no such
-    job, 4401 when the key no longer holds, 1003 for whoever sends anything but text."""
+    """Send the events of a job. Close codes: 1000 the job has ended, 1012 this process stops, 1013
+    the client reads too slowly, 1003 the client sent a message that is not text, 4401 the key is no
+    longer valid, 4404 there is no such job."""
     app_context: AppContext = socket.scope["app_context"]
     identity: Identity = socket.scope["identity"]
     job_id = socket.path_params["job_id"]
@@ -140,39 +141,39 @@ async def listen(socket: WebSocket) -> None:
     try:
         await _own(app_context, identity, checked(job_id))
     except (NotFound, Expired, type(no_job(""))):
-        await socket.close(NOT_HERE)
+        await socket.close(NO_SUCH_JOB)
         return
     after = _number(socket.query_params.get("after", ""), 0)
-    telling = asyncio.create_task(_tell(socket, app_context, identity, job_id, after))
+    sending = asyncio.create_task(_send_and_close(socket, app_context, identity, job_id, after))
     try:
-        await _hear(socket)
+        await _read_until_disconnect(socket)
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
 
 
-async def _tell(
+async def _send_and_close(
     socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
 ) -> None:
-    """Everything there is to tell, and then why it ends. Who listens answers that by leaving."""
-    with suppress(RuntimeError, WebSocketDisconnect):  # gone already
+    """Sends all events, then closes the WebSocket with a code."""
+    with suppress(RuntimeError, WebSocketDisconnect):  # already disconnected
         try:
-            code = await _tell_all(socket, app_context, identity, job_id, after)
+            code = await _send_events(socket, app_context, identity, job_id, after)
         except Exception:
             log.exception("a listener could not be told more")
             code = GOING_AWAY
         await socket.close(code)
 
 
-async def _tell_all(
+async def _send_events(
     socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
 ) -> int:
-    """The code to close with."""
+    """Sends all events. Returns the close code."""
     async with aclosing(app_context.event_stream.stream(job_id, after)) as stream:
         async for news in stream:
             if isinstance(news, ListenerPause):
                 if not await app_context.key_cache.still(identity):
-                    return NOT_ANY_MORE
+                    return KEY_NOT_VALID
                 continue
             try:
                 async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
@@ -182,10 +183,10 @@ async def _tell_all(
     return GOING_AWAY if app_context.draining else 1000
 
 
-async def _hear(socket: WebSocket) -> None:
-    """Listeners say nothing that matters, until they leave."""
+async def _read_until_disconnect(socket: WebSocket) -> None:
+    """Reads and ignores text messages until the client disconnects."""
     while (said := await socket.receive())["type"] != "websocket.disconnect":
         if said.get("text") is None:
-            with suppress(RuntimeError):  # gone already
+            with suppress(RuntimeError):  # already disconnected
                 await socket.close(ONLY_TEXT)
             return

@@ -1,4 +1,4 @@
-"""The executions of a fan-out: one for every combination of its matrix."""
+"""Execution routes: the child jobs of a fan-out, one for every combination of its matrix."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ routes = Routes("executions")
 CSV = "text/csv"
 FIELDS = ("execution_id", "job_id", "status", "region", "attempts", "result")
 CELL = "cell."
-"""Before the name of an axis in CSV that a field has too: both have a column of their own."""
+"""The prefix of a CSV column whose axis has the name of a field."""
 
 MAX_PAGE_BYTES = 8 << 20
-"""A page with so many bytes of results ends there, whatever its limit: each may be as long as a
-result may be."""
+"""A page ends early when its results reach this many bytes."""
 
 
 @routes.add(
@@ -49,25 +48,25 @@ async def list_executions(
     limit: Limit = 50,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> TypedResponse[ExecutionPageResponse] | PlainTextResponse:
-    """Newest first; as CSV with `Accept: text/csv`. A page with large results has fewer of
-    them."""
+    """List the executions of a fan-out, newest first, as JSON or with `Accept: text/csv`. A page
+    ends early when its results reach 8 MiB."""
     parent = await call.engine.get(checked(job_id), call.tenant)
     wanted = Filter(call.tenant, parent=parent.id)
     listing = orjson.dumps(list(wanted)).decode()
     after = read_cursor(call.app_context.signer, listing, cursor_)
     found = await call.engine.list_jobs(wanted, after, limit)
-    shown: list[ExecutionResponse] = []
+    executions: list[ExecutionResponse] = []
     size = 0
     for cell in found.jobs:
-        shown.append(await _shown(call, cell))
-        size += len(orjson.dumps(shown[-1]["result"]))
+        executions.append(await _response(call, cell))
+        size += len(orjson.dumps(executions[-1]["result"]))
         if size >= MAX_PAGE_BYTES:
             break
-    last = found.jobs[len(shown) - 1].id if len(shown) < len(found.jobs) else found.next
+    last = found.jobs[len(executions) - 1].id if len(executions) < len(found.jobs) else found.next
     following = cursor(call.app_context.signer, listing, last)
     if CSV in accept:
-        return _csv(shown, following)
-    return serializers.answer({"executions": shown, "next": following})
+        return _csv(executions, following)
+    return serializers.answer({"executions": executions, "next": following})
 
 
 @routes.add(
@@ -78,8 +77,8 @@ async def list_executions(
     problems=(404, 410),
 )
 async def get_execution(call: Here, execution_id: JobId) -> TypedResponse[ExecutionResponse]:
-    """One of them, with its result."""
-    return serializers.answer(await _shown(call, await _cell(call, execution_id)))
+    """Get one execution with its result."""
+    return serializers.answer(await _response(call, await _cell(call, execution_id)))
 
 
 @routes.add(
@@ -93,7 +92,7 @@ async def get_execution(call: Here, execution_id: JobId) -> TypedResponse[Execut
 async def retry_execution(
     call: Here, execution_id: JobId, key: IdempotencyKey = None
 ) -> TypedResponse[RetryResponse]:
-    """Run one that failed again, with all its attempts."""
+    """Run a failed execution again, with all its attempts."""
     before = await _cell(call, execution_id)
     await call.engine.replay(before.id, call.tenant, operation(call, key))
     cell = await call.engine.get(before.id, call.tenant)
@@ -109,7 +108,7 @@ async def _cell(call: RequestContext, execution_id: str) -> Job:
     return cell
 
 
-async def _shown(call: RequestContext, cell: Job) -> ExecutionResponse:
+async def _response(call: RequestContext, cell: Job) -> ExecutionResponse:
     _, context = await call.engine.payload(cell.id)
     return serializers.execution(cell, context)
 
@@ -130,7 +129,7 @@ def _csv(rows: list[ExecutionResponse], following: str | None) -> PlainTextRespo
 
 
 def _names(axes: list[str]) -> dict[str, str]:
-    """The column of each axis; no two columns have the same name."""
+    """Returns the CSV column of each axis. Column names are unique."""
     names: dict[str, str] = {}
     for axis in axes:
         name = axis
@@ -141,6 +140,6 @@ def _names(axes: list[str]) -> dict[str, str]:
 
 
 def _cell_text(value: Any) -> str:
-    """Text that begins like a formula is not one in anybody's spreadsheet."""
+    """Escapes text that a spreadsheet would run as a formula (CSV injection)."""
     text = "" if value is None else str(value)
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

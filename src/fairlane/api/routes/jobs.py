@@ -25,7 +25,7 @@ from fairlane.responses import ExplanationResponse, JobPageResponse, JobResponse
 
 routes = Routes("jobs")
 
-OTHER_WORDS = {
+STATUS_ALIASES = {
     "pending": State.QUEUED,
     "processing": State.RUNNING,
     "executing": State.RUNNING,
@@ -33,7 +33,7 @@ OTHER_WORDS = {
     "canceled": State.CANCELLED,
     "dead_letter": State.DEAD,
 }
-WORDS = {**{str(state): state for state in State}, **OTHER_WORDS}
+STATUS_NAMES = {**{str(state): state for state in State}, **STATUS_ALIASES}
 
 JobId = Annotated[str, Path(examples=[EXAMPLE_ID], description="A job's id.")]
 MAX_PAGE = 200
@@ -44,7 +44,7 @@ IdempotencyKey = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=IDEMPOTENCY_KEY,
-        description="Sent again with the same key, it is no second move.",
+        description="Sent again with the same key, the action is not repeated.",
     ),
 ]
 
@@ -58,15 +58,16 @@ async def list_jobs(
     call: Here,
     user_id: User | None = None,
     status: Annotated[
-        list[Annotated[str, WithJsonSchema({"type": "string", "enum": list(WORDS)})]] | None,
-        Query(description="Several may be named."),
+        list[Annotated[str, WithJsonSchema({"type": "string", "enum": list(STATUS_NAMES)})]] | None,
+        Query(description="May be repeated, or a list separated by commas."),
     ] = None,
     feature_name: Name | None = None,
     tag: Text | None = None,
     cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
     limit: Limit = 50,
 ) -> TypedResponse[JobPageResponse]:
-    """Newest first. A job that lives through the whole listing is on exactly one page."""
+    """List jobs, newest first. A job that exists during the whole listing is on exactly one
+    page."""
     key = call.identity.key if call.identity.acts_alone else None
     wanted = Filter(call.tenant, user_id, states(status), feature_name, tag, key=key)
     return serializers.answer(await page(call, wanted, cursor_, limit))
@@ -92,9 +93,11 @@ async def page(
 def states(words: list[str] | None) -> tuple[State, ...]:
     found = []
     for word in (part for each in words or () for part in each.split(",")):
-        state = WORDS.get(word.strip().lower())
+        state = STATUS_NAMES.get(word.strip().lower())
         if state is None:
-            message = f'unknown status "{word[:100]}"; known, in any case: {", ".join(WORDS)}'
+            message = (
+                f'unknown status "{word[:100]}"; known, in any case: {", ".join(STATUS_NAMES)}'
+            )
             raise ProblemDetails(422, "invalid_input", message, more={"field": "status"})
         found.append(state)
     return tuple(dict.fromkeys(found))
@@ -102,7 +105,7 @@ def states(words: list[str] | None) -> tuple[State, ...]:
 
 @routes.add("GET", "/api/v1/jobs/{job_id}", "read", example=examples.JOB, problems=(404, 410))
 async def get_job(call: Here, job_id: JobId) -> TypedResponse[JobResponse]:
-    """The job, where it stands, and what its steps have made."""
+    """Get a job with its position, its ETA and the outputs of its steps."""
     seen = await call.engine.view(checked(job_id), call.tenant)
     return serializers.answer(serializers.view(seen))
 
@@ -117,7 +120,8 @@ async def get_job(call: Here, job_id: JobId) -> TypedResponse[JobResponse]:
 async def cancel_job(
     call: Here, job_id: JobId, key: IdempotencyKey = None
 ) -> TypedResponse[JobStateResponse]:
-    """At once and for good; a running call is told, and its result will be refused."""
+    """Cancel a job at once and permanently. A running call is told to stop, and its result is
+    refused."""
     await call.engine.cancel(checked(job_id), call.tenant, operation(call, key))
     return serializers.answer({"job_id": job_id, "status": State.CANCELLED})
 
@@ -133,7 +137,8 @@ async def cancel_job(
 async def resume_job(
     call: Here, job_id: JobId, key: IdempotencyKey = None
 ) -> TypedResponse[JobStateResponse]:
-    """On at the step that failed, with the attempts already used. Only if `error.resumable`."""
+    """Continue from the failed step. Attempts already used still count. Only if
+    `error.resumable`."""
     await call.engine.resume(checked(job_id), call.tenant, operation(call, key))
     return await moved(call, job_id)
 
@@ -149,7 +154,7 @@ async def resume_job(
 async def replay_job(
     call: Here, job_id: JobId, key: IdempotencyKey = None
 ) -> TypedResponse[JobStateResponse]:
-    """On at the step that failed, with all attempts again; failed and dead jobs alike."""
+    """Continue a failed or dead job from the failed step, with all attempts again."""
     await call.engine.replay(checked(job_id), call.tenant, operation(call, key))
     return await moved(call, job_id)
 
@@ -167,7 +172,7 @@ async def moved(call: RequestContext, job_id: str) -> TypedResponse[JobStateResp
     problems=(404, 410),
 )
 async def explain_job(call: Here, job_id: JobId) -> TypedResponse[ExplanationResponse]:
-    """Why it waits, and what would help."""
+    """Explain why a job waits, and what would help."""
     seen = await call.engine.view(checked(job_id), call.tenant)
     return serializers.answer(
         {
@@ -194,8 +199,8 @@ HELP = {
 }
 
 
-IN_VAIN = frozenset({"unrunnable", "paused", "closed"})
-"""Who pays for the front of a line that does not move has paid for nothing."""
+SKIP_USELESS = frozenset({"unrunnable", "paused", "closed"})
+"""Reasons for which a paid skip would not help: the queue does not move."""
 
 
 def _changes(seen: JobDetail) -> list[WaitReason]:
@@ -206,8 +211,8 @@ def _changes(seen: JobDetail) -> list[WaitReason]:
         if each.code in HELP
     ]
     is_payable = job.user is not None and job.band is not Band.SKIP and not job.fan_out
-    in_vain = any(each.code in IN_VAIN for each in seen.reasons)
-    if job.state is State.QUEUED and is_payable and not in_vain:
+    skip_useless = any(each.code in SKIP_USELESS for each in seen.reasons)
+    if job.state is State.QUEUED and is_payable and not skip_useless:
         found.append(WaitReason("skip", f"pay for the front: POST /api/v1/jobs/{job.id}/skip"))
     if job.error is not None and job.error.resumable:
         found.append(WaitReason("resume", f"go on: POST /api/v1/jobs/{job.id}/resume"))

@@ -1,4 +1,4 @@
-"""Paid skips and credits: the quote, the payment, the balance."""
+"""Routes of paid skips and credits: the quote, the payment, the balance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UserId = Annotated[User, Path(examples=["ada"])]
     problems=(404, 409, 410),
 )
 async def quote_skip(call: Here, job_id: JobId) -> TypedResponse[QuoteResponse]:
-    """What going to the front would cost and bring; nothing once it is paid for."""
+    """Quote the price and the benefit of a skip to the front. The price is 0 once it is paid."""
     job = await call.engine.get(checked(job_id), call.tenant)
     if job.state is not State.QUEUED:
         raise WrongState(job.id, job.state, Move.SKIP)
@@ -61,18 +61,18 @@ async def quote_skip(call: Here, job_id: JobId) -> TypedResponse[QuoteResponse]:
 async def skip_line(
     call: Here,
     job_id: JobId,
-    wish: Annotated[SkipRequestBody | None, Body()] = None,
+    body: Annotated[SkipRequestBody | None, Body()] = None,
     key: IdempotencyKey = None,
 ) -> TypedResponse[SkipResponse]:
-    """To the very front, charged once; refunded in full if it brings nothing."""
-    most = wish.max_price if wish is not None else None
+    """Pay to skip to the front. It is charged once, and refunded in full if it saves no time."""
+    most = body.max_price if body is not None else None
     paid = await call.engine.skip(checked(job_id), call.tenant, most, operation(call, key))
     return serializers.answer({"job_id": job_id, "price": paid.price, "balance": paid.balance})
 
 
 @routes.add("GET", "/api/v1/users/{user_id}/credits", "read", example=examples.BALANCE)
 async def get_credits(call: Here, user_id: UserId) -> TypedResponse[BalanceResponse]:
-    """The balance of a user; one nobody has heard of has none. A client key needs `act_as`."""
+    """Get a user's balance, 0 for an unknown user. A client key needs `act_as`."""
     if call.identity.acts_alone:
         raise ProblemDetails(
             403, "forbidden", "balances of users can only be read with a key that has act_as"

@@ -1,4 +1,4 @@
-"""Slots that callers hold themselves: wait for one, renew it, release it."""
+"""Routes of caller-held slots (leases on capacity): acquire, renew and release."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ routes = Routes("slots")
 
 @routes.add("POST", "/api/v1/slots", "client", example=examples.SLOT, problems=(404, 410))
 async def ask_for_slot(
-    call: Here, wish: SlotRequest, key: IdempotencyKey = None
+    call: Here, body: SlotRequest, key: IdempotencyKey = None
 ) -> TypedResponse[SlotResponse]:
-    """Stands in line like any job, and answers when the slot is the caller's or the time is over;
-    with `slot_id` it goes on waiting."""
-    if wish.slot_id is None:
-        call.app_context.slots.check(wish.service)
-        job = await allowed_job(call.app_context, call.identity, wish, key, None)
+    """Wait for a slot (long poll). The slot is queued like a job. The response comes when the
+    caller holds the slot, or after `wait_seconds`. With `slot_id` the wait continues."""
+    if body.slot_id is None:
+        call.app_context.slots.check(body.service)
+        job = await allowed_job(call.app_context, call.identity, body, key, None)
         async with call.app_context.limiter.place() as place:
             check_tier(call.app_context, call.identity, job, place)
             slot_id = (await call.engine.submit(job, call.identity.caller)).job
     else:
-        slot_id = wish.slot_id
+        slot_id = body.slot_id
         await check_own(call.app_context, call.identity, slot_id)
-    held = await call.app_context.slots.wait(slot_id, call.tenant, wish.wait_seconds)
-    return serializers.answer(await _shown(call, held))
+    held = await call.app_context.slots.wait(slot_id, call.tenant, body.wait_seconds)
+    return serializers.answer(await _response(call, held))
 
 
 @routes.add(
@@ -44,10 +44,10 @@ async def ask_for_slot(
     problems=(404, 409, 410),
 )
 async def renew_slot(
-    call: Here, job_id: JobId, wish: SlotLeaseRequest
+    call: Here, job_id: JobId, body: SlotLeaseRequest
 ) -> TypedResponse[SlotRenewedResponse]:
-    """The slot stays the caller's for another `lease_seconds`."""
-    await call.app_context.slots.renew(checked(job_id), call.tenant, wish.lease)
+    """Renew the lease of a slot for another `lease_seconds`."""
+    await call.app_context.slots.renew(checked(job_id), call.tenant, body.lease)
     return serializers.answer(
         {"slot_id": job_id, "lease_seconds": seconds(call.app_context.slots.lease)}
     )
@@ -61,14 +61,14 @@ async def renew_slot(
     problems=(404, 409, 410),
 )
 async def release_slot(
-    call: Here, job_id: JobId, wish: SlotLeaseRequest
+    call: Here, job_id: JobId, body: SlotLeaseRequest
 ) -> TypedResponse[SlotRenewedResponse]:
-    """The slot is somebody else's now."""
-    await call.app_context.slots.release(checked(job_id), call.tenant, wish.lease)
+    """Release a slot, so that the next caller can have it."""
+    await call.app_context.slots.release(checked(job_id), call.tenant, body.lease)
     return serializers.answer({"slot_id": job_id, "lease_seconds": 0})
 
 
-async def _shown(call: RequestContext, held: HeldSlot) -> SlotResponse:
+async def _response(call: RequestContext, held: HeldSlot) -> SlotResponse:
     placed = await call.engine.standing(held.job) if held.lease is None else None
     return {
         "slot_id": held.job.id,

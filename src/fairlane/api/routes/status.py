@@ -1,4 +1,4 @@
-"""Status of the queue, Prometheus metrics, and the liveness and readiness probes."""
+"""Status routes: the queue's status, Prometheus metrics, and the liveness and readiness probes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ routes = Routes("status")
 
 @routes.add("GET", "/queue/status", "read", example=examples.QUEUE_STATUS)
 async def queue_status(call: Here) -> TypedResponse[QueueStatusResponse]:
-    """Every service and region, and the caller's own task types: how many wait and run, whether it
-    answers, how long the oldest waits."""
+    """List every service, region and provider, and the task types of the caller's tenant: waiting
+    and running jobs, health, and the age of the oldest waiting job."""
     return serializers.answer(await _status(call))
 
 
@@ -36,7 +36,7 @@ async def queue_status(call: Here) -> TypedResponse[QueueStatusResponse]:
     "GET", "/queue/status/{region}", "read", example=examples.SERVICE_STATUS, problems=(404,)
 )
 async def region_status(call: Here, region: str) -> TypedResponse[ServiceStatusResponse]:
-    """One region, over all services that run there."""
+    """Get the status of one region, over all its services."""
     found = (await _status(call))["regions"].get(region)
     if found is None:
         raise ProblemDetails(404, "not_found", "no such region")
@@ -45,8 +45,8 @@ async def region_status(call: Here, region: str) -> TypedResponse[ServiceStatusR
 
 @routes.add_file("/metrics", "read", "text/plain", example=examples.METRICS)
 async def metrics(call: Here) -> Response:
-    """For Prometheus: what this process has counted, and how the queue is now. A client key sees
-    task types of other tenants as `other`."""
+    """Return Prometheus metrics: the counters of this process and the state of the queue. A client
+    key sees task types of other tenants as `other`."""
     engine, may_see = call.engine, None
     if call.identity.role is Role.CLIENT:
         may_see = {*engine.catalog.services, *engine.task_types(call.tenant)}.__contains__
@@ -57,8 +57,8 @@ async def metrics(call: Here) -> Response:
 
 
 class SlotUse:
-    """How much runs. Where there is a limit, what takes a slot counts; elsewhere, what the ledger
-    says."""
+    """Counts running jobs: the slots in use where there is a limit, else the running jobs in the
+    ledger."""
 
     def __init__(self, stats: Stats, running: Counter[tuple[str, str | None]]) -> None:
         self._held = {pool.pool: pool.held for pool in stats.pools}
@@ -79,7 +79,8 @@ class SlotUse:
 
 
 class RegionWaits(NamedTuple):
-    """What waits in one service, or in one of its regions."""
+    """The waiting and delayed jobs of one service or region. `since` is when the oldest began to
+    wait."""
 
     waiting: int = 0
     delayed: int = 0
@@ -93,7 +94,7 @@ class RegionWaits(NamedTuple):
 
 
 class QueueLines:
-    """What waits, by service and by region. Each lane is looked at once."""
+    """The waiting jobs by service and by region, computed in one pass over the lanes."""
 
     def __init__(self, stats: Stats, catalog: Catalog) -> None:
         self.services: dict[str, RegionWaits] = {}
@@ -114,7 +115,7 @@ NOTHING = RegionWaits()
 
 
 async def _status(call: RequestContext) -> QueueStatusResponse:
-    """Of what is configured, and of the task types that the caller's tenant has jobs of."""
+    """Returns the status of what is configured, and of the task types of the tenant's jobs."""
     engine = call.engine
     stats = await engine.index_stats()
     running = await engine.running_by_service()
@@ -161,7 +162,7 @@ def _service(
 def _region(
     region: str, stats: Stats, use: SlotUse, catalog: Catalog, lines: QueueLines, now: int
 ) -> ServiceStatusResponse:
-    """What may run there waits there, also if it may run elsewhere."""
+    """Returns the status of a region. A job that may run in several regions counts in each."""
     here = [service for service in catalog.services.values() if region in service.regions]
     line = lines.regions.get(region, NOTHING)
     failing = any(_health(f"{each.name}@{region}", stats) == "failing" for each in here)
@@ -189,19 +190,19 @@ READY_TIMEOUT_SECONDS = 1.0
 
 
 async def livez() -> Response:
-    """This process answers."""
+    """Liveness probe: this process answers."""
     return PlainTextResponse("ok")
 
 
 async def ready(app_context: AppContext) -> Response:
-    """It can take jobs: not leaving, the ledger answers and can write."""
+    """Readiness probe: the process is not draining, and the ledger answers and is writable."""
     engine = app_context.engine
     well = not app_context.draining and engine.is_ready
     if well:
         try:
             async with asyncio.timeout(READY_TIMEOUT_SECONDS):
                 await engine.store_stats.demand_writable()
-        except Exception:  # noqa: BLE001 - whatever it is, it is not ready
+        except Exception:  # noqa: BLE001 - any error means not ready
             well = False
     if well:
         return PlainTextResponse("ok")

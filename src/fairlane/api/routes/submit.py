@@ -1,4 +1,4 @@
-"""Submit routes: one job, or a batch. They answer after the durable commit."""
+"""Submit routes: one job, or a batch. The response is sent after the durable commit."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ MAX_EXPLAINED = 20
     takes=JobRequestBody,
     example=examples.ACCEPTED,
     status=202,
-    also={200: "Accepted before, with this key."},
+    also={200: "Accepted before with the same Idempotency-Key."},
 )
 async def submit_job(scope: Scope, receive: Receive) -> TypedResponse[AcceptedResponse]:
-    """Durable and in line when it is answered. With an `Idempotency-Key` it is safe to send
-    again."""
+    """Submit a job. It is durable and queued when the response is sent. With an `Idempotency-Key`
+    the request can safely be repeated."""
     app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
     job, outcome = await taken(scope, receive, JobRequestBody)
     if isinstance(outcome, Replayed):
-        shown = await _known(app_context, identity, outcome)
+        response = await _known(app_context, identity, outcome)
         return serializers.answer(
-            shown, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"}
+            response, 200, {**_location(outcome.job), "Idempotent-Replayed": "true"}
         )
     placement = await placement_of(app_context, outcome, job)
     return serializers.answer(
@@ -78,8 +78,8 @@ async def submit_job(scope: Scope, receive: Receive) -> TypedResponse[AcceptedRe
     status=200,
 )
 async def submit_batch(scope: Scope, receive: Receive) -> TypedResponse[BatchResponse]:
-    """Up to 1,000 jobs, each with its own outcome. With an `Idempotency-Key` each job has that key
-    and its number."""
+    """Submit up to 1,000 jobs, each with its own outcome. An `Idempotency-Key` covers the whole
+    batch: each job gets the key and its number."""
     app_context: AppContext = scope["app_context"]
     body = await read(scope, receive, app_context.bounds)
     async with app_context.limiter.place(len(body)) as place:
@@ -90,10 +90,10 @@ async def submit_batch(scope: Scope, receive: Receive) -> TypedResponse[BatchRes
 async def _submit_each(
     scope: Scope, place: Place, requests: Sequence[JobRequestBody | ProblemDetails]
 ) -> list[BatchResultResponse]:
-    """What became of every job of a batch, in one transaction."""
+    """Submits the jobs of a batch in one transaction. Returns the outcome of each."""
     app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
-    key, trace = marks(scope)
+    key, trace = key_and_trace(scope)
     results: list[BatchResultResponse] = []
     jobs: list[tuple[int, NewJob]] = []
     app_context.rate_limiter.batch(identity, len(requests), app_context.engine.clock.now())
@@ -118,7 +118,7 @@ async def _submit_each(
 
 
 def _each(body: Any) -> list[JobRequestBody | ProblemDetails]:
-    """Every job of a batch, or what is wrong with it. Most batches are good as a whole."""
+    """Returns every job of a batch, or its validation error. Most batches are valid as a whole."""
     try:
         return list(BatchRequest.model_validate(body).jobs)
     except ValidationError:
@@ -126,7 +126,8 @@ def _each(body: Any) -> list[JobRequestBody | ProblemDetails]:
 
 
 def _one_by_one(bodies: list[Any]) -> list[JobRequestBody | ProblemDetails]:
-    """Names that may have been meant are looked for only in the first jobs that are wrong."""
+    """Validates each job. Only the first `MAX_EXPLAINED` invalid jobs get suggestions for field
+    names, which are slow to compute."""
     found: list[JobRequestBody | ProblemDetails] = []
     wrong = 0
     for body in bodies:
@@ -142,14 +143,14 @@ def _one_by_one(bodies: list[Any]) -> list[JobRequestBody | ProblemDetails]:
 async def taken(
     scope: Scope, receive: Receive, model: type[JobRequestBody] | type[TaskRequest]
 ) -> tuple[NewJob, SubmissionAccepted | Replayed]:
-    """The one job of a request, and what became of it. The whole body is here before the request
-    asks for a place: a slow body takes none."""
+    """Submits the one job of a request. Returns it and its outcome. The body is read before the
+    request takes a place in the admission limiter, so that a slow body holds none."""
     app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
     body = await read(scope, receive, app_context.bounds)
     async with app_context.limiter.place(len(body)) as place:
         request = validated(model, parse(body))
-        job = await allowed_job(app_context, identity, request, *marks(scope))
+        job = await allowed_job(app_context, identity, request, *key_and_trace(scope))
         check_tier(app_context, identity, job, place)
         return job, await app_context.engine.submit(job, identity.caller)
 
@@ -172,7 +173,8 @@ async def allowed_job(
     key: str | None,
     trace: str | None,
 ) -> NewJob:
-    """Who it is for, and how urgent it is, says the credential unless it may say otherwise."""
+    """Returns the job to submit. Only a key with `act_as` may name a user, and only a key with
+    `set_priority` a tier."""
     if request.user_id is not None and not identity.act_as:
         raise not_allowed("user_id", "act_as")
     if request.priority is not None and not identity.set_priority:
@@ -185,7 +187,7 @@ async def allowed_job(
 
 
 def check_tier(app_context: AppContext, identity: Identity, job: NewJob, place: Place) -> None:
-    """Raises if a job of its tier is refused now."""
+    """Raises if the admission limiter now refuses jobs of this job's tier."""
     names = app_context.engine.catalog.tiers.names
     tier = app_context.engine.likely_tier(identity.tenant, job.user, job.tier)
     place.check(names.index(tier) if tier in names else 0, len(names))
@@ -223,8 +225,8 @@ def not_allowed(field: str, right: str) -> ProblemDetails:
     )
 
 
-def marks(scope: Scope) -> tuple[str | None, str | None]:
-    """The idempotency key and the trace."""
+def key_and_trace(scope: Scope) -> tuple[str | None, str | None]:
+    """Returns the idempotency key and the trace id of the request's headers."""
     key = trace = None
     for name, value in scope["headers"]:
         if name == b"idempotency-key":
@@ -244,12 +246,12 @@ def _location(job: str) -> dict[str, str]:
     return {"Location": f"/api/v1/jobs/{job}"}
 
 
-# --- what became of it ---------------------------------------------------------------------------
+# --- outcomes ------------------------------------------------------------------------------------
 async def placement_of(
     app_context: AppContext, accepted: SubmissionAccepted, job: NewJob
 ) -> Placement:
-    """Nobody counts who is ahead while others have to be refused: that would cost a sixth of them
-    their place."""
+    """Computes the queue position, unless the process is busy: it would reduce the throughput of
+    submits by a sixth."""
     began = time.perf_counter()
     if app_context.limiter.is_busy or not app_context.counting.allows(began):
         return unplaced(accepted.tier)
@@ -279,7 +281,7 @@ def _error(app_context: AppContext, problem: ProblemDetails) -> BatchResultRespo
 async def _known(
     app_context: AppContext, identity: Identity, outcome: Replayed
 ) -> AcceptedResponse:
-    """The job as it is now, or only how it ended if its record is gone."""
+    """Returns the job as it is now, or the status `expired` if its record was removed."""
     try:
         return serializers.known(await app_context.engine.view(outcome.job, identity.tenant))
     except Expired:

@@ -1,4 +1,4 @@
-"""Task routes: jobs of one step that workers pull, in the words of task queues."""
+"""Task routes: jobs of one step that workers pull, with the field names of task queues."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ routes = Routes("tasks")
     takes=TaskRequest,
     example=examples.TASK_ACCEPTED,
     status=202,
-    also={200: "Accepted before, with this key."},
+    also={200: "Accepted before with the same Idempotency-Key."},
 )
 async def submit_task(scope: Scope, receive: Receive) -> TypedResponse[TaskAcceptedResponse]:
-    """Durable and in line when it is answered. A type that no worker offers yet is accepted, and
-    shown as `unrunnable` until one does."""
+    """Submit a task. It is durable and queued when the response is sent. A task type that no worker
+    offers is accepted, and reported as `unrunnable` until a worker offers it."""
     app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
     job, outcome = await taken(scope, receive, TaskRequest)
     location = {"Location": f"/api/v1/tasks/{outcome.job}"}
     if isinstance(outcome, Replayed):
-        shown = await _known(app_context, identity, outcome.job)
-        return serializers.answer(shown, 200, {**location, "Idempotent-Replayed": "true"})
+        response = await _known(app_context, identity, outcome.job)
+        return serializers.answer(response, 200, {**location, "Idempotent-Replayed": "true"})
     placement = await placement_of(app_context, outcome, job)
-    shown = {
+    response = {
         "task_id": outcome.job,
         "status": "queued",
         "queue_position": placement.position,
     }
-    return serializers.answer(shown, 202, location)
+    return serializers.answer(response, 202, location)
 
 
 async def _known(app_context: AppContext, identity: Identity, task: str) -> TaskAcceptedResponse:
@@ -75,7 +75,7 @@ async def _known(app_context: AppContext, identity: Identity, task: str) -> Task
 
 @routes.add("GET", "/api/v1/tasks/{job_id}", "read", example=examples.TASK, problems=(404, 410))
 async def get_task(call: Here, job_id: JobId) -> TypedResponse[TaskResponse]:
-    """The task, where it stands, and what it has made."""
+    """Get a task with its position and its result."""
     seen = await call.engine.view(checked(job_id), call.tenant)
     waits = seen.job.state is State.QUEUED
     unrunnable = waits and not await call.engine.is_runnable(seen.job)
@@ -92,7 +92,8 @@ async def get_task(call: Here, job_id: JobId) -> TypedResponse[TaskResponse]:
 async def cancel_task(
     call: Here, job_id: JobId, key: IdempotencyKey = None
 ) -> TypedResponse[TaskStateResponse]:
-    """At once and for good; a worker that runs it is told, and its result will be refused."""
+    """Cancel a task at once and permanently. A worker that runs it is told to stop, and its result
+    is refused."""
     await call.engine.cancel(checked(job_id), call.tenant, operation(call, key))
     return serializers.answer({"task_id": job_id, "status": "cancelled"})
 
@@ -100,8 +101,8 @@ async def cancel_task(
 # --- the whole queue -----------------------------------------------------------------------------
 @routes.add("GET", "/api/v1/queue/stats", "read", example=examples.QUEUE_STATS)
 async def queue_stats(call: Here) -> TypedResponse[QueueStatsResponse]:
-    """How many wait in each tier, who works, how much is done, and what nobody can run. Of task
-    types only those that the caller's tenant has jobs of are named."""
+    """Get the depth of each tier, the workers, the throughput and the unrunnable tasks. Only
+    services and task types of the caller's tenant are named."""
     overview = await call.engine.overview()
     engine = call.engine
     own = engine.task_types(call.tenant)

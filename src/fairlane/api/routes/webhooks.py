@@ -1,4 +1,4 @@
-"""Webhooks: what their receivers verify them with."""
+"""Webhook routes: read and rotate the signing secrets."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ NOT_KEPT = {"Cache-Control": "no-store"}
 
 @routes.add("GET", "/admin/webhooks/secret", "admin", example=examples.SECRETS)
 async def show_secrets(call: Here) -> TypedResponse[SecretsResponse]:
-    """What webhooks of the tenant are signed with, newest first; made when it is first asked
-    for."""
-    return await _shown(call)
+    """List the signing secrets of the tenant's webhooks, newest first. The first request creates
+    one."""
+    return await _response(call)
 
 
 @routes.add("POST", "/admin/webhooks/secret/rotate", "admin", example=examples.SECRETS)
 async def rotate_secrets(call: Here) -> TypedResponse[SecretsResponse]:
-    """A new secret from now on. For a day the old ones are signed with too, so that receivers can
-    change in peace."""
-    await secrets_of(call.engine, call.tenant)  # the first one is an old one, too
+    """Create a new signing secret. For one day webhooks are also signed with the old secrets, so
+    that receivers have time to change."""
+    await secrets_of(call.engine, call.tenant)  # creates the old secret if there is none
     await rotate_secret(call.engine, call.tenant, actor=call.actor)
-    return await _shown(call)
+    return await _response(call)
 
 
-async def _shown(call: RequestContext) -> TypedResponse[SecretsResponse]:
+async def _response(call: RequestContext) -> TypedResponse[SecretsResponse]:
     secrets = await secrets_of(call.engine, call.tenant)
     return serializers.answer({"secrets": secrets}, headers=NOT_KEPT)

@@ -48,23 +48,23 @@ routes = Routes("workers")
 
 POLL_INTERVAL_MS = 1000
 MAX_RESULT_NODES = 2_000_000
-"""JSON values in one request with results: a result is a step's output, and may be long."""
+"""JSON values in one request with results. A result is the output of a step, and may be large."""
 
 STATUSES = {"": 200, NotYours.code: 403, StaleLease.code: 409, TOO_LARGE: 413}
 WorkerId = Annotated[str, Path(pattern=r"^[^\u0000]{1,100}$", examples=[EXAMPLE_ID])]
 
 
 @routes.add("POST", "/internal/workers/register", "worker", example=examples.REGISTERED, status=201)
-async def register_worker(call: Here, wish: RegisterRequest) -> TypedResponse[RegisterResponse]:
-    """A worker of this key. Its leases last three of its heartbeats."""
-    worker = await call.app_context.worker_service.register(wish.offer(), call.identity.key)
-    shown: RegisterResponse = {
+async def register_worker(call: Here, body: RegisterRequest) -> TypedResponse[RegisterResponse]:
+    """Register a worker of this key. Its leases last three heartbeat intervals."""
+    worker = await call.app_context.worker_service.register(body.offer(), call.identity.key)
+    response: RegisterResponse = {
         "worker_id": worker.id,
         "poll_interval_ms": POLL_INTERVAL_MS,
         "heartbeat_seconds": seconds(worker.heartbeat),
         "lease_seconds": seconds(worker.lease),
     }
-    return serializers.answer(shown, 201)
+    return serializers.answer(response, 201)
 
 
 @routes.add(
@@ -75,20 +75,20 @@ async def register_worker(call: Here, wish: RegisterRequest) -> TypedResponse[Re
     problems=(404,),
 )
 async def poll_tasks(
-    call: Here, worker_id: WorkerId, wish: PollRequest, request: Request
+    call: Here, worker_id: WorkerId, body: PollRequest, request: Request
 ) -> TypedResponse[PollResponse]:
-    """Waits until there is work, or one of `leases` is gone. The same `poll_id` again gets the same
-    leases."""
+    """Wait until there is work, or one of `leases` is lost (long poll). The same `poll_id` again
+    returns the same leases."""
     worker = await _own(call, worker_id)
-    if wish.capabilities is not None:  # less than it registered with, never more
-        offered = worker.capabilities & frozenset(wish.capabilities)
+    if body.capabilities is not None:  # may only be fewer than registered
+        offered = worker.capabilities & frozenset(body.capabilities)
         worker = replace(worker, capabilities=offered)
 
-    async def hung_up() -> None:
+    async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    news = await call.app_context.worker_service.poll(worker, wish.ask(), hung_up)
+    news = await call.app_context.worker_service.poll(worker, body.ask(), disconnected)
     tasks = [_task(each) for each in news.tasks]
     return serializers.answer({"tasks": tasks, **_heard(news), "confirm": news.confirm})
 
@@ -101,12 +101,13 @@ async def poll_tasks(
     problems=(404,),
 )
 async def hear_worker(
-    call: Here, worker_id: WorkerId, wish: HeartbeatRequest
+    call: Here, worker_id: WorkerId, body: HeartbeatRequest
 ) -> TypedResponse[HeartbeatResponse]:
-    """The worker lives and its leases go on. What to stop, and whether to take no more."""
+    """Report that the worker is alive, and renew its leases. The response names the tasks to stop,
+    and says whether to drain."""
     worker = await _own(call, worker_id)
-    leases = None if wish.leases is None else [each.ref() for each in wish.leases]
-    news = await call.app_context.worker_service.heartbeat(worker, wish.state, leases)
+    leases = None if body.leases is None else [each.ref() for each in body.leases]
+    news = await call.app_context.worker_service.heartbeat(worker, body.state, leases)
     return serializers.answer({"acknowledged": True, **_heard(news)})
 
 
@@ -121,15 +122,15 @@ async def hear_worker(
 async def take_results(
     call: Here, worker_id: WorkerId, request: Request
 ) -> TypedResponse[ResultListResponse]:
-    """How attempts ended. One result is answered with its own status; of many, each has its
-    own."""
+    """Report how attempts ended. A single result is answered with its own HTTP status. Several
+    results each have an `http_status` in the response."""
     worker = await _own(call, worker_id)
     sent = parse(
         await read(request.scope, request.receive, request.scope["bounds"]), MAX_RESULT_NODES
     )
-    wish = _validated(sent)
-    verdicts = await call.app_context.worker_service.report(worker, wish.given())
-    if wish.results is None:
+    body = _validated(sent)
+    verdicts = await call.app_context.worker_service.report(worker, body.given())
+    if body.results is None:
         _raise_for(verdicts[0])
     return serializers.answer({"results": [_verdict(each) for each in verdicts]})
 
@@ -142,11 +143,11 @@ async def take_results(
     problems=(404, 409),
 )
 async def take_progress(
-    call: Here, worker_id: WorkerId, wish: ProgressRequest
+    call: Here, worker_id: WorkerId, body: ProgressRequest
 ) -> TypedResponse[AcknowledgedResponse]:
-    """How far a task is, for whoever watches it."""
+    """Report the progress of a task. Clients see it in the task and in its event stream."""
     worker = await _own(call, worker_id)
-    await call.app_context.worker_service.progress(worker, wish.ref(), wish.percent, wish.text)
+    await call.app_context.worker_service.progress(worker, body.ref(), body.percent, body.text)
     return serializers.answer({"acknowledged": True})
 
 
@@ -200,14 +201,14 @@ def _raise_for(verdict: Verdict) -> None:
         )
 
 
-# --- looking at them -----------------------------------------------------------------------------
+# --- administration ------------------------------------------------------------------------------
 @routes.add("GET", "/api/v1/workers", "read", example=examples.WORKERS)
 async def list_workers(
     call: Here,
     cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
     limit: Limit = MAX_PAGE,
 ) -> TypedResponse[WorkerListResponse]:
-    """Every worker that was heard of in the last day, with what it runs, by id."""
+    """List every worker with a sign of life in the last day, with its running tasks, by id."""
     engine = call.engine
     after = read_cursor(call.app_context.signer, "workers", cursor_) or ""
     found = sorted(
@@ -251,7 +252,7 @@ def _worker(worker: Worker, at: int, now: int, load: int, tasks: list[str]) -> W
 
 
 def status_of(worker: Worker, at: int, now: int) -> WorkerState:
-    """Three missed heartbeats, and it is dead."""
+    """Returns the worker's state. A worker is dead after three missed heartbeats."""
     return WorkerState.DEAD if now - at > worker.lease else worker.state
 
 
@@ -263,7 +264,7 @@ def status_of(worker: Worker, at: int, now: int) -> WorkerState:
     problems=(404,),
 )
 async def drain_worker(call: Here, worker_id: WorkerId) -> TypedResponse[WorkerResponse]:
-    """It gets no more work, finishes what it has, and hears of it with its next answer."""
+    """Drain a worker: it finishes its tasks and gets no more. Its next response tells it."""
     worker = await call.app_context.worker_service.drain(worker_id)
     held = await call.engine.workers.running_jobs(worker_id)
     own = [job.id for job in held if job.tenant == call.tenant]

@@ -1,1 +1,1 @@
-"""Request schemas of the API, and the serializers that fill the responses."""
+"""Request schemas (Pydantic) of the API, and the serializers of the responses."""

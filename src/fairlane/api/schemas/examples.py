@@ -1,5 +1,5 @@
-"""Examples of responses, for the OpenAPI description. The serializers make them where they can, so
-that a new field shows up by itself; the others are checked by mypy and by a test."""
+"""Examples of responses for the OpenAPI description. Serializers build most of them, so that a new
+field appears automatically. mypy and a test check the others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _step(service: str, executor: Executor, capabilities: tuple[str, ...] = ()) 
 
 
 def _job(state: State, **known: Any) -> Job:
-    """A job of two steps; what it does not have is null."""
+    """Returns a job of two steps. Fields that are not named are None."""
     plan = (_step("text_enhance", Executor.HTTP), _step("image_gen", Executor.HTTP))
     values: dict[str, Any] = {
         "id": EXAMPLE_ID,
@@ -428,7 +428,7 @@ _PROBLEMS: dict[int, Exception] = {
     410: Expired(EXAMPLE_ID, State.COMPLETED),
     413: ProblemDetails(413, "too_large", "a request has at most 10485760 bytes"),
     415: ProblemDetails(415, "unsupported_media_type", "send application/json"),
-    421: ProblemDetails(421, "host_not_allowed", "this is not the name it may be called by"),
+    421: ProblemDetails(421, "host_not_allowed", "this host name is not in server.allowed_hosts"),
     422: InvalidInput("max_wait_seconds: 0 or more is needed"),
     429: _QUEUE_FULL,
     431: ProblemDetails(431, "headers_too_large", "at most 16 KiB of headers"),

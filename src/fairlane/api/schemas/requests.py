@@ -1,4 +1,5 @@
-"""Request schemas. Unknown fields and wrong types are refused."""
+"""Request schemas (Pydantic) of jobs and administration. Unknown fields and wrong types are
+refused."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ EXAMPLE_LEASE = "9f3c1b7e5d2a48609c8e7f6a5b4c3d2e"
 
 
 def key_on(route: str, key: str | None) -> str | None:
-    """The same key on another route is another key. It has a space, as no key that is sent."""
+    """Returns the idempotency key in the scope of a route. The space prevents a collision: no key
+    that a client sends contains one."""
     return None if key is None else f"{key} {route}"
 
 
@@ -65,7 +67,7 @@ Time = Annotated[
 
 
 def whole_number(value: Any) -> Any:
-    """2.0 is a whole number in JSON."""
+    """Converts 2.0 to 2: JSON does not distinguish them."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -79,12 +81,12 @@ def _only(one: str, other: str) -> JsonDict:
 Retries = Annotated[int, Field(ge=0, le=MAX_RETRIES), BeforeValidator(whole_number)]
 Pause = Annotated[float, Field(ge=0, le=MAX_PAUSE / SECOND, allow_inf_nan=False)]
 Backoff = Annotated[list[Pause], Field(min_length=1, max_length=MAX_PAUSES)]
-RETRIES = "Tries after the first; null = the worker's, the service's, or the tier's."
-BACKOFF = "Seconds before each retry, the last one again and again; up to 20 % less is waited."
+RETRIES = "Retries after the first attempt; null = the worker's, the service's, or the tier's."
+BACKOFF = "Seconds before each retry; the last one repeats. Jitter shortens each by up to 20 %."
 
 
 def pauses(backoff: list[float] | None) -> tuple[int, ...]:
-    """As microseconds."""
+    """Converts the backoff from seconds to microseconds."""
     return tuple(round(pause * SECOND) for pause in backoff or ())
 
 
@@ -121,7 +123,7 @@ class RequestModel(BaseModel):
 
 
 class JobRequestBody(RequestModel):
-    """A pipeline (`feature_name`) or one `service`, and what to run it with."""
+    """A job: a pipeline (`feature_name`) or one `service`, with its input and options."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -142,18 +144,18 @@ class JobRequestBody(RequestModel):
     feature_name: Name | None = Field(default=None, description="A pipeline, or a service.")
     service: Name | None = Field(default=None, description="A service, for a job of one step.")
     input_data: Any = Field(default=None, description="Any JSON; every step sees it.")
-    user_id: User | None = Field(default=None, description="On whose behalf. Needs `act_as`.")
+    user_id: User | None = Field(default=None, description="The job's user. Needs `act_as`.")
     priority: Name | None = Field(default=None, description="A tier. Needs `set_priority`.")
     model: Annotated[str, Field(max_length=100, pattern=r"^[^|\u0000]*$")] = ""
     duration: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
-        default=0, description="Seconds of work asked for."
+        default=0, description="Seconds of work requested."
     )
     regions: Annotated[list[Name], Field(max_length=20)] = Field(default_factory=list)
     matrix: Matrix | None = Field(default=None, description="One execution for every combination.")
-    run_at: Time | None = Field(default=None, description="Not before this time.")
-    max_wait_seconds: Seconds = Field(default=0, description="Longest wait for one step; 0 = any.")
+    run_at: Time | None = Field(default=None, description="Starts no earlier than this time.")
+    max_wait_seconds: Seconds = Field(default=0, description="Longest step wait; 0 = no limit.")
     timeout_seconds: Seconds = Field(
-        default=0, description="Of one try; 0 = the worker's, the service's, or the tier's."
+        default=0, description="Of one attempt; 0 = the worker's, the service's, or the tier's."
     )
     max_retries: Retries | None = Field(default=None, description=RETRIES)
     backoff: Backoff | None = Field(default=None, description=BACKOFF)
@@ -193,7 +195,7 @@ class JobRequestBody(RequestModel):
 
 
 def _or_anything(schema: JsonDict) -> None:
-    schema["items"] = {"anyOf": [schema["items"], {"description": "Is refused in its place."}]}
+    schema["items"] = {"anyOf": [schema["items"], {"description": "Invalid; refused."}]}
 
 
 class BatchRequest(RequestModel):
@@ -216,7 +218,7 @@ class BatchRequest(RequestModel):
 
 
 class UncheckedBatchRequest(RequestModel):
-    """A batch whose jobs are checked one by one."""
+    """A batch whose jobs are validated one by one."""
 
     jobs: Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_JOBS)]
 
@@ -228,13 +230,13 @@ class SkipRequestBody(RequestModel):
 
 
 class ServiceRequest(RequestModel):
-    """Only what is named changes."""
+    """New limits of a service. Fields that are absent or null do not change."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"limit": 2, "paused": False}]})
 
     limit: Limit | None = None
-    rate: Limit | None = Field(default=None, description="Started a minute; 0 = any number.")
-    waiting: Limit | None = Field(default=None, description="In line for it; 0 = any number.")
+    rate: Limit | None = Field(default=None, description="Starts per minute; 0 = no limit.")
+    waiting: Limit | None = Field(default=None, description="Waiting jobs; 0 = no limit.")
     paused: bool | None = None
 
 
@@ -252,7 +254,8 @@ class UserRequest(RequestModel):
 
 
 class CreditsRequest(RequestModel):
-    """The same `operation_key` again changes nothing; with another amount it is a conflict."""
+    """A change of a balance. `operation_key` is its idempotency key: the same key again changes
+    nothing, and with another amount it is a conflict."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -273,7 +276,7 @@ class KeyRequest(RequestModel):
     role: Literal["client", "read", "worker", "admin"]
     tenant: Name = "default"
     name: Text = ""
-    act_as: bool | None = Field(default=None, description="On for clients and admins.")
+    act_as: bool | None = Field(default=None, description="Null = true for clients and admins.")
     set_priority: bool = False
     expires_at: Time | None = None
 

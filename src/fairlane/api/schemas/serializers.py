@@ -1,4 +1,4 @@
-"""Serializers: what the engine knows as response bodies (`fairlane/responses.py`)."""
+"""Serializers: convert the engine's objects to response bodies (`fairlane/responses.py`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Body = TypeVar("Body")
 
 
 class TypedResponse(Response, Generic[Body]):
-    """A JSON response, and the type of its body: for mypy, and for the OpenAPI description."""
+    """A JSON response with the type of its body, for mypy and for the OpenAPI description."""
 
 
 def answer(
@@ -59,7 +59,8 @@ def job(
     waited: int | None = None,
     started_at: int | None = None,
 ) -> JobSummaryResponse:
-    """`started_at`: when it first started, if it did so more than once."""
+    """Serializes a job without its payload. `started_at` is its first start, if it started more
+    than once."""
     return {
         "job_id": found.id,
         "feature_name": found.name,
@@ -99,7 +100,7 @@ def view(seen: JobDetail) -> JobResponse:
 
 
 def task(seen: JobDetail, *, unrunnable: bool) -> TaskResponse:
-    """A job of one step in the words of task queues."""
+    """Serializes a job of one step with the field names of task queues."""
     job = seen.job
     step = job.current
     outputs = [value for name, value in seen.context.items() if not name.endswith("__attempts")]
@@ -145,7 +146,7 @@ def _reason(seen: JobDetail) -> str | None:
 
 
 def worker(found: Job) -> str | None:
-    """Who runs it, or ran it last."""
+    """Returns the id of the worker that runs the job or ran it last; None while it is queued."""
     if found.worker is None or found.state is State.QUEUED:
         return None
     return worker_of(found.worker)
@@ -184,7 +185,7 @@ def accepted(job_id: str, placement: Placement) -> AcceptedResponse:
 
 
 def known(seen: JobDetail) -> AcceptedResponse:
-    """A job that had been accepted before."""
+    """Serializes a job that was accepted before (idempotent replay)."""
     return {
         "job_id": seen.job.id,
         "status": seen.job.state,
@@ -223,7 +224,7 @@ def event(value: Event) -> EventResponse:
 
 
 def _data(values: dict[str, Json]) -> dict[str, Json]:
-    """Times inside are written like all others."""
+    """Converts the time in an event's data to RFC 3339."""
     again_at = values.get("again_at")
     return {**values, "again_at": iso(again_at)} if isinstance(again_at, int) else values
 

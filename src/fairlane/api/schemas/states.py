@@ -1,4 +1,4 @@
-"""States in the words of task queues: `executing` and `dead_letter`."""
+"""The states of a task on the wire. `running` is called `executing`, and `dead` `dead_letter`."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def task_status(state: State) -> TaskStatus:
 
 
 def task_status_or_none(state: str | None) -> TaskStatus | None:
-    """None for a task that is gone."""
+    """Returns the task status; None for a task whose record was removed."""
     return TASK_STATUSES.get(State(state)) if state in list(State) else None

@@ -1,4 +1,4 @@
-"""Request schemas of tasks and slots."""
+"""Request schemas (Pydantic) of tasks and caller-held slots."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Names = Annotated[list[Name], Field(max_length=50)]
 
 
 class TaskRequest(RequestModel):
-    """One piece of work for a worker that offers its type and everything it requires."""
+    """A task for a worker that offers its type and its required capabilities."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -55,15 +55,15 @@ class TaskRequest(RequestModel):
     priority: Name | None = Field(default=None, description="A tier. Needs `set_priority`.")
     required_capabilities: Names = Field(default_factory=list)
     timeout_seconds: Seconds = Field(
-        default=0, description="Of one try; 0 = the worker's, the service's, or the tier's."
+        default=0, description="Of one attempt; 0 = the worker's, the service's, or the tier's."
     )
     max_retries: Retries | None = Field(default=None, description=RETRIES)
     backoff: Backoff | None = Field(default=None, description=BACKOFF)
     idempotency_key: Annotated[str, Field(pattern=IDEMPOTENCY_KEY)] | None = None
-    user_id: User | None = Field(default=None, description="On whose behalf. Needs `act_as`.")
+    user_id: User | None = Field(default=None, description="The job's user. Needs `act_as`.")
     model: Annotated[str, Field(max_length=100, pattern=r"^[^|\u0000]*$")] = ""
-    run_at: Time | None = Field(default=None, description="Not before this time.")
-    max_wait_seconds: Seconds = Field(default=0, description="Longest wait; 0 = any.")
+    run_at: Time | None = Field(default=None, description="Starts no earlier than this time.")
+    max_wait_seconds: Seconds = Field(default=0, description="Longest wait; 0 = no limit.")
     callback_url: Address | None = Field(default=None, description="Where the final state is sent.")
     tags: Annotated[list[Text], Field(max_length=20)] = Field(default_factory=list)
 
@@ -88,12 +88,12 @@ class TaskRequest(RequestModel):
 
 
 class SlotRequest(RequestModel):
-    """A slot of a service that its callers run themselves. With `slot_id`: wait on."""
+    """A slot of a service whose executor is `caller`. With `slot_id` the wait for it continues."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"service": "image_gen"}]})
 
     service: Name
-    user_id: User | None = Field(default=None, description="On whose behalf. Needs `act_as`.")
+    user_id: User | None = Field(default=None, description="The job's user. Needs `act_as`.")
     priority: Name | None = Field(default=None, description="A tier. Needs `set_priority`.")
     model: Annotated[str, Field(max_length=100, pattern=r"^[^|\u0000]*$")] = ""
     wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = 20
@@ -113,7 +113,7 @@ class SlotRequest(RequestModel):
 
 
 class SlotLeaseRequest(RequestModel):
-    """Proves that the caller holds the slot."""
+    """The lease token, which proves that the caller holds the slot."""
 
     model_config = ConfigDict(
         extra="ignore", json_schema_extra={"examples": [{"lease": EXAMPLE_LEASE}]}

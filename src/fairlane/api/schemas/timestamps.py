@@ -8,10 +8,10 @@ from functools import lru_cache
 from fairlane.units import SECOND
 
 LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
-"""RFC 3339 has no later one: a year has four digits."""
+"""The last second that RFC 3339 can express: a year has four digits."""
 
 
-@lru_cache(64)  # what is written together was made together
+@lru_cache(64)  # one response often repeats a time
 def iso(at: int) -> str:
     moment = datetime.fromtimestamp(min(max(0, at // SECOND), LAST_SECOND), UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at // 1000 % 1000:03d}Z"
@@ -22,7 +22,8 @@ def iso_or_none(at: int | None) -> str | None:
 
 
 def microseconds(text: str) -> int:
-    """Raises ValueError for what is no RFC 3339 time with a zone, from 1970 to 9999 in UTC."""
+    """Parses an RFC 3339 time. Raises ValueError if it has no zone, or is not between 1970 and 9999
+    in UTC."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a time needs its zone, such as Z at the end")

@@ -1,4 +1,4 @@
-"""Request schemas of the worker protocol."""
+"""Request schemas (Pydantic) of the worker protocol."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Room = Annotated[int, Field(ge=0, le=MAX_RESULTS_PER_REQUEST), BeforeValidator(w
 
 
 class TaskOptions(RequestModel):
-    """For one task type: what holds unless a submit says otherwise."""
+    """The retry terms of one task type. A submit may override them."""
 
     max_retries: Retries | None = Field(default=None, description="Null = as configured.")
     backoff: Backoff | None = Field(default=None, description=BACKOFF)
-    timeout_seconds: Seconds = Field(default=0, description="Of one try; 0 = as configured.")
+    timeout_seconds: Seconds = Field(default=0, description="Of one attempt; 0 = as configured.")
 
     def terms(self) -> RetryTerms:
         return RetryTerms(
@@ -46,8 +46,8 @@ class TaskOptions(RequestModel):
 
 
 class RegisterRequest(RequestModel):
-    """Without `task_types` it gets whatever is pulled and requires no more than its
-    capabilities."""
+    """A worker's capabilities and limits. Without `task_types` it gets every task type that workers
+    pull and whose required capabilities it has."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -98,9 +98,9 @@ class LoadedModelReport(RequestModel):
 
 
 class PollRequest(RequestModel):
-    """`leases` are those it wants to hear of while it waits. `again` false says that this
-    `poll_id` was never sent before. `confirms`: if the answer says `confirm`, the worker
-    sends a heartbeat with the new leases, and starts what still holds, within two seconds."""
+    """A long poll for tasks. `leases` are the leases to watch during the poll. `again` is false if
+    this `poll_id` was never sent before. `confirms`: if the response says `confirm`, the worker
+    sends a heartbeat with the new leases within two seconds, and starts those that are valid."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"available_capacity": 3, "poll_id": "p-1"}]}
@@ -131,7 +131,7 @@ class PollRequest(RequestModel):
 
 
 class HeartbeatRequest(RequestModel):
-    """Without `leases` everything the worker holds goes on."""
+    """A sign of life that renews leases. Without `leases` it renews all leases of the worker."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"current_load": 3, "status": "active"}]}
@@ -181,7 +181,7 @@ def _all(kind: str) -> dict[str, JsonValue]:
 
 
 class ResultRequest(RequestModel):
-    """One result, or many as `results`."""
+    """One result, or several in `results`."""
 
     model_config = ConfigDict(
         json_schema_extra={

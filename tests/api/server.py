@@ -15,9 +15,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from fairlane.api.app import App, create_app
-from fairlane.api.auth.api_keys import new_key
+from fairlane.api.auth.key_format import new_key
 from fairlane.api.http.protocol import HttpProtocol
-from fairlane.api.http.websocket_protocol import WebSocketProtocol
+from fairlane.api.http.websocket_limits import WebSocketProtocol
 from fairlane.api.server import listening
 from fairlane.config.settings import ServerSettings, Settings
 from fairlane.engine import Engine

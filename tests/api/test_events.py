@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from fairlane.api.auth.roles import DEVELOPER
-from fairlane.api.routes.events import listen
+from fairlane.api.routes.websocket import listen
 from fairlane.clock import seconds
 from fairlane.model.attempt import Fault
 from fairlane.model.key import Role
@@ -232,7 +232,7 @@ async def test_a_socket_closes_when_its_key_no_longer_holds(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S10: 4401 within a minute."""
-    monkeypatch.setattr("fairlane.api.event_stream.SAFETY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr("fairlane.api.event_listeners.SAFETY_POLL_SECONDS", 0.05)
     monkeypatch.setattr("fairlane.api.auth.key_cache.KEY_CACHE_SECONDS", 0)
     key, admin = await served.key(), await served.key(Role.ADMIN)
     async with served.client(key) as client:
@@ -249,7 +249,7 @@ async def test_a_busy_socket_closes_too_when_its_key_no_longer_holds(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever hears something every second would never be asked otherwise."""
-    monkeypatch.setattr("fairlane.api.event_stream.SAFETY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr("fairlane.api.event_listeners.SAFETY_POLL_SECONDS", 0.05)
     monkeypatch.setattr("fairlane.api.auth.key_cache.KEY_CACHE_SECONDS", 0)
     key, admin = await served.key(), await served.key(Role.ADMIN)
     async with served.client(key) as client:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fairlane.engine.maintenance import reconcile
+from fairlane.engine.reconciler import reconcile
 from fairlane.engine.settle import Done
 from fairlane.telemetry.metric_definitions import METRICS
 from fairlane.telemetry.prometheus import MAX_SERIES, Metric, Registry

@@ -24,7 +24,7 @@ from typing import Any, cast
 from fairlane.clock import Clock, ManualClock, SystemClock, seconds
 from fairlane.compose import cluster
 from fairlane.engine import Engine
-from fairlane.engine.rebuild import publish_left_behind
+from fairlane.engine.outbox_relay import publish_left_behind
 from fairlane.engine.settle import Done
 from fairlane.errors import FairlaneError, StaleLease
 from fairlane.index.redis import RedisIndex

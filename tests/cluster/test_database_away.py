@@ -11,7 +11,7 @@ import pytest
 
 from fairlane.compose import shared
 from fairlane.engine import Engine
-from fairlane.engine.rebuild import publish_left_behind
+from fairlane.engine.outbox_relay import publish_left_behind
 from fairlane.errors import StaleLease, WrongState
 from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob

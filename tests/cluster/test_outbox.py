@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 
-from fairlane.engine.rebuild import publish_left_behind
+from fairlane.engine.outbox_relay import publish_left_behind
 from fairlane.model.attempt import Fault
 from fairlane.model.lease import Lease
 from fairlane.model.service import Service

@@ -16,7 +16,7 @@ from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.servers import Postgres, Redis
 from fairlane.units import SECOND
-from fairlane.worker_protocol.service import FRESH_MICROSECONDS
+from fairlane.worker_protocol.long_poll import FRESH_MICROSECONDS
 from tests.cluster.fleet import comes_true
 from tests.cluster.pulled import are_idle, scene
 from tests.core import core_of

@@ -13,8 +13,8 @@ import pytest
 
 from fairlane.clock import ManualClock
 from fairlane.engine.core import publish
-from fairlane.engine.maintenance import reconcile
-from fairlane.engine.rebuild import publish_left_behind
+from fairlane.engine.outbox_relay import publish_left_behind
+from fairlane.engine.reconciler import reconcile
 from fairlane.errors import FairlaneError
 from fairlane.index.index import Index
 from fairlane.ledger.messages import Filter, Request

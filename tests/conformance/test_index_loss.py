@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.engine.maintenance import reconcile
 from fairlane.engine.rebuild import held
+from fairlane.engine.reconciler import reconcile
 from fairlane.errors import NotReady
 from fairlane.index.index import Freed
 from fairlane.ledger.messages import Confirmation, Unconfirmed

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.clock import seconds
-from fairlane.engine.maintenance import reconcile
+from fairlane.engine.reconciler import reconcile
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.errors import StaleLease, WrongState
 from fairlane.index.index import Freed

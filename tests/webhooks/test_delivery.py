@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.api.auth.api_keys import new_key
+from fairlane.api.auth.key_format import new_key
 from fairlane.engine.submit import Caller
 from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob

@@ -9,8 +9,8 @@ from fastapi import Depends, Request
 
 from fairlane.api.auth.key_cache import KeyCache
 from fairlane.api.auth.roles import Identity
-from fairlane.api.event_stream import EventStream
-from fairlane.api.http.body import Bounds
+from fairlane.api.event_listeners import EventStream
+from fairlane.api.http.body_limits import Bounds
 from fairlane.api.overload.limiter import AdmissionLimiter
 from fairlane.api.rate_limit import RateLimiter
 from fairlane.api.signing import Signer

@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket
 
 from fairlane.api.auth.ownership import check_path
 from fairlane.api.auth.roles import ALLOWED, OPEN, Access, permit
-from fairlane.api.http.body import CheckedRequest
+from fairlane.api.http.body_limits import CheckedRequest
 from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.schemas.serializers import TypedResponse
 

@@ -14,7 +14,7 @@ import uvicorn
 
 from fairlane.api.app import App
 from fairlane.api.http.protocol import HttpProtocol
-from fairlane.api.http.websocket_protocol import WebSocketProtocol
+from fairlane.api.http.websocket_limits import WebSocketProtocol
 from fairlane.background import end
 from fairlane.config.settings import ServerSettings
 from fairlane.errors import SetupError

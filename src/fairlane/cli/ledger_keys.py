@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import typer
 
-from fairlane.api.auth.api_keys import new_key
+from fairlane.api.auth.key_format import new_key
 from fairlane.api.schemas.serializers import key
 from fairlane.clock import SystemClock, seconds
 from fairlane.compose import keys_of

@@ -10,7 +10,7 @@ import typer
 import uvloop
 
 from fairlane.api.app import create_app
-from fairlane.api.auth.api_keys import given_key
+from fairlane.api.auth.key_format import given_key
 from fairlane.api.logs import log_to
 from fairlane.api.server import ApiServer, bind
 from fairlane.cli.calling import calling

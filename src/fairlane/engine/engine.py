@@ -15,9 +15,10 @@ from fairlane.engine.claim import claim
 from fairlane.engine.core import Core, TierSource
 from fairlane.engine.follow import Change, Pause, changes, events, follow
 from fairlane.engine.instrumentation import Instrumentation
-from fairlane.engine.leases import Leases
+from fairlane.engine.lease_renewal import Leases
 from fairlane.engine.maintenance import Maintenance
-from fairlane.engine.rebuild import join, publish_left_behind, rebuild
+from fairlane.engine.outbox_relay import publish_left_behind
+from fairlane.engine.rebuild import join, rebuild
 from fairlane.engine.restart_recovery import recover
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
 from fairlane.engine.submit import Caller, likely_tier, submit

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from fairlane.engine import live_settings
-from fairlane.engine.core import Core, publish
+from fairlane.engine.core import Core
 from fairlane.engine.services_in_use import ServicesInUse
 from fairlane.engine.task_types import in_use
 from fairlane.errors import NotReady, UnknownName
@@ -163,16 +163,3 @@ async def _prefetched(pages: Pages) -> Pages:
 def held(core: Core, job: Job) -> HeldEntry:
     """The entry that the index keeps of a running job."""
     return HeldEntry(job.token or "", core.entry(job), (), job.started_at or 0)
-
-
-async def publish_left_behind(core: Core, limit: int = 1_000) -> int:
-    """Publish the outbox rows that a crash or a partly written batch has left. Returns their
-    number."""
-    total = 0
-    while rows := await core.ledger.outbox(limit):
-        await publish(core, sorted({job for _, jobs in rows for job in jobs}))
-        await core.ledger.clear_outbox([seq for seq, _ in rows])
-        total += len(rows)
-        if len(rows) < limit:
-            break
-    return total

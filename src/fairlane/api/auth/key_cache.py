@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from fairlane.api.auth.api_keys import opens, split
+from fairlane.api.auth.key_format import opens, split
 from fairlane.api.auth.roles import DEVELOPER, Identity, identity_of
 from fairlane.api.auth.unknown_keys import UnknownKeys
 from fairlane.clock import Clock

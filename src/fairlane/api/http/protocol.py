@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from fairlane.api.http.body import too_large, too_slow
+from fairlane.api.http.body_limits import too_large, too_slow
 from fairlane.api.http.connection_limit import is_exempt, too_many_connections
 from fairlane.api.http.headers import IDS, MAX_LENGTH_DIGITS
 from fairlane.api.http.problem_details import ProblemDetails, raw
-from fairlane.api.http.websocket_protocol import WebSocketProtocol
+from fairlane.api.http.websocket_limits import WebSocketProtocol
 from fairlane.api.http.write_timeout import WriteTimeout
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
+from fairlane.api.auth.authentication import Authentication
 from fairlane.api.auth.roles import OPEN, permit
 from fairlane.api.context import AppContext
 from fairlane.api.http.headers import request_id
 from fairlane.api.http.problem_details import ProblemDetails, problem_of, respond
 from fairlane.api.middleware.access_log import log_request
-from fairlane.api.middleware.authentication import Authentication
+from fairlane.api.middleware.declared_size import check_size
 from fairlane.api.middleware.host_and_origin import HostAndOrigin
 from fairlane.api.middleware.request_headers import RequestHeaders, read_headers
 from fairlane.api.middleware.response_headers import ReplyGuard
-from fairlane.api.middleware.size_limit import check_size
 from fairlane.api.routing import NO_QUERY, Declared, GuardedSocket, check_names
 
 log = logging.getLogger("fairlane.api")

@@ -13,6 +13,7 @@ from fairlane.api.routes import (
     submit,
     tasks,
     webhooks,
+    websocket,
     workers,
 )
 
@@ -20,6 +21,7 @@ GROUPS = [
     submit.routes,
     jobs.routes,
     events.routes,
+    websocket.routes,
     executions.routes,
     skips_and_credits.routes,
     status.routes,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from fairlane.api.auth.api_keys import new_key
+from fairlane.api.auth.key_format import new_key
 from fairlane.api.context import Here
 from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.pagination import cursor, read_cursor

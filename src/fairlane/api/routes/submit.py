@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope
 
 from fairlane.api.auth.roles import Identity
 from fairlane.api.context import AppContext
-from fairlane.api.http.body import MAX_JSON_NODES, parse, read
+from fairlane.api.http.body_limits import MAX_JSON_NODES, parse, read
 from fairlane.api.http.problem_details import ProblemDetails, problem_of
 from fairlane.api.http.validation_errors import invalid
 from fairlane.api.overload.limiter import Place

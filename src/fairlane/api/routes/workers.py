@@ -9,7 +9,7 @@ from fastapi import Path, Query, Request
 from pydantic import ValidationError
 
 from fairlane.api.context import Here, RequestContext
-from fairlane.api.http.body import parse, read
+from fairlane.api.http.body_limits import parse, read
 from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.http.validation_errors import invalid
 from fairlane.api.pagination import cursor, read_cursor

@@ -1,4 +1,4 @@
-"""Schema migrations in PostgreSQL."""
+"""Schema migrations are applied to PostgreSQL, each in a transaction of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schema migrations of the SQLite file."""
+"""Schema migrations are applied to the SQLite file, each in a transaction of its own."""
 
 from __future__ import annotations
 

@@ -1,58 +1,30 @@
-"""Leases, identified by job and fencing token: lease renewal, and the lease watcher, which notifies
-holders of lost leases."""
+"""The lease watcher: notifies the holders of leases that are lost or cancelled."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from time import perf_counter
 
 from fairlane.engine.core import Core
-from fairlane.ledger.messages import Renewal, Stale
-from fairlane.model.lease import Lease
 from fairlane.units import SECOND
 
 log = logging.getLogger("fairlane")
+
 
 LEASE_CHECK_MICROSECONDS = SECOND // 2
 """Time between two checks of the watched leases in the ledger. Changes that this process makes are
 noticed at once. The check finds leases that another process has cancelled or taken back."""
 
+
 MIN_CHECK_PAUSE_SECONDS = 0.02
 """Minimum seconds between two checks, however many changes this process makes."""
 
+
 LeaseName = tuple[str, str]
 """Job and token."""
-
-
-class Leases:
-    def __init__(self, core: Core) -> None:
-        self._core = core
-
-    async def get(self, job: str, token: str) -> Lease | Stale:
-        """The lease as it was handed out."""
-        return await self._core.ledger.lease(job, token)
-
-    async def renew(self, leases: Sequence[LeaseName], until: int) -> Renewal:
-        """Extend every valid lease until this time (µs). Returns which leases are lost or
-        cancelled."""
-        if not leases:
-            return Renewal([], [])
-        began = perf_counter()
-        renewal = await self._core.ledger.renew(leases, until, self._core.now())
-        self._core.instrumentation.renewed(perf_counter() - began)
-        return renewal
-
-    async def holding(self, leases: Sequence[LeaseName]) -> frozenset[str]:
-        """The tokens of those leases that are still valid. Only reads: cheap enough to call twice a
-        second."""
-        return await self._core.ledger.holding(leases) if leases else frozenset()
-
-    def watcher(self) -> LeaseWatcher:
-        return LeaseWatcher(self._core, self)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,8 +40,8 @@ class LeaseWatcher:
     """Notifies holders when one of their leases is lost. A ledger that does not answer does not end
     a lease. The watcher works while `run` runs."""
 
-    def __init__(self, core: Core, leases: Leases) -> None:
-        self._core, self._leases = core, leases
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._watched: set[WatchedLeases] = set()
         self._moved = asyncio.Event()
         self._any = asyncio.Event()
@@ -109,7 +81,8 @@ class LeaseWatcher:
 
     async def _check(self) -> None:
         asked = [(watched, list(watched.leases.values())) for watched in self._watched]
-        holding = await self._leases.holding([lease for _, leases in asked for lease in leases])
+        names = [lease for _, leases in asked for lease in leases]
+        holding = await self._core.ledger.holding(names) if names else frozenset()
         for watched, leases in asked:
             if any(token in watched.leases and token not in holding for _, token in leases):
                 watched.lost()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.api.http.body import too_large
+from fairlane.api.http.body_limits import too_large
 from fairlane.api.http.headers import MAX_HEADER_BYTES, content_length
 from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.middleware.request_headers import RequestHeaders

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.asyncio.client import connect
 
-from fairlane.api.http import websocket_protocol, write_timeout
-from fairlane.api.http.websocket_protocol import (
+from fairlane.api.http import websocket_limits, write_timeout
+from fairlane.api.http.websocket_limits import (
     MAX_FRAMES_PER_MINUTE,
     TOO_MANY_FRAMES,
     WebSocketInbox,
@@ -99,7 +99,7 @@ async def test_a_listener_that_reads_again_is_kept(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await world.submit("work")
-    monkeypatch.setattr(websocket_protocol, "SLICE_BYTES", 7)
+    monkeypatch.setattr(websocket_limits, "SLICE_BYTES", 7)
     async with connect(f"ws://127.0.0.1:{served.port}/ws/{job}") as client:
         (socket,) = served.sockets
         socket.pause_writing()

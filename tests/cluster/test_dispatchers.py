@@ -120,7 +120,7 @@ async def test_a_call_goes_on_while_the_ledger_is_away_and_its_result_is_kept(
         job = (await engine.submit(NewJob("work"))).job
         await service.until(lambda it: it.running == 1)
         proxy.refuse()
-        await eventually(said(caplog, "cannot look after leases"))
+        await eventually(said(caplog, "cannot check which leases still hold"))
         assert dispatcher.running == 1
         held.let_go()
         await eventually(said(caplog, "is not settled"))

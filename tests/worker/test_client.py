@@ -269,6 +269,15 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts background jobs with SIGINT ignored, and Python leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_plain_clients_wait_and_its_thread() -> None:
     before = threading.active_count()
     with silent(interrupt) as url, Client(url) as client, pytest.raises(KeyboardInterrupt):

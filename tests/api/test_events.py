@@ -289,7 +289,7 @@ async def test_a_listener_that_reads_nothing_is_sent_away(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S10: 1013. Here what the server below would do is said by hand: it takes no more."""
-    monkeypatch.setattr("fairlane.api.routes.events.SEND_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr("fairlane.api.routes.websocket.SEND_TIMEOUT_SECONDS", 0.01)
     sent: list[Any] = []
     left = asyncio.Event()
 

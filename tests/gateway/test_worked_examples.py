@@ -39,7 +39,7 @@ async def test_a_paying_user_goes_through_the_pipeline_and_waits_only_for_the_on
         assert images.running == 1, "it waits for the slot"
         waiting = await john.job(job["job_id"])
         assert (waiting["status"], waiting["current_step_index"]) == ("queued", 2)
-        assert "image_gen 1/1 held" in waiting["reason"]
+        assert "image_gen 1/1 busy" in waiting["reason"]
         held.let_go()
         done = await john.ended(job["job_id"])
         assert (done["status"], (await john.ended(jane["job_id"]))["status"]) == (

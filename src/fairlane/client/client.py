@@ -12,6 +12,7 @@ import orjson
 
 from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 from fairlane.client.portal import Portal
+from fairlane.client.retry import MAX_TRIES, RETRY_STATUSES, with_retries
 from fairlane.client.types import Event, Job, JobPage, JobRequest, Submitted
 from fairlane.ids import token
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from fairlane.responses import BatchResultResponse
 
 MAX_BATCH_JOBS = 1_000
-MAX_TRIES = 5
-LATER = frozenset({429, 502, 503, 504})
 """HTTP statuses after which the same request is repeated."""
 
 SSE = {"Accept": "text/event-stream"}
@@ -114,7 +113,7 @@ class AsyncClient:
                     after = event.seq or after
                     yield event
             except (Unreachable, ApiError) as error:
-                if isinstance(error, ApiError) and error.status not in LATER:
+                if isinstance(error, ApiError) and error.status not in RETRY_STATUSES:
                     raise
                 await asyncio.sleep(random.uniform(0.5, 1))
             if (await self.get(job_id)).ended:
@@ -147,15 +146,9 @@ class AsyncClient:
     async def _call(
         self, method: str, path: str, sent: Any = None, headers: dict[str, str] | None = None
     ) -> Any:
-        for left in reversed(range(self._tries)):
-            try:
-                return await self._connection.call(method, path, sent, headers=headers)
-            except (Unreachable, ApiError) as error:
-                final = isinstance(error, ApiError) and error.status not in LATER
-                if final or not left:
-                    raise
-                await asyncio.sleep(random.uniform(0.5, 1) * (self._tries - left))
-        raise AssertionError("unreachable")
+        return await with_retries(
+            lambda: self._connection.call(method, path, sent, headers=headers), self._tries
+        )
 
 
 def _outcome(sent: BatchResultResponse) -> Submitted | ApiError:

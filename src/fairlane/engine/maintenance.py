@@ -13,6 +13,7 @@ from fairlane.engine.outbox_relay import publish_left_behind
 from fairlane.engine.rebuild import keep_up
 from fairlane.engine.reconciler import reconcile, sync_pools
 from fairlane.engine.unconfirmed import check_held
+from fairlane.engine.wait_limit import give_up
 from fairlane.engine.worker_retry_terms import refresh_declared
 from fairlane.errors import NotReady, is_store_error
 from fairlane.index.index import Freed
@@ -42,22 +43,6 @@ async def free_slots(core: Core) -> int:
         await core.index.free([Freed(token) for token in tokens], now)
         total += len(tokens)
     return total
-
-
-async def give_up(core: Core) -> int:
-    """Fail the jobs that have waited longer than their `max_wait`."""
-    total = 0
-    while True:
-        written = await core.ledger.give_up(core.now(), SWEEP_BATCH)
-        (jobs,) = written.outcomes
-        await core.index.take([(job.id, job.rev + 1) for job in jobs])
-        core.ledger.published(written.receipts)
-        core.subscriptions.tell(job.id for job in jobs)
-        core.subscriptions.tell(job.parent for job in jobs if job.parent is not None)
-        job_log.gave_up(jobs)
-        total += len(jobs)
-        if len(jobs) < SWEEP_BATCH:
-            return total
 
 
 async def announce_promotions(core: Core) -> int:

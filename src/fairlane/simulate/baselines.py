@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from fairlane.index.memory.slot_pools import Pools, SlotPool
+from fairlane.index.memory.concurrency_limits import Pools, SlotPool
 from fairlane.model.catalog import Catalog
 from fairlane.simulate.order import Nothing, SimulatedStep
 from fairlane.simulate.places import SimulatedSlot

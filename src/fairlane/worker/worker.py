@@ -17,10 +17,10 @@ from fairlane.worker.event_loops import LoopCalls, LoopThread
 from fairlane.worker.handlers import NOTHING_DECLARED, Function, Handler
 from fairlane.worker.http_transport import HttpTransport
 from fairlane.worker.models import Loader
-from fairlane.worker.runner import Runner
-from fairlane.worker.runtime import Runtime
 from fairlane.worker.signals import calling_on_signals
+from fairlane.worker.task_runner import Runner
 from fairlane.worker.transport import Transport
+from fairlane.worker.worker_loop import Runtime
 from fairlane.worker_protocol.messages import Offer
 
 AnyFunction = TypeVar("AnyFunction", bound=Function)

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlane.index.index import RESERVATION_MICROSECONDS, Proposal
+from fairlane.index.memory.concurrency_limits import SlotPool
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.service_queue import Candidates, LaneQueue, ServiceQueue
-from fairlane.index.memory.slot_pools import SlotPool
 from fairlane.index.memory.wakeups import serves
 from fairlane.model.construct import maker
 from fairlane.model.lease import Slot

@@ -22,12 +22,12 @@ from fairlane.index.index import (
 from fairlane.index.memory import queries
 from fairlane.index.memory.circuit_breakers import CircuitBreakerTable, breaker_keys
 from fairlane.index.memory.claim import ClaimRound, Reservation
+from fairlane.index.memory.concurrency_limits import Pools, SlotPool
 from fairlane.index.memory.delayed_jobs import DelayedJobs
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.idle_workers import IdleWorkers
 from fairlane.index.memory.parked_flows import ParkedFlows
 from fairlane.index.memory.service_queue import ServiceQueue
-from fairlane.index.memory.slot_pools import Pools, SlotPool
 from fairlane.index.memory.wakeups import has_work_for
 from fairlane.model.catalog import Catalog
 from fairlane.model.construct import maker

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 
-from fairlane.ledger.lease_rows import COLUMNS, granted, reason, wrong_epoch_or_pools
+from fairlane.ledger.claim_rows import COLUMNS, granted, reason, wrong_epoch_or_pools
 from fairlane.ledger.messages import Confirmation, Unconfirmed
 from fairlane.ledger.postgres.events import find
 from fairlane.ledger.postgres.job_context import contexts, inputs_elsewhere

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from fairlane.ledger.lease_rows import wrong_epoch_or_pools
+from fairlane.ledger.claim_rows import wrong_epoch_or_pools
 from fairlane.ledger.messages import (
     Common,
     Confirmation,
@@ -23,9 +23,10 @@ from fairlane.ledger.postgres import confirm as confirming
 from fairlane.ledger.postgres import settle as settling
 from fairlane.ledger.postgres import submit as submitting
 from fairlane.ledger.postgres.confirm import BEGIN, RETURNED, START, found_leases, unstarted_outcome
+from fairlane.ledger.postgres.fencing import present, too_late
 from fairlane.ledger.postgres.named_parameters import Statement, column_names, table
 from fairlane.ledger.postgres.read_connection import Connection
-from fairlane.ledger.postgres.settle import COMPLETE, present, too_late
+from fairlane.ledger.postgres.settle import COMPLETE
 from fairlane.ledger.postgres.slots import SLOTS, slot_values
 from fairlane.ledger.postgres.submit import (
     EXACT_COUNT_MARGIN,

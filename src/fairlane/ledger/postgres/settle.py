@@ -9,11 +9,12 @@ from typing import Any
 from fairlane.ledger.messages import Settled, Settlement, Stale
 from fairlane.ledger.postgres.credits import refund
 from fairlane.ledger.postgres.fanout import cell_ended
+from fairlane.ledger.postgres.fencing import present, too_late
 from fairlane.ledger.postgres.job_lists import add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import free
-from fairlane.ledger.postgres.transaction import PostgresTransaction, Reader, Row
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.rows import facts_text
 from fairlane.ledger.settle_rows import (
     AFTER,
@@ -25,8 +26,6 @@ from fairlane.ledger.settle_rows import (
     step_row,
     unwritten,
 )
-from fairlane.model.attempt import Outcome
-from fairlane.model.lease import Lease
 from fairlane.model.state import ENDED, Move, State
 
 COMPLETE = """
@@ -195,38 +194,3 @@ async def _end_parents(
         item.lease.job: await cell_ended(tx, item.lease.parent or "", item.now)
         for item in sorted(over, key=lambda item: item.lease.parent or "")
     }
-
-
-async def present(tx: Reader, items: Sequence[Settlement]) -> dict[str, Row]:
-    """(id, state, rev, the token that completed it) of each job."""
-    if not items:
-        return {}
-    rows = await tx.fetch(
-        "SELECT id, state, rev, ended_by FROM jobs WHERE id = ANY($1)",
-        [item.lease.job for item in items],
-    )
-    return {row[0]: row for row in rows}
-
-
-async def too_late(tx: Reader, item: Settlement, job: Row | None) -> Settled | Stale:
-    """The outcome of an item whose token does not hold. A repeated settlement gets the same answer
-    as before; any other gets the job's present state."""
-    if job is None:
-        return Stale(None)
-    _, state, rev, ended_by = job
-    if await _outcome(tx, item.lease, ended_by) == item.outcome:
-        return Settled(State(state), rev, again=True)
-    return Stale(State(state))
-
-
-async def _outcome(tx: Reader, lease: Lease, ended_by: str | None) -> str | None:
-    """How the attempt of this lease ended."""
-    if lease.token == ended_by:
-        return Outcome.COMPLETED
-    found: str | None = await tx.fetchval(
-        "SELECT outcome FROM attempts WHERE job = $1 AND fence = $2 AND token = $3",
-        lease.job,
-        lease.fence,
-        lease.token,
-    )
-    return found

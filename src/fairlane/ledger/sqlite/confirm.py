@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from fairlane.ledger.lease_rows import COLUMNS, granted, reason, wrong_epoch_or_pools
+from fairlane.ledger.claim_rows import COLUMNS, granted, reason, wrong_epoch_or_pools
 from fairlane.ledger.messages import Confirmation, Unconfirmed
 from fairlane.ledger.rows import loads
 from fairlane.ledger.sqlite.events import find

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from fairlane.ledger.messages import Settled, Settlement, Stale
 from fairlane.ledger.rows import facts_text
@@ -23,11 +23,10 @@ from fairlane.ledger.settle_rows import (
 )
 from fairlane.ledger.sqlite.credits import refund
 from fairlane.ledger.sqlite.fanout import cell_ended
+from fairlane.ledger.sqlite.fencing import present_states, too_late
 from fairlane.ledger.sqlite.slots import free
-from fairlane.ledger.sqlite.statements import chunks, insert, marks, parts, placeholders
+from fairlane.ledger.sqlite.statements import insert, parts, placeholders
 from fairlane.ledger.sqlite.writer import SqliteTransaction
-from fairlane.model.attempt import Outcome
-from fairlane.model.lease import Lease
 from fairlane.model.state import ENDED, Move, State
 
 COMPLETE = """
@@ -92,7 +91,7 @@ def settle(tx: SqliteTransaction, items: Sequence[Settlement]) -> list[Settled |
 
 def _holding(tx: SqliteTransaction, items: Sequence[Settlement]) -> list[Settlement]:
     """The first settlement of each token that holds."""
-    present = _present(tx, items)
+    present = present_states(tx, items)
     first: dict[str, Settlement] = {}
     for item in items:
         job = present.get(item.lease.job)
@@ -109,32 +108,10 @@ def _tell_losers(
     outcomes: list[Settled | Stale],
 ) -> None:
     won = {id(item) for item in winners}
-    present = _present(tx, items)
+    present = present_states(tx, items)
     for i, item in enumerate(items):
         if id(item) not in won:
-            outcomes[i] = _too_late(tx, item, present.get(item.lease.job))
-
-
-class Present(NamedTuple):
-    """A job's present state; `ended_by` is the token that completed it."""
-
-    token: str | None
-    lease_until: int | None
-    state: str
-    rev: int
-    ended_by: str | None
-
-
-def _present(tx: SqliteTransaction, items: Sequence[Settlement]) -> dict[str, Present]:
-    return {
-        job: Present(*values)
-        for part in chunks([item.lease.job for item in items])
-        for job, *values in tx.execute(
-            "SELECT id, token, lease_until, state, rev, ended_by FROM jobs "
-            f"WHERE id IN ({marks(part)})",
-            part,
-        )
-    }
+            outcomes[i] = too_late(tx, item, present.get(item.lease.job))
 
 
 def _with_consequences(
@@ -160,27 +137,6 @@ def _with_consequences(
         else outcome
         for item, outcome in zip(items, outcomes, strict=True)
     ]
-
-
-def _too_late(tx: SqliteTransaction, item: Settlement, present: Present | None) -> Settled | Stale:
-    """The outcome of an item whose token does not hold. A repeated settlement gets the same answer
-    as before; any other gets the job's present state."""
-    if present is None:
-        return Stale(None)
-    if _outcome(tx, item.lease, present.ended_by) == item.outcome:
-        return Settled(State(present.state), present.rev, again=True)
-    return Stale(State(present.state))
-
-
-def _outcome(tx: SqliteTransaction, lease: Lease, ended_by: str | None) -> str | None:
-    """How the attempt of this lease ended."""
-    if lease.token == ended_by:
-        return Outcome.COMPLETED
-    row = tx.execute(
-        "SELECT outcome FROM attempts WHERE job = ? AND fence = ? AND token = ?",
-        (lease.job, lease.fence, lease.token),
-    ).fetchone()
-    return None if row is None else row[0]
 
 
 def _write(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:

@@ -16,7 +16,7 @@ from fairlane.model.worker import WorkerState
 from fairlane.worker.elapsed import LONG_AGO, Moment
 from fairlane.worker.event_loops import LoopCalls
 from fairlane.worker.result_sender import ResultSender
-from fairlane.worker.runner import EndedTask, Runner, Running
+from fairlane.worker.task_runner import EndedTask, Runner, Running
 from fairlane.worker.transport import ServerAway, Transport, UnknownWorker
 from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result, Task
 

@@ -17,7 +17,7 @@ from fairlane.model.job import NewJob
 from fairlane.model.service import Fairness, Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
-from fairlane.policy.eta import MIN_RATIOS
+from fairlane.policy.eta_calibration import MIN_RATIOS
 from fairlane.servers import Databases, RedisKeyspace
 from fairlane.units import SECOND
 from tests import stores

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.policy.eta import Eta
+from fairlane.policy.eta_calibration import Eta
 from fairlane.simulate.jobs_ahead import JobsAhead
 from fairlane.simulate.report import WINDOWS, fairness, longest_gap, quantile, within_two
 from fairlane.simulate.run import SimulatedJob

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, FIRST_LOAD_MICROSECONDS, Average
-from fairlane.policy.eta import MAX_RATIOS, MIN_RATIOS, Calibration, Eta, rounded
+from fairlane.policy.eta_calibration import MAX_RATIOS, MIN_RATIOS, Calibration, Eta, rounded
 from fairlane.policy.skip import MAX_PRICE_CREDITS, price
 
 amounts = st.integers(0, 10**10)

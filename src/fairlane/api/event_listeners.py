@@ -17,7 +17,7 @@ from fairlane.engine import Engine
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Progress
 from fairlane.model.state import State
-from fairlane.policy.eta import Eta
+from fairlane.policy.eta_calibration import Eta
 
 log = logging.getLogger("fairlane.api")
 

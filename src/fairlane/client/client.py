@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fairlane.responses import BatchResultResponse
 
 MAX_BATCH_JOBS = 1_000
-"""HTTP statuses after which the same request is repeated."""
 
 SSE = {"Accept": "text/event-stream"}
 

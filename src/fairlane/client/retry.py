@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 MAX_TRIES = 5
 RETRY_STATUSES = frozenset({429, 502, 503, 504})
+"""HTTP statuses after which the same request is repeated."""
 
 
 async def with_retries(call: Callable[[], Awaitable[T]], tries: int) -> T:

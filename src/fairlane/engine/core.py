@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from fairlane.clock import Clock
-from fairlane.engine.forecast import Forecasts
+from fairlane.engine.eta import Forecasts
 from fairlane.engine.instrumentation import Instrumentation, NoInstrumentation
 from fairlane.engine.submit_terms import TermsBook
 from fairlane.engine.subscriptions import Subscriptions

@@ -1,4 +1,5 @@
-"""Job control actions: cancel, resume, replay, skip. The ledger decides, then the index is told."""
+"""Job control actions: cancel, resume, replay (also of dead letters), skip. The ledger decides,
+then the index is told."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from fairlane.ledger.messages import Request, Skipped
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band
 from fairlane.model.state import Move
-from fairlane.policy.eta import Eta
+from fairlane.policy.eta_calibration import Eta
 from fairlane.policy.quotas import Quota, quota_of
 from fairlane.policy.skip import price
 

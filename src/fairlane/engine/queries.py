@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fairlane.engine.core import Core
-from fairlane.engine.forecast import ServiceRate, Waiting, is_busy
+from fairlane.engine.eta import ServiceRate, Waiting, is_busy
 from fairlane.engine.worker_coverage import uncovered
 from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
@@ -21,7 +21,7 @@ from fairlane.model.state import State
 from fairlane.model.step import Lane, attempts_name, context_name
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.policy.aging import next_promotion
-from fairlane.policy.eta import Eta, rounded
+from fairlane.policy.eta_calibration import Eta, rounded
 from fairlane.units import SECOND
 
 

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from fairlane.clock import ManualClock
-from fairlane.engine.forecast import Forecasts, ServiceRate, Waiting, is_busy
+from fairlane.engine.eta import Forecasts, ServiceRate, Waiting, is_busy
 from fairlane.index.index import LOOK_AGAIN_MICROSECONDS, Freed
 from fairlane.index.memory import MemoryIndex
 from fairlane.index.memory.wakeups import serves
@@ -17,7 +17,7 @@ from fairlane.model.construct import maker
 from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
 from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, Average
-from fairlane.policy.eta import Eta
+from fairlane.policy.eta_calibration import Eta
 from fairlane.simulate.order import Nothing, SimulatedStep
 from fairlane.simulate.places import SimulatedSlot
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fairlane.model.catalog import Catalog
-from fairlane.policy.eta import Eta
+from fairlane.policy.eta_calibration import Eta
 from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.order import Nothing, SimulatedStep
 from fairlane.simulate.places import SimulatedSlot

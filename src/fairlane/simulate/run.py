@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fairlane.model.catalog import Catalog
 from fairlane.model.step import Lane
-from fairlane.policy.eta import Eta
+from fairlane.policy.eta_calibration import Eta
 from fairlane.simulate.admission import Admission
 from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.order import Nothing, Order, Plan, SimulatedStep

@@ -26,7 +26,7 @@ from fairlane.model.service import Executor, Region, Service
 from fairlane.model.state import Code, Move, State
 from fairlane.model.step import Lane, Step, context_name
 from fairlane.model.worker import WorkerState
-from fairlane.policy.eta import Eta
+from fairlane.policy.eta_calibration import Eta
 from fairlane.responses import (
     AcceptedResponse,
     AcknowledgedResponse,

@@ -19,7 +19,7 @@ from fairlane.model.service import Service
 from fairlane.model.state import Code, State
 from fairlane.model.step import Lane
 from fairlane.model.worker import worker_of
-from fairlane.policy.eta import Eta
+from fairlane.policy.eta_calibration import Eta
 from fairlane.responses import (
     AcceptedResponse,
     AttemptResponse,

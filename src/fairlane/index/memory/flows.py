@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fairlane.index.memory.sorted_queue import NO_ENTRY, SortedQueue
+from fairlane.index.memory.flow_queue import NO_ENTRY, FlowQueue
 from fairlane.model.queue_entry import Entry
 from fairlane.policy.aging import Starts, ages_from
 
@@ -48,7 +48,7 @@ class Flow:
     ) -> None:
         self.name, self.queue, self.model, self.account = name, queue, model, account
         self.user, self.cap = entry.user, entry.cap
-        self.line = SortedQueue()
+        self.line = FlowQueue()
         self.parked = False
 
     def __lt__(self, other: Flow) -> bool:

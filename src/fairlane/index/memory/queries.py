@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from fairlane.index.index import EXACT_POSITIONS, Depth, HeldEntry, PoolUse, Standing, Stats
 from fairlane.index.memory.claim_preview import is_at_limit, is_user_at_limit, place_of
+from fairlane.index.memory.flow_queue import NO_ENTRY
 from fairlane.index.memory.service_queue import LaneQueue, ServiceQueue
-from fairlane.index.memory.sorted_queue import NO_ENTRY
 from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Service, is_rate_pool

@@ -6,8 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 
 from fairlane.index.index import ACCOUNT_RETENTION_MICROSECONDS, MAX_REMEMBERED_LOADS
+from fairlane.index.memory.flow_queue import NO_ENTRY
 from fairlane.index.memory.flows import Account, Flow, Ranking, by_age, by_order
-from fairlane.index.memory.sorted_queue import NO_ENTRY
 from fairlane.model.construct import maker
 from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry

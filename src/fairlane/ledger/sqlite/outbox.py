@@ -1,4 +1,5 @@
-"""The transactional outbox: jobs whose changes the index may not have seen yet."""
+"""The transactional outbox: jobs whose changes the index may not have seen yet. The writer inserts
+a row with every transaction; `engine/outbox_relay.py` publishes what a crash left."""
 
 from __future__ import annotations
 

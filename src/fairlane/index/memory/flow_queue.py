@@ -1,4 +1,5 @@
-"""A sorted queue of jobs: cheap at both ends, and it finds the position of a job."""
+"""The sorted queue of one flow (the jobs of one user): cheap at both ends, and it finds the position
+of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ NO_ENTRY = Entry("", 0, "", Band.TIER, 0, -1, 0, "", "", 0)
 place = attrgetter("score", "id")
 
 
-class SortedQueue:
+class FlowQueue:
     """Most jobs are added at the end and removed from the front; a retry may be inserted between.
     `head` is the first job, or NO_ENTRY."""
 
@@ -57,9 +58,9 @@ class SortedQueue:
     def first(self, n: int) -> list[Entry]:
         return self._entries[self._front : self._front + n]
 
-    def copy(self, n: int) -> SortedQueue:
+    def copy(self, n: int) -> FlowQueue:
         """A queue of the first n jobs."""
-        other = SortedQueue()
+        other = FlowQueue()
         other._entries = self.first(n)
         other._update_head()
         return other

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.engine.forecast import (
+from fairlane.engine.eta import (
     MAX_PREDICTIONS,
     USUAL_WEIGHT,
     Forecasts,
@@ -15,7 +15,7 @@ from fairlane.engine.forecast import (
 )
 from fairlane.index.index import Standing
 from fairlane.policy.estimate import FIRST_COST_MICROSECONDS
-from fairlane.policy.eta import MIN_RATIOS, Eta
+from fairlane.policy.eta_calibration import MIN_RATIOS, Eta
 
 JOB = Waiting("j", "s", "low", "m", 0)
 BUSY = ServiceRate(slots=2, cost=10, free=False)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fairlane.index.index import Standing
 from fairlane.policy.estimate import FIRST_COST_MICROSECONDS
-from fairlane.policy.eta import Calibration, Eta
+from fairlane.policy.eta_calibration import Calibration, Eta
 
 MAX_PREDICTIONS = 10_000
 

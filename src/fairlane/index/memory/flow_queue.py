@@ -1,5 +1,5 @@
-"""The sorted queue of one flow (the jobs of one user): cheap at both ends, and it finds the position
-of a job."""
+"""The sorted queue of one flow (the jobs of one user): cheap at both ends, and it finds the
+position of a job."""
 
 from __future__ import annotations
 

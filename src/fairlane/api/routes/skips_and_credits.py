@@ -64,7 +64,8 @@ async def skip_line(
     body: Annotated[SkipRequestBody | None, Body()] = None,
     key: IdempotencyKey = None,
 ) -> TypedResponse[SkipResponse]:
-    """Pay to skip to the front. It is charged once, and refunded in full if it saves no time."""
+    """Pay to skip to the front. It is charged once, and refunded in full if the job ends without a
+    completed step."""
     most = body.max_price if body is not None else None
     paid = await call.engine.skip(checked(job_id), call.tenant, most, operation(call, key))
     return serializers.answer({"job_id": job_id, "price": paid.price, "balance": paid.balance})

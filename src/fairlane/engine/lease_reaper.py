@@ -12,7 +12,6 @@ from fairlane.units import SECOND
 
 REAP_BATCH = 500
 
-
 LEDGER_AWAY_MICROSECONDS = 4 * SECOND
 """Time without an answer of the ledger after which lease holders may not have reached it either."""
 

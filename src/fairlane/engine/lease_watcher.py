@@ -13,15 +13,12 @@ from fairlane.units import SECOND
 
 log = logging.getLogger("fairlane")
 
-
 LEASE_CHECK_MICROSECONDS = SECOND // 2
 """Time between two checks of the watched leases in the ledger. Changes that this process makes are
 noticed at once. The check finds leases that another process has cancelled or taken back."""
 
-
 MIN_CHECK_PAUSE_SECONDS = 0.02
 """Minimum seconds between two checks, however many changes this process makes."""
-
 
 LeaseName = tuple[str, str]
 """Job and token."""

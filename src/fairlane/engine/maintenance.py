@@ -28,10 +28,8 @@ FORECAST_BATCH = 200
 RETENTION_BATCH = 200
 """Jobs that one retention transaction deletes. Each job has a few rows."""
 
-
 LATE_ROUND_MICROSECONDS = 3 * SECOND
 """A maintenance round that begins this late shows that the process was suspended."""
-
 
 WORKER_RETENTION_MICROSECONDS = 86_400 * SECOND
 

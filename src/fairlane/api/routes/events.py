@@ -23,7 +23,6 @@ from fairlane.responses import EventResponse, TicketResponse
 
 routes = Routes("events")
 
-
 NUMBER = re.compile(r"[0-9]{1,15}")
 
 

@@ -16,7 +16,6 @@ from fairlane.responses import EventResponse, UpdateResponse
 
 SSE = "text/event-stream"
 
-
 NO_BUFFERING = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Headers that keep proxies from caching or buffering the stream."""
 

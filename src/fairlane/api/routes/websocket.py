@@ -24,9 +24,7 @@ routes = Routes("events")
 ONLY_TEXT, GOING_AWAY, TRY_LATER, NO_SUCH_JOB, KEY_NOT_VALID = 1003, 1012, 1013, 4404, 4401
 """Close codes."""
 
-
 log = logging.getLogger("fairlane.api")
-
 
 SEND_TIMEOUT_SECONDS = 10.0
 """The timeout for sending one message to a client."""

@@ -12,7 +12,6 @@ from fairlane.ledger.postgres.connect import EMBEDDED
 
 SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
 
-
 MIGRATION_LOCK = 4215
 """Advisory lock: one process migrates; the rest wait and find the schema migrated."""
 

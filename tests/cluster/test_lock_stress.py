@@ -206,7 +206,7 @@ class Crowd:
         await core_of(world.engine).ledger.give_up(world.clock.now(), 3)
 
     async def _forgive(self, world: World) -> None:
-        await core_of(world.engine).ledger.forgive([(job, 1) for job in self._some()])
+        await core_of(world.engine).ledger.return_attempts([(job, 1) for job in self._some()])
 
     async def _slots(self, world: World) -> None:
         await core_of(world.engine).ledger.free_slots(world.clock.now() + seconds(3600), 5)
@@ -216,7 +216,9 @@ class Crowd:
         self._chance.shuffle(names)
         await self._at_once([ledger.put_worker(Worker(name), now) for name in names])
         self._chance.shuffle(names)
-        await self._at_once([ledger.hear(name, WorkerState.ACTIVE, now) for name in names])
+        await self._at_once(
+            [ledger.record_heartbeat(name, WorkerState.ACTIVE, now) for name in names]
+        )
         await ledger.forget_workers(now + self._chance.randint(0, 1))
 
     async def _tickets(self, world: World) -> None:

@@ -812,7 +812,7 @@ async def forge_members(world: World, jobs: list[str], dice: random.Random) -> N
 async def forge_ready(world: World, job: str) -> None:
     core = core_of(world.engine)
     truth = core.entry(await world.job(job))
-    await core.index.mend(truth, truth._replace(ready_at=0, score=0), core.now())
+    await core.index.correct_entry(truth, truth._replace(ready_at=0, score=0), core.now())
 
 
 async def one_lease_after_the_other(world: World, job: str) -> list[Outcome]:

@@ -389,7 +389,7 @@ async def test_a_forged_entry_is_not_believed(tmp_path: Path, forgery: str, newe
         for job in jobs[1:3]:
             true = await forged(world, job)
             wrong = true._replace(rev=true.rev + newer, **FORGERIES[forgery])  # type: ignore[arg-type]
-            await core.index.mend(true, wrong, core.now())
+            await core.index.correct_entry(true, wrong, core.now())
         granted = []
         worker = Worker("w", capabilities=frozenset({"gpu"}))
         for _ in range(31):
@@ -418,7 +418,7 @@ async def test_reconcile_heals_a_forged_entry(tmp_path: Path, forgery: str, newe
         for job in jobs[1:3]:
             true = await forged(world, job)
             wrong = true._replace(rev=true.rev + newer, **FORGERIES[forgery])  # type: ignore[arg-type]
-            await core.index.mend(true, wrong, core.now())
+            await core.index.correct_entry(true, wrong, core.now())
         assert await reconcile(core) == 2
         assert await reconcile(core) == 0
         assert await run_all(world, Worker("w", capabilities=frozenset({"gpu"}))) == jobs
@@ -432,7 +432,7 @@ async def test_a_job_is_not_granted_before_its_time_whatever_the_index_says(
         core = core_of(world.engine)
         job = await world.submit(run_at=world.clock.now() + 100 * SECOND)
         true = await forged(world, job)
-        await core.index.mend(true, true._replace(ready_at=0, score=0), core.now())
+        await core.index.correct_entry(true, true._replace(ready_at=0, score=0), core.now())
         assert await world.claim() == []
         world.clock.advance(100 * SECOND - 1)
         assert await world.claim() == []
@@ -567,7 +567,7 @@ async def test_a_fuzzed_index_breaks_no_promise(tmp_path: Path, seed: int) -> No
                 case 1:
                     await core.index.put([wrong], core.now())
                 case 2:
-                    await core.index.mend(true, wrong, core.now())
+                    await core.index.correct_entry(true, wrong, core.now())
                 case _:
                     await core.index.put([dice.choice(old)], core.now())
 

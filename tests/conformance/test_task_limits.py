@@ -101,5 +101,5 @@ async def test_the_index_forgets_types_whose_jobs_are_gone(tmp_path: Path) -> No
         await world.engine.complete(lease)
         await world.engine.cancel(next(job for job in jobs if job != lease.job))
         world.clock.advance(7_200_000_000)
-        await index.tidy(world.clock.now())
+        await index.cleanup(world.clock.now())
         assert {use.pool for use in (await index.stats()).pools} == {"svc:configured"}

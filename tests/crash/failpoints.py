@@ -67,7 +67,7 @@ class WatchedIndex:
             if name in ("put", "load"):
                 for entry in args[name == "load"]:
                     self._told(entry.id, entry.rev)
-            if name == "mend" and args[1] is not None:
+            if name == "correct_entry" and args[1] is not None:
                 self._told(args[1].id, args[1].rev)
             self._points.reach(f"after index.{name}")
             return result

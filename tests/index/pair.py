@@ -103,7 +103,7 @@ class Pair:
 
 
 async def walked(index: Index) -> dict[str, object]:
-    return {entry.id: entry async for page in index.walk(7) for entry in page}
+    return {entry.id: entry async for page in index.scan(7) for entry in page}
 
 
 def plain(stats: Stats) -> Stats:

@@ -64,10 +64,10 @@ class Life:
             assert await self.pair.other.open("e", self.now)
             acts = [
                 (25, self.arrive), (3, self.cancel), (25, self.end), (9, self.pass_time),
-                (35, self.claim), (2, self.retry), (1, self.mend), (1, self.announce),
+                (35, self.claim), (2, self.retry), (1, self.correct_entry), (1, self.announce),
                 (1.5, self.fail_service), (3, self.answer), (1, self.learn), (1, self.leave),
                 (1, self.verify), (1, self.sync), (0.5, self.settings), (0.5, self.rebuild),
-                (0.5, self.tidy), (0.5, self.dismiss), (1, self.hear_late),
+                (0.5, self.cleanup), (0.5, self.end_waits), (1, self.hear_late),
             ]  # fmt: skip
             for step in range(steps):
                 (act,) = self.dice.choices([act for _, act in acts], [weight for weight, _ in acts])
@@ -109,12 +109,12 @@ class Life:
             late = other._replace(id=entry.id, rev=entry.rev - self.dice.choice([0, 0, 1]))
             await self.pair.do("put", [late], self.now)
 
-    async def mend(self) -> None:
+    async def correct_entry(self) -> None:
         waiting = [*self.pair.memory.waiting.values()]
         if waiting:
             seen = self.dice.choice(waiting)
             truth = self.dice.choice([None, self.changed(seen), seen])
-            await self.pair.do("mend", seen, truth, self.now)
+            await self.pair.do("correct_entry", seen, truth, self.now)
 
     async def announce(self) -> None:
         await self.pair.do("announced", await self.pair.promotable(self.now))
@@ -178,8 +178,8 @@ class Life:
     async def leave(self) -> None:
         await self.pair.do("leave", self.dice.choice(self.fuzz.workers).id)
 
-    async def dismiss(self) -> None:
-        await self.pair.do("dismiss", self.dice.choice(self.fuzz.workers).id)
+    async def end_waits(self) -> None:
+        await self.pair.do("end_waits", self.dice.choice(self.fuzz.workers).id)
 
     async def pass_time(self) -> None:
         self.fuzz.driver.pass_time(self.dice.choice([0.1, 1, 10, 30]))
@@ -240,9 +240,9 @@ class Life:
         catalog = Catalog(old.tiers, services, old.providers.values())
         await self.pair.do("configure", catalog, 0)
 
-    async def tidy(self) -> None:
+    async def cleanup(self) -> None:
         self.fuzz.driver.pass_time(self.dice.choice([0, 100]))
-        await self.pair.do("tidy", self.now)
+        await self.pair.do("cleanup", self.now)
 
     # --- rebuild -----------------------------------------------------------------------------
     async def rebuild(self) -> None:

@@ -102,7 +102,7 @@ async def test_a_ring_that_comes_before_the_worker_waits_is_not_lost(
 
 async def test_a_worker_is_dismissed_wherever_it_waits(here: RedisIndex, there: RedisIndex) -> None:
     assert await names(there, worker=Worker("w#1")) == []
-    await here.dismiss("w")
+    await here.end_waits("w")
     assert await woken(there, "w#1")
 
 
@@ -266,13 +266,13 @@ async def test_a_correction_that_comes_late_changes_nothing(here: RedisIndex) ->
     seen = job("one")
     await here.put([seen], NOW)
     await here.put([seen._replace(rev=seen.rev + 1)], NOW)
-    await here.mend(seen, None, NOW)
+    await here.correct_entry(seen, None, NOW)
     assert await names(here) == ["one"]
 
 
 async def test_a_delayed_job_is_served_though_its_service_was_tidied_away(here: RedisIndex) -> None:
     await here.put([job("one", ready_at=1_010)], NOW)
-    await here.tidy(NOW)
+    await here.cleanup(NOW)
     picks = await here.claim(WORKER, COLD, 1, NOW + 10 * SECOND, "e")
     assert [each.entry.id for each in picks.proposals] == ["one"]
 

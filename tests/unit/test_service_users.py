@@ -136,7 +136,7 @@ def test_a_users_clock_is_kept_while_the_user_is_away() -> None:
     line.put(job("b", at=1000, rank=LOW, user="b", cost=5))
     line.put(job("c", at=1000, rank=LOW, user="b", cost=5))
     assert [entry.id for entry in line.served(4)] == ["first", "b", "more", "c"]
-    at_once(line.index.tidy(line.now))
+    at_once(line.index.cleanup(line.now))
     line.put(job("retry", at=900, rank=LOW, user="a"), job("newer", at=990, rank=MEDIUM, user="c"))
     assert line.names() == ["newer"]
 
@@ -234,14 +234,14 @@ def grown_by(users: int, *, jobs_each: int) -> int:
 
     for n in range(50):
         come_and_go(f"before {n}")
-    at_once(line.index.tidy(line.now))
+    at_once(line.index.cleanup(line.now))
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         for n in range(users):
             come_and_go(f"user {n}")
         line.pass_time(4000)
-        at_once(line.index.tidy(line.now))
+        at_once(line.index.cleanup(line.now))
         gc.collect()  # also empties the interpreter's lists of tuples to use again
         return tracemalloc.get_traced_memory()[0] - before
     finally:
@@ -264,7 +264,7 @@ def test_users_who_left_a_line_that_never_empties_are_forgotten() -> None:
             line.put(job(f"j{n}", rank=0, user=f"u{n}", model="m", cost=0.001))
             line.pass_time(1)
             line.served(1, loaded=loaded)
-        at_once(line.index.tidy(line.now))
+        at_once(line.index.cleanup(line.now))
         gc.collect()  # also empties the interpreter's lists of tuples to use again
         return tracemalloc.get_traced_memory()[0]
 
@@ -286,7 +286,7 @@ def test_jobs_put_and_taken_back_leave_nothing_behind() -> None:
             entry = job(f"j{n}", at=1, user=f"u{n % 7}", model=f"m{n % 5}")
             line.put(entry)
             line.take(entry)
-        at_once(line.index.tidy(line.now))
+        at_once(line.index.cleanup(line.now))
         assert tracemalloc.get_traced_memory()[0] - before < 3000 * 150
     finally:
         tracemalloc.stop()

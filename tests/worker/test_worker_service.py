@@ -151,12 +151,12 @@ async def test_a_state_goes_only_onward_until_a_worker_is_put_anew(tmp_path: Pat
             (WorkerState.DRAINING, WorkerState.DEAD),
         ]
         for says, becomes in told:
-            heard = await ledger.hear("w", says, now + 5)
+            heard = await ledger.record_heartbeat("w", says, now + 5)
             assert heard == Worker("w", version="1", state=becomes)
         last = Worker("w", version="1", state=WorkerState.DEAD)
         assert await ledger.workers() == [(last, now + 5)]
         assert await ledger.worker("w") == last
-        assert await ledger.hear("nobody", WorkerState.ACTIVE, now) is None
+        assert await ledger.record_heartbeat("nobody", WorkerState.ACTIVE, now) is None
         assert await ledger.worker("nobody") is None
 
 

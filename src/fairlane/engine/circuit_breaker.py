@@ -22,11 +22,11 @@ Place = tuple[str, str | None]
 
 
 class FailureTerms(NamedTuple):
-    """`free`: jobs whose failure uses up no attempt. `closed_until`: by token, the time (µs) until
+    """`free`: jobs whose failure uses up no attempt. `open_until`: by token, the time (µs) until
     which the circuit breaker lets no call through."""
 
     free: set[str]
-    closed_until: dict[str, int]
+    open_until: dict[str, int]
 
 
 async def read_breakers(
@@ -54,12 +54,12 @@ def terms_of_failures(
         call = UnavailableCall(lease.token, lease.job, now, report.retry_after)
         breaker = shown.get(place) or CircuitBreaker()
         for other in core.failing.get(place, ()):
-            if breaker.sick:
+            if breaker.confirmed:
                 break
             breaker = failed(breaker, *other).breaker
         verdict = failed(breaker, *call)
-        terms.closed_until[lease.token] = verdict.breaker.closed_until
-        terms.free.update(verdict.forgiven)
+        terms.open_until[lease.token] = verdict.breaker.open_until
+        terms.free.update(verdict.attempts_returned)
         if verdict.free:
             terms.free.add(lease.job)
         core.failing.setdefault(place, []).append(call)
@@ -95,16 +95,18 @@ async def count_failures(
             call, lease.token if free else lease.job, now, asked[lease.token]
         )
         job_log.unavailable(core, lease, verdict.breaker, now)
-        paid.update(verdict.forgiven)
+        paid.update(verdict.attempts_returned)
         if verdict.free and not free:
             paid.add(lease.job)
     return paid
 
 
-async def forgive(core: Core, jobs: set[str]) -> None:
+async def return_attempts(core: Core, jobs: set[str]) -> None:
     """Return the last attempt to those of these jobs that still wait."""
     found = await core.ledger.jobs(sorted(jobs))
-    await core.ledger.forgive([(job.id, job.attempt) for job in found.values() if job.attempt])
+    await core.ledger.return_attempts(
+        [(job.id, job.attempt) for job in found.values() if job.attempt]
+    )
 
 
 def _place(report: Failed) -> Place:

@@ -218,7 +218,7 @@ async def correct_index(core: Core, refused: Sequence[tuple[Proposal, Unconfirme
         job = found.get(proposal.entry.id)
         queued = job is not None and job.state is State.QUEUED and not job.fan_out
         truth = core.entry(job) if job is not None and queued else None
-        await core.index.mend(proposal.entry, truth, now)
+        await core.index.correct_entry(proposal.entry, truth, now)
     pools = sorted({pool for _, refusal in refused for pool in refusal.pools})
     await limit_task_types(core, pools)
     for pool in pools:

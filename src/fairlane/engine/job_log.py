@@ -126,12 +126,12 @@ async def promoted(
 def unavailable(core: Core, lease: Lease, breaker: CircuitBreaker, now: int) -> None:
     """The service did not answer a call. Logged once, when the circuit breaker opens."""
     key = (lease.service, lease.region)
-    if not breaker.sick or key in core.broken:
+    if not breaker.confirmed or key in core.broken:
         return
     core.broken[key] = now
     services.warning(
         "circuit breaker opened: the service does not answer, calls stop until a probe succeeds",
-        extra={"fields": _service(lease, (breaker.closed_until - now) / SECOND)},
+        extra={"fields": _service(lease, (breaker.open_until - now) / SECOND)},
     )
 
 

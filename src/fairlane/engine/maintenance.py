@@ -198,7 +198,7 @@ async def _retire_all(core: Core) -> int:
 
 async def _clean_up(core: Core) -> int:
     now = core.now()
-    await core.index.tidy(now)
+    await core.index.cleanup(now)
     for worker_id, (_, at) in list(core.seen.items()):
         if now - at > WORKER_RETENTION_MICROSECONDS:
             core.forget_worker(worker_id)

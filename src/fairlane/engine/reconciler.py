@@ -35,7 +35,7 @@ async def reconcile(core: Core) -> int:
                 corrected += await _correct_entries(core, wrong)
             await pauses.pause(len(page))
     core.task_types.forget(began)
-    async for shown in core.index.walk(RECONCILE_PAGE):
+    async for shown in core.index.scan(RECONCILE_PAGE):
         suspects = [entry for entry in shown if entry.id not in in_line]
         corrected += await _remove_stale_entries(core, suspects)
         await pauses.pause(len(shown))
@@ -85,7 +85,7 @@ async def _correct_entries(core: Core, wrong: list[tuple[str, Entry | None]]) ->
         job = found.get(job_id)
         truth = core.entry(job) if job is not None and job.state is State.QUEUED else None
         if shown is not None:
-            await core.index.mend(shown, truth, core.now())
+            await core.index.correct_entry(shown, truth, core.now())
         elif truth is not None:
             missing.append(truth)
     await core.index.put(missing, core.now())
@@ -104,5 +104,5 @@ async def _remove_stale_entries(core: Core, shown: list[Entry]) -> int:
     moved = {job for job, _ in await core.index.differing(ghosts)}
     moved |= {job.id for job in found.values() if job.state is State.RUNNING}
     for ghost in ghosts:
-        await core.index.mend(ghost, None, core.now())
+        await core.index.correct_entry(ghost, None, core.now())
     return sum(ghost.id not in moved for ghost in ghosts)

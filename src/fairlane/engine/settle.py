@@ -14,8 +14,8 @@ from fairlane.engine.circuit_breaker import (
     FailureTerms,
     Place,
     count_failures,
-    forgive,
     read_breakers,
+    return_attempts,
     terms_of_failures,
 )
 from fairlane.engine.core import Core
@@ -121,7 +121,7 @@ async def _written(
     if core.broken:
         job_log.answered(core, done)
     if paid:
-        await forgive(core, paid)
+        await return_attempts(core, paid)
     for outcome in written.outcomes:
         if isinstance(outcome, Unwritten):
             raise outcome.error
@@ -234,7 +234,7 @@ def _too_large(core: Core, lease: Lease, output: str) -> str | None:
 # --- the step failed -----------------------------------------------------------------------------
 def _failed(core: Core, report: Failed, terms: FailureTerms, now: int) -> Settlement:
     lease, service = report.lease, core.service(report.lease.service)
-    not_before = max(terms.closed_until.get(lease.token, 0), now + report.retry_after)
+    not_before = max(terms.open_until.get(lease.token, 0), now + report.retry_after)
     verdict = judge(
         Tried(
             report.fault,

@@ -38,10 +38,10 @@ class WorkerRegistry:
         core = self._core
         await asyncio.gather(*(core.ledger.put_worker(each, core.now()) for each in workers))
 
-    async def hear(self, name: str, state: WorkerState) -> Worker:
+    async def heartbeat(self, name: str, state: WorkerState) -> Worker:
         """Record a heartbeat with this state. Returns the worker. Its state only moves forward,
         from active to draining to dead, until it registers again."""
-        worker = await self._core.ledger.hear(name, state, self._core.now())
+        worker = await self._core.ledger.record_heartbeat(name, state, self._core.now())
         if worker is None:
             raise NotFound("worker", name)
         if worker.state is not WorkerState.ACTIVE:
@@ -58,7 +58,7 @@ class WorkerRegistry:
 
     async def wake_claims(self, worker: Worker) -> None:
         """Wake the waiting claims (long polls) of this worker, so that they check again at once."""
-        await self._core.index.dismiss(worker.id)
+        await self._core.index.end_waits(worker.id)
 
     def is_draining(self, name: str) -> bool:
         """Whether this process knows that the worker takes no new jobs."""

@@ -136,7 +136,7 @@ class Index(Protocol):
         """Remove these (job, revision) from the queue, unless the index knows a newer revision.
         Held entries are not changed."""
 
-    async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
+    async def correct_entry(self, seen: Entry, truth: Entry | None, now: int) -> None:
         """Replace the waiting entry `seen` by `truth`, or remove it if `truth` is None, whatever
         the revisions are. Nothing happens if the index has a different entry by now."""
 
@@ -169,7 +169,7 @@ class Index(Protocol):
     async def leave(self, worker_id: str) -> None:
         """Remove the worker from the idle workers: it is not woken any more."""
 
-    async def dismiss(self, worker_id: str) -> None:
+    async def end_waits(self, worker_id: str) -> None:
         """End all pending `wait` calls of this worker."""
 
     # --- services ----------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class Index(Protocol):
         """Compare waiting jobs with the ledger's `truth`. Returns those that differ, with what the
         index has: (job, entry or None). Held jobs are not compared."""
 
-    def walk(self, page: int) -> AsyncIterator[list[Entry]]:
+    def scan(self, page: int) -> AsyncIterator[list[Entry]]:
         """All waiting jobs, in pages, as of the start of the iteration."""
 
     async def stats(self) -> Stats: ...
@@ -243,7 +243,7 @@ class Index(Protocol):
         """End the rebuild: claims under this epoch are accepted. False if another rebuild has
         started since."""
 
-    async def tidy(self, now: int) -> None:
+    async def cleanup(self, now: int) -> None:
         """Remove accounts and queues that no longer affect the order. Called once a minute."""
 
     async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:

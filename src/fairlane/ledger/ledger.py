@@ -147,7 +147,7 @@ class Ledger(Protocol):
     async def give_up(self, now: int, limit: int) -> WrittenOrNot[list[Job]]:
         """Fail queued jobs that are past their longest wait; they can be resumed."""
 
-    async def forgive(self, jobs: Sequence[tuple[str, int]]) -> None:
+    async def return_attempts(self, jobs: Sequence[tuple[str, int]]) -> None:
         """Give queued jobs their last attempt back, because their service failed and not the job.
         Each item is (job, attempts it was seen with); a job that has another number by now is left
         alone."""
@@ -265,7 +265,7 @@ class Ledger(Protocol):
 
     async def put_worker(self, worker: Worker, now: int) -> None: ...
 
-    async def hear(self, worker: str, state: WorkerState, now: int) -> Worker | None:
+    async def record_heartbeat(self, worker: str, state: WorkerState, now: int) -> Worker | None:
         """Record a worker's heartbeat and return the worker. Its state only moves forward, from
         active to draining to dead, until the worker registers again. None if there is no such
         worker."""

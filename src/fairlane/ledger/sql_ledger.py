@@ -232,8 +232,8 @@ class SqlLedger(SqlReader):
     async def give_up(self, now: int, limit: int) -> WrittenOrNot[list[Job]]:
         return await self._writer.write(self._leases.give_up, [(now, limit)])
 
-    async def forgive(self, jobs: Sequence[tuple[str, int]]) -> None:
-        await self._writer.write(self._leases.forgive, jobs)
+    async def return_attempts(self, jobs: Sequence[tuple[str, int]]) -> None:
+        await self._writer.write(self._leases.return_attempts, jobs)
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> WrittenOrNot[bool]:
         items = [UnconfirmedProposal(*each) for each in held]
@@ -318,8 +318,8 @@ class SqlLedger(SqlReader):
     async def put_worker(self, worker: Worker, now: int) -> None:
         await self._one(self._admin.put_worker, (worker, now))
 
-    async def hear(self, worker: str, state: WorkerState, now: int) -> Worker | None:
-        return await self._one(self._admin.hear, (worker, state, now))
+    async def record_heartbeat(self, worker: str, state: WorkerState, now: int) -> Worker | None:
+        return await self._one(self._admin.record_heartbeat, (worker, state, now))
 
     async def worker(self, worker: str) -> Worker | None:
         return await self._read(self._admin.worker, worker)

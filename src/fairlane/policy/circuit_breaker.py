@@ -1,5 +1,4 @@
-"""The circuit breaker of a service or region: when failures open it, and how a probe closes it.
-This code names the gate instead: the gate is closed while the breaker is open."""
+"""The circuit breaker of a service or region: when failures open it, and how a probe closes it."""
 
 from __future__ import annotations
 
@@ -21,28 +20,28 @@ NO_ANSWER = frozenset({Fault.UNAVAILABLE, Fault.TIMEOUT, Fault.TRANSIENT})
 
 class CircuitBreaker(NamedTuple):
     """The breaker of one service, or of one of its regions. `failed` are the jobs of the present
-    streak. The gate is closed while `closed_until` > 0; without a `delay` it is only closed on
+    streak. The breaker is open while `open_until` > 0; without a `delay` it is only open on
     suspicion. `probe` is the token of the one call that is let through as a test."""
 
     failed: tuple[str, ...] = ()
-    closed_until: int = 0
+    open_until: int = 0
     delay: int = 0
     probe: str = ""
 
     @property
-    def closed(self) -> bool:
-        return self.closed_until > 0
+    def is_open(self) -> bool:
+        return self.open_until > 0
 
     @property
-    def sick(self) -> bool:
-        """Whether the breaker is open: the gate is closed, and not only on suspicion. On suspicion
-        any response opens the gate, and failures cost their jobs an attempt as usual."""
+    def confirmed(self) -> bool:
+        """Whether the breaker is open, and not only on suspicion. On suspicion any response closes
+        it, and failures cost their jobs an attempt as usual."""
         return self.delay > 0
 
     def admits(self, now: int) -> bool:
-        """Whether a job may be handed out: always while the gate is open; one at a time, as a
-        probe, when the closing time is over."""
-        return not self.closed or (now >= self.closed_until and not self.probe)
+        """Whether a job may be handed out: always while the breaker is closed; one at a time,
+        as a probe, after `open_until`."""
+        return not self.is_open or (now >= self.open_until and not self.probe)
 
 
 class FailureVerdict(NamedTuple):
@@ -51,13 +50,13 @@ class FailureVerdict(NamedTuple):
 
     breaker: CircuitBreaker
     free: bool
-    forgiven: tuple[str, ...]
+    attempts_returned: tuple[str, ...]
 
 
 def succeeded(breaker: CircuitBreaker, token: str) -> CircuitBreaker:
     """The service responded: the streak is over. If the response was to a probe, the breaker
     closes."""
-    if breaker.sick and breaker.probe != token:
+    if breaker.confirmed and breaker.probe != token:
         return breaker
     return CircuitBreaker()
 
@@ -66,26 +65,28 @@ def failed(
     breaker: CircuitBreaker, token: str, job: str, now: int, retry_after: int = 0
 ) -> FailureVerdict:
     """The service was unavailable (connection refused or lost, 502/503/504, 429)."""
-    if breaker.sick:
+    if breaker.confirmed:
         if breaker.probe != token:
-            return FailureVerdict(breaker, free=True, forgiven=())
+            return FailureVerdict(breaker, free=True, attempts_returned=())
         delay = min(MAX_DELAY_MICROSECONDS, breaker.delay * 2)
-        closed = CircuitBreaker(breaker.failed, now + (retry_after or delay), delay)
-        return FailureVerdict(closed, free=True, forgiven=())
+        opened = CircuitBreaker(breaker.failed, now + (retry_after or delay), delay)
+        return FailureVerdict(opened, free=True, attempts_returned=())
     streak = (*(each for each in breaker.failed if each != job), job)
     until = now + (retry_after or FIRST_DELAY_MICROSECONDS)
     probe = forget_probe(breaker, token).probe
     if len(streak) < OPEN_AFTER_FAILURES - 1:
-        return FailureVerdict(CircuitBreaker(streak), free=False, forgiven=())
+        return FailureVerdict(CircuitBreaker(streak), free=False, attempts_returned=())
     if len(streak) < OPEN_AFTER_FAILURES:
-        return FailureVerdict(CircuitBreaker(streak, until, probe=probe), free=False, forgiven=())
-    closed = CircuitBreaker(streak, until, FIRST_DELAY_MICROSECONDS, probe)
-    return FailureVerdict(closed, free=True, forgiven=streak[:-1])
+        return FailureVerdict(
+            CircuitBreaker(streak, until, probe=probe), free=False, attempts_returned=()
+        )
+    opened = CircuitBreaker(streak, until, FIRST_DELAY_MICROSECONDS, probe)
+    return FailureVerdict(opened, free=True, attempts_returned=streak[:-1])
 
 
 def let_through(breaker: CircuitBreaker, token: str) -> CircuitBreaker:
-    """The breaker when a job is handed out: while the gate is closed, the job is the probe."""
-    return breaker._replace(probe=token) if breaker.closed else breaker
+    """The breaker when a job is handed out: while it is open, the job is the probe."""
+    return breaker._replace(probe=token) if breaker.is_open else breaker
 
 
 def forget_probe(breaker: CircuitBreaker, token: str) -> CircuitBreaker:

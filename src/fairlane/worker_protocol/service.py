@@ -89,7 +89,7 @@ class WorkerService:
         return await self._heard(name, WorkerState.DRAINING)
 
     async def _heard(self, name: str, state: WorkerState) -> Worker:
-        worker = await self._engine.workers.hear(name, state)
+        worker = await self._engine.workers.heartbeat(name, state)
         self._worker_cache.note(worker)
         if worker.state is not WorkerState.ACTIVE:
             self._open_polls.end_of(name)

@@ -182,7 +182,7 @@ def _age(line: RegionWaits, now: int) -> float | None:
 
 def _health(name: str, stats: Stats) -> Literal["failing", "healthy"]:
     breaker = stats.breakers.get(name)
-    return "failing" if breaker is not None and breaker.closed else "healthy"
+    return "failing" if breaker is not None and breaker.is_open else "healthy"
 
 
 # --- this process --------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""The circuit breakers of services and regions with recent failures. As in
-policy/circuit_breaker.py, the names describe a gate: it is closed while the breaker is open."""
+"""The circuit breakers of services and regions with recent failures."""
 
 from __future__ import annotations
 
@@ -31,27 +30,27 @@ class CircuitBreakerTable:
     def get(self, key: str) -> CircuitBreaker:
         return self._breakers.get(key, NO_FAILURES)
 
-    def closed(self) -> dict[str, CircuitBreaker]:
-        return {key: breaker for key, breaker in self._breakers.items() if breaker.closed}
+    def open_breakers(self) -> dict[str, CircuitBreaker]:
+        return {key: breaker for key, breaker in self._breakers.items() if breaker.is_open}
 
     def admits(self, service: str, region: str | None, now: int) -> bool:
         """Whether the breakers of this service and region allow a job to be handed out now."""
         return all(self.get(key).admits(now) for key in breaker_keys(service, region))
 
     def let_through(self, service: str, region: str | None, token: str) -> None:
-        """A job was handed out. If the gate is closed, the job is the probe."""
+        """A job was handed out. If the breaker is open, the job is the probe."""
         for key in breaker_keys(service, region):
             self._set(key, let_through(self.get(key), token))
 
-    def opened_by(self, calls: Iterable[ServiceCallRef]) -> bool:
-        """Record that these calls were answered. Returns whether that opened a gate."""
-        opened = False
+    def closed_by(self, calls: Iterable[ServiceCallRef]) -> bool:
+        """Record that these calls were answered. Returns whether that closed a breaker."""
+        closed = False
         for call in calls:
             for key in breaker_keys(call.service, call.region):
                 before = self.get(key)
                 self._set(key, succeeded(before, call.token))
-                opened = opened or (before.closed and not self.get(key).closed)
-        return opened
+                closed = closed or (before.is_open and not self.get(key).is_open)
+        return closed
 
     def unavailable(
         self, call: ServiceCallRef, job: str, now: int, retry_after: int
@@ -74,9 +73,10 @@ class CircuitBreakerTable:
             if breaker.probe and breaker.probe not in running:
                 self.forget_probe(breaker.probe)
 
-    def next_opening(self, now: int) -> int | None:
+    def next_probe_at(self, now: int) -> int | None:
         return min(
-            (g.closed_until for g in self._breakers.values() if g.closed_until > now), default=None
+            (breaker.open_until for breaker in self._breakers.values() if breaker.open_until > now),
+            default=None,
         )
 
     def _set(self, key: str, breaker: CircuitBreaker) -> None:

@@ -32,7 +32,7 @@ class IdleWorkers:
         """The event that is set when there may be a job for this worker."""
         return self._wakeups.get(worker_id)
 
-    def dismiss(self, worker_id: str) -> None:
+    def end_waits(self, worker_id: str) -> None:
         """End all pending calls of this worker."""
         for waiter in list(self._wakeups):
             if waiter == worker_id or waiter.startswith(f"{worker_id}#"):

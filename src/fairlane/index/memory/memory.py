@@ -90,7 +90,7 @@ class MemoryIndex:
             if self._loading:
                 self._gone[job] = max(rev, self._gone.get(job, 0))
 
-    async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
+    async def correct_entry(self, seen: Entry, truth: Entry | None, now: int) -> None:
         if self.waiting.get(seen.id) not in (None, seen):
             return
         self._remove(seen.id)
@@ -158,12 +158,12 @@ class MemoryIndex:
         self._wake(len(tokens))
 
     async def free(self, freed: Sequence[Freed], now: int) -> None:  # noqa: ARG002 - not needed here
-        opened = self.breakers and self.breakers.opened_by(
+        closed = self.breakers and self.breakers.closed_by(
             ServiceCallRef(*answered, token) for token, _, _, answered in freed if answered
         )
         for token, actual, kept, _ in freed:
             self._release(token, actual, kept=kept)
-        self._wake(len(self.idle) if opened else len(freed))
+        self._wake(len(self.idle) if closed else len(freed))
 
     async def unverified(self, before: int, limit: int) -> list[HeldEntry]:
         return queries.unverified(self, before, limit)
@@ -181,8 +181,8 @@ class MemoryIndex:
     async def leave(self, worker_id: str) -> None:
         self.idle.leave(worker_id)
 
-    async def dismiss(self, worker_id: str) -> None:
-        self.idle.dismiss(worker_id)
+    async def end_waits(self, worker_id: str) -> None:
+        self.idle.end_waits(worker_id)
 
     def hand_out(
         self, token: str, entry: Entry, slots: tuple[Slot, ...], region: str | None, now: int
@@ -231,7 +231,7 @@ class MemoryIndex:
 
     def _look_again_at(self, now: int) -> int:
         times = [pool.next_expiry(now) for pool in self.pools]
-        times += [self.delays.next_due(), self.breakers.next_opening(now)]
+        times += [self.delays.next_due(), self.breakers.next_probe_at(now)]
         soonest = min((at for at in times if at is not None), default=now + LOOK_AGAIN_MICROSECONDS)
         return max(now, min(soonest, now + LOOK_AGAIN_MICROSECONDS))
 
@@ -308,7 +308,7 @@ class MemoryIndex:
     async def stats(self) -> Stats:
         return await queries.stats(self)
 
-    def walk(self, page: int) -> AsyncIterator[list[Entry]]:
+    def scan(self, page: int) -> AsyncIterator[list[Entry]]:
         return queries.pages(self, page)
 
     async def lanes(self, service: str) -> dict[str, int]:
@@ -379,8 +379,8 @@ class MemoryIndex:
 
     async def close(self) -> None: ...
 
-    async def tidy(self, now: int) -> None:
+    async def cleanup(self, now: int) -> None:
         for name, service_queue in list(self.service_queues.items()):
-            idle = service_queue.tidy(now, self.catalog.tiers.patience)
+            idle = service_queue.cleanup(now, self.catalog.tiers.patience)
             if idle and self.pools.forgets(name, now):
                 del self.service_queues[name]

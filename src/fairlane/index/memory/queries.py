@@ -133,15 +133,15 @@ def _open_breakers(index: MemoryIndex, service: Service, lane: Lane, now: int) -
     """Reasons for open circuit breakers: the service's, and its regions' if all are open."""
     regions = lane.regions or tuple(service.regions)
     keys = [f"{service.name}@{region}" for region in regions]
-    closed = [service.name] if index.breakers.get(service.name).closed else []
-    if keys and all(index.breakers.get(key).closed for key in keys):
-        closed += keys
-    return [_closed(key, index.breakers.get(key), now) for key in closed]
+    opened = [service.name] if index.breakers.get(service.name).is_open else []
+    if keys and all(index.breakers.get(key).is_open for key in keys):
+        opened += keys
+    return [_breaker_reason(key, index.breakers.get(key), now) for key in opened]
 
 
-def _closed(key: str, breaker: CircuitBreaker, now: int) -> str:
-    code = "probing" if breaker.probe and breaker.closed_until <= now else "closed"
-    return f"{code}:{key}:{breaker.closed_until}"
+def _breaker_reason(key: str, breaker: CircuitBreaker, now: int) -> str:
+    code = "probing" if breaker.probe and breaker.open_until <= now else "closed"
+    return f"{code}:{key}:{breaker.open_until}"
 
 
 def _full_pools(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
@@ -226,7 +226,7 @@ async def stats(index: MemoryIndex) -> Stats:
             for (service, rank), (waiting, late) in sorted(depths.items())
         ],
         pools=[PoolUse(pool.name, pool.limit, len(pool.held)) for pool in index.pools],
-        breakers=index.breakers.closed(),
+        breakers=index.breakers.open_breakers(),
         held=len(index.held),
         idle=len(index.idle),
         lanes={

@@ -237,7 +237,7 @@ class ServiceQueue:
                 self.enter(entry)
         return self
 
-    def tidy(self, now: int, patience: tuple[int, ...]) -> bool:
+    def cleanup(self, now: int, patience: tuple[int, ...]) -> bool:
         """Remove accounts of users without jobs whose last start is too old to affect the order.
         Returns whether the queue is empty and can be removed."""
         self._names.clear()

@@ -41,13 +41,15 @@ def promotable(answer: list[Any]) -> list[tuple[str, int]]:
 
 
 def breaker(answer: list[Any]) -> CircuitBreaker:
-    failed, closed_until, delay, probe = codec.plain(answer)
-    return CircuitBreaker(tuple(failed), closed_until, delay, probe)
+    failed, open_until, delay, probe = codec.plain(answer)
+    return CircuitBreaker(tuple(failed), open_until, delay, probe)
 
 
 def failure(answer: list[Any]) -> FailureVerdict:
-    *stored, at_fault, forgiven = codec.plain(answer)
-    return FailureVerdict(breaker(stored), free=at_fault == 1, forgiven=tuple(forgiven))
+    *stored, at_fault, attempts_returned = codec.plain(answer)
+    return FailureVerdict(
+        breaker(stored), free=at_fault == 1, attempts_returned=tuple(attempts_returned)
+    )
 
 
 def page(answer: list[Any]) -> tuple[bytes, list[Entry]]:

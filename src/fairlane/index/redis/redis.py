@@ -95,10 +95,10 @@ class RedisIndex:
         if jobs:
             await self._run("take", *codec.pairs(jobs))
 
-    async def mend(self, seen: Entry, truth: Entry | None, now: int) -> None:
+    async def correct_entry(self, seen: Entry, truth: Entry | None, now: int) -> None:
         entries = [] if truth is None else [truth]
         self._check(entries)
-        await self._run("mend", seen.id, codec.text(seen), now, *codec.sent(entries))
+        await self._run("correct_entry", seen.id, codec.text(seen), now, *codec.sent(entries))
 
     async def announced(self, levels: Sequence[tuple[str, int]]) -> None:
         if levels:
@@ -150,8 +150,8 @@ class RedisIndex:
         if self._wakeups.unregister(worker_id):
             await self._run("leave", worker_id)
 
-    async def dismiss(self, worker_id: str) -> None:
-        await self._run("dismiss", worker_id)
+    async def end_waits(self, worker_id: str) -> None:
+        await self._run("end_waits", worker_id)
 
     # --- services ----------------------------------------------------------------------------
     async def configure(self, catalog: Catalog, settings: int) -> None:
@@ -188,12 +188,12 @@ class RedisIndex:
     async def stats(self) -> Stats:
         return await self._read(decoding.stats, "stats")
 
-    async def walk(self, page: int) -> AsyncIterator[list[Entry]]:
+    async def scan(self, page: int) -> AsyncIterator[list[Entry]]:
         """Jobs that wait during the whole iteration are included. Jobs that arrive or leave
         meanwhile may be."""
         cursor, seen = b"0", list[Entry]()
         while True:
-            cursor, found = await self._read(decoding.page, "walk", cursor, page)
+            cursor, found = await self._read(decoding.page, "scan", cursor, page)
             seen += found
             while len(seen) >= page or (cursor == b"0" and seen):
                 yield seen[:page]
@@ -250,8 +250,8 @@ class RedisIndex:
         truth = json([(*slot, token) for slot, token in rows])
         return int(await self._run("sync_slots", pool, truth, now))
 
-    async def tidy(self, now: int) -> None:
+    async def cleanup(self, now: int) -> None:
         for service in await self._run("services"):
-            cursor = await self._run("tidy", service, "0", now)
+            cursor = await self._run("cleanup", service, "0", now)
             while cursor != b"0":
-                cursor = await self._run("tidy", service, cursor, now)
+                cursor = await self._run("cleanup", service, cursor, now)

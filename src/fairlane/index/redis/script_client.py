@@ -145,7 +145,7 @@ class ScriptClient:
             else min(MAX_REBUILD_PAUSE, 2 * self._rebuild_pause)
         )
         self._invalidated, self._invalidated_at = self.life, now
-        await self._run("condemn", "" if name == "begin" else self.life)
+        await self._run("invalidate", "" if name == "begin" else self.life)
 
     async def remove_other_builds(self) -> None:
         """Delete the keys of earlier builds. The script checks with every page which build is the

@@ -320,7 +320,7 @@ WHERE id = $1 RETURNING id, spec, state, heartbeat_at
 """
 
 
-async def hear(
+async def record_heartbeat(
     tx: PostgresTransaction, items: Sequence[tuple[str, WorkerState, int]]
 ) -> list[Worker | None]:
     """Heartbeats, as (worker, state, now). A worker's state only moves forward."""

@@ -261,7 +261,7 @@ UPDATE jobs SET attempt = attempt - 1 FROM queued WHERE jobs.id = queued.id
 """
 
 
-async def forgive(tx: PostgresTransaction, items: Sequence[tuple[str, int]]) -> list[None]:
+async def return_attempts(tx: PostgresTransaction, items: Sequence[tuple[str, int]]) -> list[None]:
     """Give a queued job its last attempt back. The same observation twice gives it back once."""
     await tx.execute(FORGIVE, [job for job, _ in items], [seen for _, seen in items])
     return [None] * len(items)

@@ -229,7 +229,7 @@ WHERE id = :id RETURNING id, spec, state, heartbeat_at
 """
 
 
-def hear(
+def record_heartbeat(
     tx: SqliteTransaction, items: Sequence[tuple[str, WorkerState, int]]
 ) -> list[Worker | None]:
     """Heartbeats, as (worker, state, now). A worker's state only moves forward."""

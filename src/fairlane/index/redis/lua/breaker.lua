@@ -6,4 +6,4 @@
 --@include circuit_breakers
 local keys = breakers.keys(service, region ~= '' and region or nil)
 local breaker = breakers.get(keys[#keys])
-return {breaker.failed, breaker.closed_until, breaker.delay, breaker.probe}
+return {breaker.failed, breaker.open_until, breaker.delay, breaker.probe}

@@ -14,7 +14,7 @@ end
 
 local function look_again_at()
   local due = tonumber(call('ZRANGE', life .. 'delays', 0, 0, 'WITHSCORES')[2] or nil)
-  local at = soonest(soonest(due, breakers.next_opening(now)), pools.next_end(now))
+  local at = soonest(soonest(due, breakers.next_probe_at(now)), pools.next_end(now))
   return math.max(now, soonest(at, now + LOOK_AGAIN_MICROSECONDS))
 end
 

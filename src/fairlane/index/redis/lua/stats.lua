@@ -60,8 +60,8 @@ for name, text in pairs(pairs_of(call('HGETALL', life .. 'limits'))) do
   found_pools[#found_pools + 1] = {name, tonumber(match(text, '^%d+')), taken}
 end
 for key, breaker in pairs(breakers.all()) do
-  if breaker.closed_until > 0 then
-    found_breakers[#found_breakers + 1] = {key, breaker.failed, breaker.closed_until, breaker.delay, breaker.probe}
+  if breaker.open_until > 0 then
+    found_breakers[#found_breakers + 1] = {key, breaker.failed, breaker.open_until, breaker.delay, breaker.probe}
   end
 end
 local held, idle = call('HLEN', life .. 'held'), call('ZCARD', prefix .. 'idle')

@@ -10,6 +10,6 @@
 local region = failing[2] ~= cjson.null and failing[2] or nil
 local keys = breakers.keys(failing[1], region)
 local key = keys[#keys]
-local breaker, at_fault, forgiven = breakers.failed(breakers.get(key), failing[3], job, now, retry_after)
+local breaker, at_fault, attempts_returned = breakers.failed(breakers.get(key), failing[3], job, now, retry_after)
 breakers.set(key, breaker)
-return {breaker.failed, breaker.closed_until, breaker.delay, breaker.probe, at_fault and 1 or 0, forgiven}
+return {breaker.failed, breaker.open_until, breaker.delay, breaker.probe, at_fault and 1 or 0, attempts_returned}

@@ -1,5 +1,5 @@
 --@include state
--- Circuit breakers of services and regions with recent failures: no calls until `closed_until`, then one
+-- Circuit breakers of services and regions with recent failures: no calls until `open_until`, then one
 -- probe. Services without a breaker are called. Breakers survive a rebuild.
 local breakers = {}
 
@@ -8,7 +8,7 @@ function breakers.all()
     breakers.known = {}
     for key, packed in pairs(pairs_of(call('HGETALL', prefix .. 'gates'))) do
       local v = cmsgpack.unpack(packed)
-      breakers.known[key] = {failed = v[1], closed_until = v[2], delay = v[3], probe = v[4]}
+      breakers.known[key] = {failed = v[1], open_until = v[2], delay = v[3], probe = v[4]}
     end
   end
   return breakers.known
@@ -19,16 +19,16 @@ function breakers.any()
 end
 
 function breakers.get(key)
-  return breakers.all()[key] or {failed = {}, closed_until = 0, delay = 0, probe = ''}
+  return breakers.all()[key] or {failed = {}, open_until = 0, delay = 0, probe = ''}
 end
 
 function breakers.set(key, breaker)
-  if #breaker.failed == 0 and breaker.closed_until == 0 and breaker.delay == 0 and breaker.probe == '' then
+  if #breaker.failed == 0 and breaker.open_until == 0 and breaker.delay == 0 and breaker.probe == '' then
     breakers.known[key] = nil
     call('HDEL', prefix .. 'gates', key)
   else
     breakers.known[key] = breaker
-    local packed = cmsgpack.pack({breaker.failed, breaker.closed_until, breaker.delay, breaker.probe})
+    local packed = cmsgpack.pack({breaker.failed, breaker.open_until, breaker.delay, breaker.probe})
     call('HSET', prefix .. 'gates', key, packed)
   end
 end
@@ -39,11 +39,11 @@ function breakers.keys(service, region)
   return {service}
 end
 
--- Whether a job may be handed out: after `closed_until`, one at a time as a probe.
+-- Whether a job may be handed out: after `open_until`, one at a time as a probe.
 function breakers.admits(service, region, now)
   for _, key in ipairs(breakers.keys(service, region)) do
     local breaker = breakers.get(key)
-    if breaker.closed_until > 0 and (now < breaker.closed_until or breaker.probe ~= '') then return false end
+    if breaker.open_until > 0 and (now < breaker.open_until or breaker.probe ~= '') then return false end
   end
   return true
 end
@@ -52,7 +52,7 @@ end
 function breakers.let_through(service, region, token)
   for _, key in ipairs(breakers.keys(service, region)) do
     local breaker = breakers.get(key)
-    if breaker.closed_until > 0 then
+    if breaker.open_until > 0 then
       breaker.probe = token
       breakers.set(key, breaker)
     end
@@ -66,8 +66,8 @@ function breakers.answered(service, region, token)
   for _, key in ipairs(breakers.keys(service, region)) do
     local breaker = breakers.get(key)
     if breaker.delay == 0 or breaker.probe == token then
-      goes_on = goes_on or breaker.closed_until > 0
-      breakers.set(key, {failed = {}, closed_until = 0, delay = 0, probe = ''})
+      goes_on = goes_on or breaker.open_until > 0
+      breakers.set(key, {failed = {}, open_until = 0, delay = 0, probe = ''})
     end
   end
   return goes_on
@@ -79,22 +79,22 @@ function breakers.failed(breaker, token, job, now, retry_after)
     if breaker.probe ~= token then return breaker, true, {} end
     local delay = math.min(MAX_DELAY_MICROSECONDS, breaker.delay * 2)
     local wait = retry_after > 0 and retry_after or delay
-    return {failed = breaker.failed, closed_until = now + wait, delay = delay, probe = ''}, true, {}
+    return {failed = breaker.failed, open_until = now + wait, delay = delay, probe = ''}, true, {}
   end
-  local streak, forgiven = {}, {}
+  local streak, attempts_returned = {}, {}
   for _, each in ipairs(breaker.failed) do
-    if each ~= job then streak[#streak + 1], forgiven[#forgiven + 1] = each, each end
+    if each ~= job then streak[#streak + 1], attempts_returned[#attempts_returned + 1] = each, each end
   end
   streak[#streak + 1] = job
   if #streak < OPEN_AFTER_FAILURES - 1 then
-    return {failed = streak, closed_until = 0, delay = 0, probe = ''}, false, {}
+    return {failed = streak, open_until = 0, delay = 0, probe = ''}, false, {}
   end
-  local closed_until = now + (retry_after > 0 and retry_after or FIRST_DELAY_MICROSECONDS)
+  local open_until = now + (retry_after > 0 and retry_after or FIRST_DELAY_MICROSECONDS)
   local probe = breaker.probe ~= token and breaker.probe or ''
   if #streak < OPEN_AFTER_FAILURES then
-    return {failed = streak, closed_until = closed_until, delay = 0, probe = probe}, false, {}
+    return {failed = streak, open_until = open_until, delay = 0, probe = probe}, false, {}
   end
-  return {failed = streak, closed_until = closed_until, delay = FIRST_DELAY_MICROSECONDS, probe = probe}, true, forgiven
+  return {failed = streak, open_until = open_until, delay = FIRST_DELAY_MICROSECONDS, probe = probe}, true, attempts_returned
 end
 
 -- The attempt ended without an answer: if it was a probe, another one may be sent.
@@ -107,11 +107,11 @@ function breakers.forget_probe(token)
   end
 end
 
-function breakers.next_opening(now)
+function breakers.next_probe_at(now)
   local soonest
   for _, breaker in pairs(breakers.all()) do
-    if breaker.closed_until > now and (not soonest or breaker.closed_until < soonest) then
-      soonest = breaker.closed_until
+    if breaker.open_until > now and (not soonest or breaker.open_until < soonest) then
+      soonest = breaker.open_until
     end
   end
   return soonest

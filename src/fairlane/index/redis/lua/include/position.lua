@@ -115,11 +115,11 @@ end
 local function open_breakers(service, regions, now, found)
   local keys = {}
   for i, region in ipairs(regions) do keys[i] = service.name .. '@' .. region end
-  local closed = stopped({service.name}, keys, function(key) return breakers.get(key).closed_until > 0 end)
-  for _, key in ipairs(closed) do
+  local opened = stopped({service.name}, keys, function(key) return breakers.get(key).open_until > 0 end)
+  for _, key in ipairs(opened) do
     local breaker = breakers.get(key)
-    local code = breaker.probe ~= '' and breaker.closed_until <= now and 'probing:' or 'closed:'
-    found[#found + 1] = code .. key .. ':' .. whole(breaker.closed_until)
+    local code = breaker.probe ~= '' and breaker.open_until <= now and 'probing:' or 'closed:'
+    found[#found + 1] = code .. key .. ':' .. whole(breaker.open_until)
   end
 end
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from fairlane.background import end
 from fairlane.demo.services import SimulatedService
 from fairlane.dispatch import Dispatcher
+from fairlane.dispatch.service_call import ServiceCall, open_session
+from fairlane.dispatch.service_responses import Bad
 from fairlane.errors import SetupError
 from fairlane.ids import token
 from fairlane.ledger.messages import Request
-from fairlane.model.attempt import Outcome
+from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.catalog import Catalog
 from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import NewJob
@@ -292,3 +295,22 @@ async def test_a_slot_is_held_while_the_service_does_not_confirm_the_end(tmp_pat
             await asyncio.sleep(0)
         await service.until(lambda it: len(it.calls) == 2)
         assert service.most == 1
+
+
+@soon
+async def test_a_call_whose_lease_ends_while_it_connects_is_not_sent(tmp_path: Path) -> None:
+    """I8: a process that stood still between its claim and its first byte does not call a service
+    whose slot another process may have by now."""
+    service = SimulatedService("work")
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service.serving())
+        world = await stack.enter_async_context(World(settings(), tmp_path / "ledger.db"))
+        session = await stack.enter_async_context(open_session())
+        await world.submit()
+        (lease,) = await world.claim()
+        call = ServiceCall(lease, Endpoint(service.url))
+        world.clock.advance(lease.lease_until - world.clock.now())
+        meaning = await call.make(session, world.clock)
+        assert isinstance(meaning, Bad)
+        assert (meaning.fault, meaning.over) == (Fault.UNAVAILABLE, True)
+        assert service.calls == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from types import SimpleNamespace
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,6 +41,7 @@ class ServiceCall:
 
     async def make(self, session: aiohttp.ClientSession, clock: Clock) -> Meaning:
         service = self.lease.service
+        made = _CALL_BEING_MADE.set((self, clock))
         try:
             return await self._exchange(session, clock)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -51,6 +52,14 @@ class ServiceCall:
             log.exception("calling %s for job %s", service, self.lease.job)
             message = f"{service} could not be called"
             return Bad(Fault.TRANSIENT, message, over=not self.begun)
+        finally:
+            _CALL_BEING_MADE.reset(made)
+
+    def begin(self, clock: Clock) -> bool:
+        """The connection stands. Returns whether the call may be sent: not if its lease has ended,
+        because the process stood still or the service took too long to accept."""
+        self.begun = clock.now() < self.lease.lease_until
+        return self.begun
 
     async def is_over(self, session: aiohttp.ClientSession) -> bool:
         """Asks the service to end this cut-off call. Returns whether the service says that it has
@@ -64,7 +73,6 @@ class ServiceCall:
                     data=orjson.dumps({"meta": body_of(self.lease)["meta"]}),
                     headers={**self.endpoint.headers, **headers_of(self.lease)},
                     allow_redirects=False,
-                    trace_request_ctx=self,
                 ) as response,
             ):
                 return 200 <= response.status < 300
@@ -78,7 +86,6 @@ class ServiceCall:
             data=orjson.dumps(body_of(self.lease)),
             headers={**self.endpoint.headers, **headers_of(self.lease)},
             allow_redirects=False,
-            trace_request_ctx=self,
         ) as response:
             body = await self._read(response)
         if body is None:
@@ -146,24 +153,36 @@ def checked(service: str, endpoint: Endpoint, regions: Iterable[str] = ()) -> En
     return endpoint
 
 
+_CALL_BEING_MADE: ContextVar[tuple[ServiceCall, Clock]] = ContextVar("call_being_made")
+"""The call that this task makes. A cancel request has none."""
+
+
+class LeaseCheckingConnector(aiohttp.TCPConnector):
+    """Opens a new connection for every call. Next to a call of seconds this costs nothing, and a
+    kept connection that the service closes at that moment would look like a lost call. A call whose
+    lease has ended before its connection stands is not sent."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=0, force_close=True)
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[aiohttp.tracing.Trace],
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.connector.Connection:
+        connection = await super().connect(req, traces, timeout)
+        call, clock = _CALL_BEING_MADE.get((None, None))
+        if call is not None and clock is not None and not call.begin(clock):
+            connection.close()
+            raise aiohttp.ClientConnectionError("its lease ended before the connection stood")
+        return connection
+
+
 def open_session() -> aiohttp.ClientSession:
-    """An HTTP session that opens a new connection for every call. Next to a call of seconds this
-    costs nothing, and a kept connection that the service closes at that moment would look like a
-    lost call."""
-    traces = aiohttp.TraceConfig()
-    traces.on_connection_create_end.append(_connected)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, force_close=True),
+        connector=LeaseCheckingConnector(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
-        trace_configs=[traces],
     )
-
-
-async def _connected(
-    session: aiohttp.ClientSession,  # noqa: ARG001 - as aiohttp calls it
-    context: SimpleNamespace,
-    params: aiohttp.TraceConnectionCreateEndParams,  # noqa: ARG001
-) -> None:
-    context.trace_request_ctx.begun = True

@@ -17,12 +17,10 @@ from fairlane.worker.heartbeat import Heartbeat
 from fairlane.worker.result_sender import ResultSender
 from fairlane.worker.task_runner import EndedTask, Runner, Running
 from fairlane.worker.transport import RETRY_PAUSE_SECONDS, ServerAway, Transport, UnknownWorker
+from fairlane.worker_protocol.long_poll import DEFAULT_WAIT_SECONDS
 from fairlane.worker_protocol.messages import News, Offer, PollAsk, Result, Task
 
 log = logging.getLogger("fairlane.worker")
-
-POLL_WAIT_SECONDS = 20.0
-"""Seconds that a poll waits. Wake-ups end it earlier."""
 
 FULL_WAIT_SECONDS = 0.25
 """Seconds that a full worker waits for capacity before it opens a poll that only listens for
@@ -160,7 +158,7 @@ class Runtime:
         name = token() if free > 0 else ""
         return PollAsk(
             max(0, free),
-            POLL_WAIT_SECONDS,
+            DEFAULT_WAIT_SECONDS,
             name,
             first=True,
             leases=self._heartbeat.leases(),

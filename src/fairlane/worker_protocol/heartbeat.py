@@ -13,7 +13,7 @@ from fairlane.worker_protocol.open_polls import OpenPolls
 from fairlane.worker_protocol.worker_cache import WorkerCache
 
 
-class Heartbeat:
+class Heartbeats:
     """Answers the heartbeats of all workers in this process."""
 
     def __init__(

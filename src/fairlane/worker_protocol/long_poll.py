@@ -22,6 +22,9 @@ from fairlane.worker_protocol.open_polls import OpenPoll, OpenPolls
 from fairlane.worker_protocol.unacknowledged import UnacknowledgedTasks
 from fairlane.worker_protocol.worker_cache import WorkerCache
 
+DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS = 20, 60
+"""How long a poll waits for work, and a caller for a slot."""
+
 ALIVE_HEARTBEATS = 2
 """A poll counts as a sign of life for this many heartbeat intervals. A frozen worker must not get
 back the task whose lease it has just lost."""

@@ -14,7 +14,7 @@ from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
 from fairlane.model.worker import Worker, WorkerState
-from fairlane.worker_protocol.heartbeat import Heartbeat
+from fairlane.worker_protocol.heartbeat import Heartbeats
 from fairlane.worker_protocol.lease_cache import LeaseCache
 from fairlane.worker_protocol.long_poll import Disconnected, LongPoll
 from fairlane.worker_protocol.messages import (
@@ -42,7 +42,9 @@ class WorkerService:
         self._open_polls = OpenPolls(engine)
         self._unacknowledged = UnacknowledgedTasks(engine)
         self._worker_cache = WorkerCache(engine)
-        self._heartbeat = Heartbeat(engine, self._open_polls, self._lease_cache, self._worker_cache)
+        self._heartbeats = Heartbeats(
+            engine, self._open_polls, self._lease_cache, self._worker_cache
+        )
         self._long_poll = LongPoll(
             engine, self._open_polls, self._lease_cache, self._worker_cache, self._unacknowledged
         )
@@ -88,7 +90,7 @@ class WorkerService:
 
     async def drain(self, name: str) -> Worker:
         """Drains the worker: it gets no more tasks, and the next response tells it."""
-        return await self._heartbeat.heard(name, WorkerState.DRAINING)
+        return await self._heartbeats.heard(name, WorkerState.DRAINING)
 
     async def poll(
         self, worker: Worker, ask: PollAsk, disconnected: Disconnected | None = None
@@ -99,7 +101,7 @@ class WorkerService:
     async def heartbeat(
         self, worker: Worker, state: WorkerState, leases: Sequence[Ref] | None = None
     ) -> News:
-        return await self._heartbeat.renew(worker, state, leases)
+        return await self._heartbeats.renew(worker, state, leases)
 
     async def progress(self, worker: Worker, ref: Ref, percent: float, text: str) -> None:
         (lease,) = await self._lease_cache.find(worker.id, [ref])

@@ -76,7 +76,7 @@ class LongPoll:
             is_due = self._worker_cache.lease_check_due(worker.id)  # at most twice a second
             cancel, lost = await self._ended(worker, open_poll) if is_due else ((), ())
             longest = ALIVE_HEARTBEATS * worker.heartbeat / SECOND
-            wait = 0 if cancel or lost else min(ask.wait, longest)
+            wait = 0 if cancel or lost else min(ask.wait, MAX_WAIT_SECONDS, longest)
             leases = await self._claim(worker, ask, open_poll, wait, disconnected)
             if open_poll.left:
                 if not open_poll.followed:

@@ -1,5 +1,5 @@
-"""Baselines that the simulator compares: the orders of service by name. First in first out, strict priority,
-weights, round robin and others, beside our own."""
+"""Baselines that the simulator compares: orders of service by name. First in first out, strict
+priority, weights, round robin and others, beside our own."""
 
 from __future__ import annotations
 

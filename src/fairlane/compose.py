@@ -21,9 +21,6 @@ from fairlane.ledger.sqlite.read_only import SqliteReadOnly
 from fairlane.model.catalog import Catalog
 from fairlane.model.catalog_text import catalog_of
 
-PREFIX = "{fairlane}:"
-"""The prefix of every key and channel in Redis."""
-
 
 async def opened(settings: Settings) -> Engine:
     """The engine that these settings describe. A database must have its schema already."""
@@ -38,7 +35,7 @@ async def opened(settings: Settings) -> Engine:
 
 
 async def joined(
-    database: str, redis: str, *, prefix: str = PREFIX, unsafe: bool = False
+    database: str, redis: str, *, prefix: str | None = None, unsafe: bool = False
 ) -> Engine:
     """An engine that joins an existing cluster and uses its stored settings."""
     from fairlane.ledger.postgres import PostgresLedger
@@ -147,19 +144,20 @@ async def cluster(  # noqa: PLR0913 - each has a default that fits
     clock: Clock | None = None,
     sweeping: bool = True,
     seed: int | None = None,
-    prefix: str = PREFIX,
+    prefix: str | None = None,
     unsafe: bool = False,
     migrating: bool = True,
 ) -> Engine:
     """The ledger in PostgreSQL, the index in Redis: any number of processes share the queue. Start
     it with `async with`. Needs the extra `cluster`."""
     from fairlane.index.redis import RedisIndex
+    from fairlane.index.redis.keys import KEY_PREFIX
     from fairlane.ledger.postgres import PostgresLedger
 
     ledger = await PostgresLedger.open(database, unsafe=unsafe, migrating=migrating)
     try:
         clock = clock or await ledger.started_clock()
-        index = RedisIndex(catalog, clock, redis, prefix=prefix)
+        index = RedisIndex(catalog, clock, redis, prefix=prefix or KEY_PREFIX)
         try:
             await index.check()
         except BaseException:

@@ -12,7 +12,7 @@ import pytest
 from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.overload.limiter import (
     LOWEST_TIER_WAIT,
-    MAX_WAIT_SECONDS,
+    MAX_QUEUE_SECONDS,
     MAX_WAITING_BYTES,
     AdmissionLimiter,
     Place,
@@ -70,7 +70,7 @@ async def test_the_lowest_tier_is_refused_first_and_told_when_to_come_back(world
             ]
             posts.append(asyncio.create_task(client.post("/api/v1/jobs:batch", json=batch)))
             await until_waiting(limiter, 4)
-            clock.now += MAX_WAIT_SECONDS * (LOWEST_TIER_WAIT + 0.01)
+            clock.now += MAX_QUEUE_SECONDS * (LOWEST_TIER_WAIT + 0.01)
         high, medium, low, many = await asyncio.gather(*posts)
         assert (high.status_code, medium.status_code) == (202, 202)
         assert (low.status_code, low.json()["code"]) == (503, "overloaded")
@@ -89,7 +89,7 @@ async def test_what_is_no_submit_passes_whatever_is_submitted(world: World) -> N
         for path in ("/livez", "/readyz", "/queue/status", f"/api/v1/jobs/{job}"):
             assert (await client.get(path)).status_code == 200
         assert (await client.delete(f"/api/v1/jobs/{job}")).status_code == 200
-        clock.now += MAX_WAIT_SECONDS
+        clock.now += MAX_QUEUE_SECONDS
         limiter.expire()
         for refused in await asyncio.gather(*posts):
             assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
@@ -198,10 +198,10 @@ async def test_only_submits_that_waited_long_enough_are_refused() -> None:
     await entered(limiter)
     first = asyncio.create_task(entered(limiter))
     await until_waiting(limiter, 1)
-    clock.now += MAX_WAIT_SECONDS / 2
+    clock.now += MAX_QUEUE_SECONDS / 2
     second = asyncio.create_task(entered(limiter))
     await until_waiting(limiter, 2)
-    clock.now += MAX_WAIT_SECONDS / 2
+    clock.now += MAX_QUEUE_SECONDS / 2
     limiter.expire()
     with pytest.raises(ProblemDetails):
         await first

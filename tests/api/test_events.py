@@ -232,7 +232,7 @@ async def test_a_socket_closes_when_its_key_no_longer_holds(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S10: 4401 within a minute."""
-    monkeypatch.setattr("fairlane.api.event_listeners.SAFETY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr("fairlane.api.routes.websocket.KEEP_ALIVE_SECONDS", 0.05)
     monkeypatch.setattr("fairlane.api.auth.key_cache.KEY_CACHE_SECONDS", 0)
     key, admin = await served.key(), await served.key(Role.ADMIN)
     async with served.client(key) as client:
@@ -249,7 +249,7 @@ async def test_a_busy_socket_closes_too_when_its_key_no_longer_holds(
     world: World, served: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A listener that hears something all the time is asked for its key, too."""
-    monkeypatch.setattr("fairlane.api.event_listeners.SAFETY_POLL_SECONDS", 0.5)
+    monkeypatch.setattr("fairlane.api.routes.websocket.KEEP_ALIVE_SECONDS", 0.5)
     monkeypatch.setattr("fairlane.api.auth.key_cache.KEY_CACHE_SECONDS", 0)
     key, admin = await served.key(), await served.key(Role.ADMIN)
     async with served.client(key) as client:

@@ -8,8 +8,8 @@ import pytest
 
 from fairlane.engine.reconciler import reconcile
 from fairlane.engine.settle import Done
-from fairlane.telemetry.metric_definitions import METRICS
-from fairlane.telemetry.prometheus import MAX_SERIES, Metric, Registry
+from fairlane.telemetry.metric_definitions import METRICS, Metric
+from fairlane.telemetry.prometheus import MAX_SERIES, Registry
 from tests.api.server import Gateway
 from tests.core import core_of
 from tests.world import World

@@ -9,7 +9,7 @@ import pytest
 from fairlane.model.catalog import Limits
 from fairlane.model.service import Affinity, Provider, Region, Service
 from fairlane.model.tier import Tier, Tiers
-from fairlane.simulate.comparison import ORDERS
+from fairlane.simulate.baselines import ORDERS
 from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.generate import WorkloadKind, generate
 from fairlane.simulate.order import Nothing, SimulatedStep

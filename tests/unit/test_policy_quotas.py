@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.model.tier import Tier
-from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit, admit_duration, room
+from fairlane.policy.queue_limits import room
+from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit, admit_duration
 
 few = st.integers(0, 20)
 quotas = st.builds(Quota, few, few, few)

@@ -25,8 +25,6 @@ POSITION_PERIOD_SECONDS = 1.0
 MAX_POSITIONS_PER_PERIOD = 500
 """Jobs whose position is computed in one period."""
 
-SAFETY_POLL_SECONDS = 15.0
-
 
 class LastStanding(NamedTuple):
     """The position and the ETA of a queued job."""
@@ -72,12 +70,14 @@ class EventStream:
         self._closing = True
         self._engine.wake(self._topics)
 
-    async def stream(self, job_id: str, after: int) -> AsyncGenerator[News, None]:
+    async def stream(
+        self, job_id: str, after: int, keep_alive: float
+    ) -> AsyncGenerator[News, None]:
         """Yields stored events after the sequence number `after`, then live events and updates,
-        until the job has ended."""
+        until the job has ended. Every `keep_alive` seconds it yields a ListenerPause."""
         standing: LastStanding | None = None
         progress: Progress | None = None
-        pause_at = time.monotonic() + SAFETY_POLL_SECONDS
+        pause_at = time.monotonic() + keep_alive
         changes = self._engine.changes(
             job_id, after, lambda wakeup: _wait_for_wakeup(wakeup, pause_at - time.monotonic())
         )
@@ -85,7 +85,7 @@ class EventStream:
             async with aclosing(changes):
                 async for job, events in changes:
                     if time.monotonic() >= pause_at:
-                        pause_at = time.monotonic() + SAFETY_POLL_SECONDS
+                        pause_at = time.monotonic() + keep_alive
                         yield ListenerPause()
                     topic.job = job
                     for event in events:

@@ -1,4 +1,5 @@
-"""Cursor pagination with signed cursors. A cursor is valid only for the listing it was made for."""
+"""Cursor pagination with signed cursors. A cursor is valid only for the listing it was made for.
+`signing.py` encodes it, as it encodes tickets."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import uvloop
 from fairlane.bench import http_client as client
 from fairlane.bench.http_client import Sockets, Speed
 from fairlane.bench.measure import Figure
+from fairlane.bench.percentiles import percentile
 from fairlane.demo.services import SimulatedExecution, SimulatedService
 
 MOST_JOBS = 10_000
@@ -37,8 +38,8 @@ def figures(runs: int, jobs: int, *, short: bool) -> Iterator[Figure]:
     calls = 50 if short else CALLS
     gaps = [uvloop.run(_gaps(calls)) for _ in range(runs)]
     line = f"limit 1, {calls} calls of {CALL_SECONDS * 1000:g} ms, all in line"
-    for name, part in (("p50", 0.5), ("p99", 0.99)):
-        values = [sorted(each)[int(len(each) * part)] for each in gaps]
+    for name, percent in (("p50", 50), ("p99", 99)):
+        values = [percentile(each, percent) for each in gaps]
         yield Figure("end of a call → start of the next", f"{line}, {name}", "ms", values)
     number = 100 if short else SOCKETS
     memory = [uvloop.run(_listening(number)) for _ in range(runs)]

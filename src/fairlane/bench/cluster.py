@@ -20,6 +20,7 @@ import uvloop
 
 from fairlane.bench import measure
 from fairlane.bench.measure import CALLERS, Figure, catalog, fill, repeat
+from fairlane.bench.percentiles import p50_and_p99
 from fairlane.bench.worker import lanes
 from fairlane.clock import SystemClock
 from fairlane.compose import cluster
@@ -100,11 +101,11 @@ class Bench:
                 sys.executable, "-m", "fairlane.bench.listener", *where, stdin=PIPE, stdout=PIPE
             )
             try:
-                taken = sorted([await _event_delay(engine, listener, i) for i in range(jobs)])
+                taken = [await _event_delay(engine, listener, i) for i in range(jobs)]
             finally:
                 listener.terminate()
                 await listener.wait()
-        return taken[len(taken) // 2], taken[len(taken) * 99 // 100]
+        return p50_and_p99(taken)
 
     async def drained(self, jobs: int, n: int, limit: int, processes: int) -> float:
         """Jobs per second, one asyncio task each, drained by workers in separate processes."""

@@ -20,6 +20,7 @@ import orjson
 
 from fairlane.bench.measure import NAMES, PAYLOAD, USERS
 from fairlane.bench.memory import megabytes
+from fairlane.bench.percentiles import p50_and_p99
 from fairlane.config.load import FILE, without_settings
 
 CONNECTIONS = 50
@@ -264,8 +265,7 @@ async def _listen(port: int, job_id: str) -> asyncio.StreamWriter:
 
 
 def _speed(jobs: int, took: float, taken: list[float]) -> Speed:
-    ranked = sorted(taken)
-    p50, p99 = ranked[len(ranked) // 2], ranked[len(ranked) * 99 // 100]
+    p50, p99 = p50_and_p99(taken)
     return Speed(jobs / took, p50 * 1000, p99 * 1000)
 
 

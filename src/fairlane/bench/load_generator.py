@@ -24,6 +24,7 @@ import orjson
 
 from fairlane.bench.http_client import HOST, job, post
 from fairlane.bench.measure import NAMES, USERS
+from fairlane.bench.percentiles import p50_and_p99
 
 KINDS = USERS * len(NAMES)
 ANSWER_TIMEOUT_SECONDS = 30.0
@@ -274,8 +275,8 @@ class Generator:
 def _took(values: array[float]) -> Took:
     if not values:
         return Took()
-    ranked = sorted(values)
-    return Took(len(ranked), ranked[len(ranked) // 2], ranked[len(ranked) * 99 // 100], ranked[-1])
+    p50, p99 = p50_and_p99(values)
+    return Took(len(values), p50, p99, max(values))
 
 
 def _allow_connections(number: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
+from fairlane.bench.percentiles import p50_and_p99
 from fairlane.clock import SystemClock
 from fairlane.compose import embedded
 from fairlane.engine import Engine
@@ -147,8 +148,7 @@ async def latencies(queue: Queue, jobs: int) -> tuple[float, float]:
             await started.wait()
             taken.append((waits[i] - begin) * 1000)
         await task
-        ranked = sorted(taken)
-        return ranked[len(ranked) // 2], ranked[len(ranked) * 99 // 100]
+        return p50_and_p99(taken)
 
 
 async def memory_claim_cost(waiting: int, n: int, rounds: int) -> float:

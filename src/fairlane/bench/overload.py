@@ -23,6 +23,7 @@ from fairlane.bench import http_client as client
 from fairlane.bench.http_client import BenchClient, BenchServer
 from fairlane.bench.load_generator import LoadOutcome, Plan
 from fairlane.bench.measure import PAYLOAD, Figure
+from fairlane.bench.percentiles import percentile
 from fairlane.compose import cluster
 from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.presets import tasks
@@ -314,7 +315,7 @@ async def _premium(
         waits.append((begun - sent_at + CALL_SECONDS) * 1000)
     service.heard = None
     connection.close()
-    return sorted(waits)[int(len(waits) * 0.95)]
+    return percentile(waits, 95)
 
 
 def _held(user: str, tier: str) -> dict[str, object]:
@@ -329,7 +330,7 @@ async def _waiting(port: int) -> int:
 
 
 def _p99(taken: Sequence[float]) -> float:
-    return sorted(taken)[len(taken) * 99 // 100] if taken else 0.0
+    return percentile(taken, 99) if taken else 0.0
 
 
 def _figure(what: str, unit: str, value: float, wanted: str) -> Figure:

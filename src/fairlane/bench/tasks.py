@@ -18,6 +18,7 @@ import uvloop
 from fairlane import AsyncClient, JobRequest
 from fairlane.bench.http_client import HOST, server
 from fairlane.bench.measure import PAYLOAD, USERS, Figure
+from fairlane.bench.percentiles import p50_and_p99
 from fairlane.bench.task_worker import CAPACITY, HITS, NAME, RECORD, Hit, worker_of
 from fairlane.compose import cluster, embedded
 from fairlane.config.load import without_settings
@@ -168,8 +169,9 @@ async def latencies(opened: Open, jobs: int) -> tuple[float, float]:
             await asyncio.sleep(1 / EACH_SECOND)
         await asyncio.gather(*submitting)
         await at.noted(jobs + 1)
-        waits = sorted((hit.started - hit.submitted) / 1e6 for hit in at.read() if hit.submitted)
-        return waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+        return p50_and_p99(
+            (hit.started - hit.submitted) / 1e6 for hit in at.read() if hit.submitted
+        )
 
 
 async def passed_by(opened: Open, low: int, capacity: int, high: int = HIGH) -> float:

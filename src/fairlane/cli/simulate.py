@@ -129,7 +129,7 @@ def compare(  # noqa: PLR0913 - each has a default that fits
     as_json: AsJson = False,
 ) -> None:
     """Compare orders of service on the same workload."""
-    from fairlane.simulate.comparison import ORDERS
+    from fairlane.simulate.baselines import ORDERS
     from fairlane.simulate.options import SimulationOptions
 
     ask = SimulationOptions(

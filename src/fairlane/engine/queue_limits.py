@@ -1,6 +1,6 @@
-"""Queue limits (backpressure): how many jobs and lanes may wait for a service. A submit waits at
-most 50 ms for the index. Without an answer the last known depths count, plus the jobs that this
-process has added since."""
+"""Queue limits (backpressure): how many jobs and lanes wait for a service, and when a full queue
+drains; `policy/queue_limits.py` refuses. A submit waits at most 50 ms for the index. Without an
+answer the last known depths count, plus the jobs that this process has added since."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.engine.core import Core, ShownQueue
 from fairlane.engine.submit_terms import Terms
 from fairlane.errors import InvalidInput, Refused
 from fairlane.model.step import Plan
-from fairlane.policy.quotas import admit_waiting
+from fairlane.policy.queue_limits import admit_waiting
 from fairlane.units import HOUR
 
 MAX_LANES_PER_SERVICE = 64

@@ -12,7 +12,8 @@ from fairlane.model.job import NewJob
 from fairlane.model.service import Executor, Service
 from fairlane.model.step import Lane, Plan, RetryTerms, Step
 from fairlane.model.tier import Tier
-from fairlane.policy.quotas import Quota, quota_of, room
+from fairlane.policy.queue_limits import room
+from fairlane.policy.quotas import Quota, quota_of
 from fairlane.units import SECOND
 
 MAX_CACHED_TERMS = 10_000

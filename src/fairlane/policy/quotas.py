@@ -1,5 +1,5 @@
 """Admission control and quotas: whether a submit is accepted, which limit refuses it, what is left,
-and when it frees."""
+and when it frees. `queue_limits.py` refuses at a full queue."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fairlane.errors import Refused
 from fairlane.model.tier import Tier, Tiers
+from fairlane.policy.queue_limits import admit_in_queue, room
 
 HOUR_MICROSECONDS = 3_600_000_000
 
@@ -27,12 +28,6 @@ def quota_of(tiers: Tiers, tier: str, waiting: int) -> Quota:
     """The limits of this tier in a queue that holds `waiting` jobs."""
     own = tiers[tier]
     return Quota(own.pending, own.per_hour, room(waiting, tiers.rank(tier), len(tiers)))
-
-
-def room(most: int, rank: int, tiers: int) -> int:
-    """How many of `most` places a tier may use: all for the best, half for the lowest, equal steps
-    in between. So a full queue sheds the lowest tier first."""
-    return most - most * rank // (2 * max(1, tiers - 1))
 
 
 class Usage(NamedTuple):
@@ -56,14 +51,9 @@ class Usage(NamedTuple):
 
 def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
     """None if `jobs` more jobs may be accepted, otherwise the limit that refuses them."""
-    if quota.waiting and usage.waiting + jobs > quota.waiting:
-        return Refused(
-            "queue_full",
-            f"the queue is full: it accepts up to {quota.waiting} waiting jobs from this tier; "
-            "try again later",
-            limit=quota.waiting,
-            left=max(0, quota.waiting - usage.waiting),
-        )
+    full = admit_in_queue(quota.waiting, usage.waiting, jobs) if quota.waiting else None
+    if full is not None:
+        return full
     if quota.pending and usage.pending + jobs > quota.pending:
         left = max(0, quota.pending - usage.pending)
         return Refused(
@@ -84,19 +74,6 @@ def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
             frees_at=usage.oldest_at + HOUR_MICROSECONDS if usage.oldest_at else None,
         )
     return None
-
-
-def admit_waiting(service: str, most: int, waiting: int, jobs: int = 1) -> Refused | None:
-    """None if `jobs` more jobs may wait for this service."""
-    if waiting + jobs <= most:
-        return None
-    return Refused(
-        "queue_full",
-        f"at most {most} jobs may wait for {service} before this tier is refused, and {waiting} "
-        "wait; try again later",
-        limit=most,
-        left=max(0, most - waiting),
-    )
 
 
 def admit_duration(tier: Tier, duration: float) -> Refused | None:

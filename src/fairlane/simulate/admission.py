@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from fairlane.model.catalog import Catalog
-from fairlane.policy.quotas import HOUR_MICROSECONDS, Usage, admit, admit_waiting, quota_of, room
+from fairlane.policy.queue_limits import admit_waiting, room
+from fairlane.policy.quotas import HOUR_MICROSECONDS, Usage, admit, quota_of
 
 
 class Admission:

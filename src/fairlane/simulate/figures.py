@@ -10,8 +10,8 @@ from rich.table import Table
 
 from fairlane.model.catalog import Catalog
 from fairlane.simulate.ablation import WithoutReservation
+from fairlane.simulate.baselines import ORDERS, OURS
 from fairlane.simulate.benchmark_workloads import WORLDS, B, C, D, question
-from fairlane.simulate.comparison import ORDERS, OURS
 from fairlane.simulate.fairlane_order import FairlaneOrder
 from fairlane.simulate.jobs_ahead import JobsAhead
 from fairlane.simulate.order import Order

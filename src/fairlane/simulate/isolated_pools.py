@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import deque
 
 from fairlane.model.catalog import Catalog
-from fairlane.simulate.baselines import Baseline
 from fairlane.simulate.order import SimulatedStep
 from fairlane.simulate.places import SimulatedSlot
+from fairlane.simulate.queue_disciplines import Baseline
 from fairlane.units import SECOND
 
 POOLS = (5, 5, 3)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlane.simulate.ablation import RULES, switched
+from fairlane.simulate.baselines import ORDERS
 from fairlane.simulate.benchmark_workloads import B, C, D, question
-from fairlane.simulate.comparison import ORDERS
 from fairlane.simulate.scenario import Scenario
 
 LEAGUE = ((B, 0.7), (B, 0.9), (C, 1.1), (D, 0.9))

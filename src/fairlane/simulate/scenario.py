@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlane.model.catalog import Catalog
-from fairlane.simulate.comparison import ORDERS, OURS, Maker
+from fairlane.simulate.baselines import ORDERS, OURS, Maker
 from fairlane.simulate.places import load_of, places
 from fairlane.simulate.report import Report, measure
 from fairlane.simulate.run import Run, Simulation, Telling

@@ -10,7 +10,7 @@ from fairlane.engine.queries import Overview
 from fairlane.errors import TookTooLong
 from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
-from fairlane.telemetry.prometheus import Labels
+from fairlane.telemetry.metric_definitions import Labels
 from fairlane.units import SECOND
 
 AUDIT_PERIOD_MICROSECONDS = 300 * SECOND

@@ -1,8 +1,26 @@
-"""The definition of every metric."""
+"""The definition of every metric, with the bucket bounds of its histogram."""
 
 from __future__ import annotations
 
-from fairlane.telemetry.prometheus import ANSWERING, Metric
+from typing import Literal, NamedTuple
+
+Kind = Literal["counter", "gauge", "histogram"]
+Labels = tuple[str, ...]
+
+Bounds = tuple[float, ...]
+
+WAITING: Bounds = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 1800, 3600)
+ANSWERING: Bounds = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Bucket bounds of histograms in seconds: for waits of users, and for operations of a process."""
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: Kind
+    help: str
+    labels: Labels = ()
+    bounds: Bounds = WAITING
+
 
 METRICS = (
     # --- the line ---

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple
 
-Kind = Literal["counter", "gauge", "histogram"]
-Labels = tuple[str, ...]
-
-Bounds = tuple[float, ...]
-
-WAITING: Bounds = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 1800, 3600)
-ANSWERING: Bounds = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Histogram bounds in seconds: for waits of users, and for operations of a process."""
+from fairlane.telemetry.metric_definitions import Bounds, Labels, Metric
 
 MAX_SERIES = 1_000
 """The most series of one metric. Further ones are counted as `other`, so callers cannot make a
 process use unbounded memory."""
-
-
-class Metric(NamedTuple):
-    name: str
-    kind: Kind
-    help: str
-    labels: Labels = ()
-    bounds: Bounds = WAITING
 
 
 class Counted:

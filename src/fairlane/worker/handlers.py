@@ -1,4 +1,5 @@
-"""Handlers: call a task's function with the arguments that it declares."""
+"""Handlers: what `Worker.task` registers. They call a task's function with the arguments that it
+declares."""
 
 from __future__ import annotations
 

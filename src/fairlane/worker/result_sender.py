@@ -6,13 +6,12 @@ import asyncio
 import logging
 
 from fairlane.errors import FairlaneError
-from fairlane.worker.transport import ServerAway, Transport, UnknownWorker
+from fairlane.worker.transport import RETRY_PAUSE_SECONDS, ServerAway, Transport, UnknownWorker
 from fairlane.worker_protocol.messages import Result, Trouble
 
 log = logging.getLogger("fairlane.worker")
 
 RESULTS_PER_REQUEST = 200
-RETRY_PAUSE_SECONDS = 0.5
 
 
 class ResultSender:

@@ -9,6 +9,9 @@ from fairlane.errors import FairlaneError
 from fairlane.model.worker import WorkerState
 from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result, Verdict
 
+RETRY_PAUSE_SECONDS = 0.5
+"""Seconds until a call that raised ServerAway is repeated."""
+
 
 class ServerAway(FairlaneError):
     """The queue did not answer, or asked to retry later: repeat the same call in a moment."""

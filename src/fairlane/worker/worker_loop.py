@@ -1,37 +1,31 @@
-"""The runtime of an SDK worker: polls for tasks, runs them, renews their leases, and cancels tasks
-whose leases are gone."""
+"""The runtime of an SDK worker: polls for tasks, runs them, tells their progress, and cancels tasks
+whose leases are gone. `heartbeat.py` renews the leases, `drain.py` shuts the worker down."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from typing import Any, TypeVar
 
 from fairlane.errors import FairlaneError
 from fairlane.ids import token
-from fairlane.model.worker import WorkerState
+from fairlane.worker.drain import Drain
 from fairlane.worker.elapsed import LONG_AGO, Moment
 from fairlane.worker.event_loops import LoopCalls
+from fairlane.worker.heartbeat import Heartbeat
 from fairlane.worker.result_sender import ResultSender
 from fairlane.worker.task_runner import EndedTask, Runner, Running
-from fairlane.worker.transport import ServerAway, Transport, UnknownWorker
-from fairlane.worker_protocol.messages import News, Offer, PollAsk, Ref, Result, Task
-
-Out = TypeVar("Out")
+from fairlane.worker.transport import RETRY_PAUSE_SECONDS, ServerAway, Transport, UnknownWorker
+from fairlane.worker_protocol.long_poll import DEFAULT_WAIT_SECONDS
+from fairlane.worker_protocol.messages import News, Offer, PollAsk, Result, Task
 
 log = logging.getLogger("fairlane.worker")
-
-POLL_WAIT_SECONDS = 20.0
-"""Seconds that a poll waits. Wake-ups end it earlier."""
 
 FULL_WAIT_SECONDS = 0.25
 """Seconds that a full worker waits for capacity before it opens a poll that only listens for
 cancellations."""
 
-RETRY_PAUSE_SECONDS = 0.5
 MAX_RETRY_PAUSE_SECONDS = 5.0
 PROGRESS_PERIOD_SECONDS = 1.0
 """Seconds between two progress reports of one task."""
@@ -39,9 +33,6 @@ PROGRESS_PERIOD_SECONDS = 1.0
 LEASE_TRUSTED = 0.9
 """The part of a lease that a worker trusts without asking: its clock may be slower than the
 server's."""
-
-GIVE_BACK_SECONDS = 5.0
-"""Seconds that a worker takes at most to give back tasks that did not finish."""
 
 
 class Runtime:
@@ -52,15 +43,15 @@ class Runtime:
         self, runner: Runner, tasks: LoopCalls, offer: Offer, *, grace: float = 30
     ) -> None:
         self._runner, self._tasks = runner, tasks
-        self._offer, self._grace = offer, grace
+        self._offer = offer
         self._transport: Transport
+        self._heartbeat: Heartbeat
         self._reports: ResultSender
         self._here: LoopCalls
         self._running: dict[str, Running] = {}
-        self._room, self._idle = asyncio.Event(), asyncio.Event()
-        self._drain = asyncio.Event()
-        self._heartbeat = offer.heartbeat / 1_000_000
-        self._lease = 3 * self._heartbeat
+        self._room = asyncio.Event()
+        self._drain = Drain(self._running, self._cancel, self._ended, grace)
+        self._lease = 3 * offer.heartbeat / 1_000_000
         self._asked: PollAsk | None = None
         self._asked_at = LONG_AGO
 
@@ -74,35 +65,33 @@ class Runtime:
         """Runs until it is drained. Then running tasks may finish within the grace time; the rest
         are given back."""
         async with AsyncExitStack() as stack:
-            transport = await self._unless_drained(stack.enter_async_context(opened))
+            transport = await self._drain.unless_requested(stack.enter_async_context(opened))
             if transport is None:
                 return
             self._transport, self._reports = transport, ResultSender(transport)
-            if await self._unless_drained(self._register()):
+            self._heartbeat = Heartbeat(
+                transport,
+                self._running,
+                self._drain.requested,
+                self._hear,
+                self._offer.heartbeat / 1_000_000,
+            )
+            if await self._drain.unless_requested(self._register()):
                 await self._work()
 
-    async def _unless_drained(self, doing: Coroutine[Any, Any, Out]) -> Out | None:
-        """The result of the coroutine, or None if the worker is drained before it ends."""
-        work, drain = asyncio.create_task(doing), asyncio.create_task(self._drain.wait())
-        try:
-            await asyncio.wait((work, drain), return_when=asyncio.FIRST_COMPLETED)
-            return await work if work.done() else None
-        finally:
-            for each in (work, drain):
-                each.cancel()
-            await asyncio.gather(work, drain, return_exceptions=True)
-
     async def _work(self) -> None:
-        forever = self._beat(), self._reports.run(), self._tell_progress()
+        forever = self._heartbeat.run(), self._reports.run(), self._tell_progress()
         background = [asyncio.create_task(each) for each in forever]
         polling = asyncio.create_task(self._poll())
-        draining = asyncio.create_task(self._drain.wait())
+        draining = asyncio.create_task(self._drain.requested.wait())
         tasks = (*background, polling, draining)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 await task  # if one of them fails, the worker ends: it cannot work without it
-            await self._end(polling)
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
+            await self._drain.finish(self._transport, self._heartbeat, self._reports, self._asked)
         finally:
             for task in tasks:
                 task.cancel()
@@ -110,8 +99,7 @@ class Runtime:
 
     def drain(self) -> None:
         """Starts a graceful shutdown. May be called from any thread and from a signal handler."""
-        with suppress(RuntimeError):  # it has ended already
-            self._here.loop.call_soon_threadsafe(self._drain.set)
+        self._drain.request(self._here.loop)
 
     # --- taking ------------------------------------------------------------------------------
     async def _register(self) -> bool:
@@ -124,13 +112,13 @@ class Runtime:
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, MAX_RETRY_PAUSE_SECONDS)
                 continue
-            self._heartbeat, self._lease = registered.heartbeat, registered.lease
+            self._heartbeat.interval, self._lease = registered.heartbeat, registered.lease
             log.info("registered as %s", registered.worker)
             return True
 
     async def _poll(self) -> None:
         ask: PollAsk | None = None
-        while not self._drain.is_set():
+        while not self._drain.requested.is_set():
             if ask is None:
                 ask = await self._next_ask()
                 self._asked_at = Moment.now()
@@ -153,7 +141,7 @@ class Runtime:
                 if news is not None:
                     since = self._asked_at
                     if news.confirm:
-                        news, since = await self._confirmed(news)
+                        news, since = await self._heartbeat.confirmed(news)
                     self._hear(news, since)
             ask = self._asked = None
 
@@ -170,10 +158,10 @@ class Runtime:
         name = token() if free > 0 else ""
         return PollAsk(
             max(0, free),
-            POLL_WAIT_SECONDS,
+            DEFAULT_WAIT_SECONDS,
             name,
             first=True,
-            leases=self._leases(),
+            leases=self._heartbeat.leases(),
             model=self._runner.models.told(),
             confirms=True,
         )
@@ -192,39 +180,15 @@ class Runtime:
                 task.cancel()
             await asyncio.gather(polling, room, return_exceptions=True)
 
-    async def _confirmed(self, news: News) -> tuple[News, Moment]:
-        """Confirms the leases with the server, because this process may have stood still and the
-        queue may have given the tasks to another worker. Also returns since when the leases are
-        certainly valid."""
-        leases = (*self._leases(), *(task.ref for task in news.tasks))
-        while True:
-            sent = Moment.now()
-            try:
-                heard = await self._transport.heartbeat(WorkerState.ACTIVE, leases)
-            except ServerAway as error:
-                log.warning("tasks are not confirmed, trying again: %s", error)
-                await asyncio.sleep(RETRY_PAUSE_SECONDS)
-                continue
-            except FairlaneError:
-                log.exception("tasks cannot be confirmed")
-                return News(), sent
-            self._renewed(leases, heard, sent)
-            gone = {*heard.cancel, *heard.lost}
-            tasks = tuple(task for task in news.tasks if task.id not in gone)
-            return heard._replace(tasks=tasks, drain=heard.drain or news.drain), sent
-
     def _free(self) -> int:
         return self._offer.capacity - len(self._running)
-
-    def _leases(self) -> tuple[Ref, ...]:
-        return tuple(each.task.ref for each in self._running.values() if each.wanted)
 
     def _hear(self, news: News, since: Moment) -> None:
         self._cut([*news.cancel, *news.lost])
         for task in news.tasks:
             self._start(task, since)
         if news.drain:
-            self._drain.set()
+            self._drain.requested.set()
 
     def _cut(self, tasks: list[str]) -> None:
         """Cancels tasks whose results are no longer wanted: an async function is cancelled, a
@@ -234,8 +198,11 @@ class Runtime:
             if running is not None and running.wanted:
                 log.info("%s is not ours any more", name)
                 running.wanted = False
-                running.ctx.cancel()
-                self._tasks.call(self._runner.cancel, running)
+                self._cancel(running)
+
+    def _cancel(self, running: Running) -> None:
+        running.ctx.cancel()
+        self._tasks.call(self._runner.cancel, running)
 
     def _start(self, task: Task, since: Moment) -> None:
         if task.id in self._running:  # reported twice, or lost and taken again before it was cut
@@ -249,49 +216,18 @@ class Runtime:
             return  # given back already
         self._room.set()
         if not self._running:
-            self._idle.set()
+            self._drain.idle.set()
         if ended.result is not None and (running.wanted or ended.cut):
             self._reports.add(ended.result)
 
     # --- staying alive -----------------------------------------------------------------------
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(self._heartbeat)
-            await self._renew()
-
-    async def _renew(self) -> None:
-        """Sends a heartbeat with all running tasks."""
-        state = WorkerState.DRAINING if self._drain.is_set() else WorkerState.ACTIVE
-        leases, sent = self._leases(), Moment.now()
-        try:
-            heard = await self._transport.heartbeat(state, leases)
-        except (ServerAway, UnknownWorker) as error:
-            log.warning("no heartbeat, trying again: %s", error)
-        except FairlaneError:
-            log.exception("a heartbeat was refused")
-        else:
-            self._renewed(leases, heard, sent)
-            self._hear(heard, sent)
-
-    def _renewed(self, leases: Sequence[Ref], heard: News, sent: Moment) -> None:
-        gone = {*heard.cancel, *heard.lost}
-        for ref in leases:
-            running = self._running.get(ref.task)
-            if running is not None and running.task.ref == ref and ref.task not in gone:
-                running.since = sent
-
     async def _renewed_there(self, running: Running) -> None:
         """Called on the tasks' loop for a task that must not begin yet. Returns when the server has
         answered, or after a moment."""
-        renewing = asyncio.run_coroutine_threadsafe(self._renew_late(running), self._here.loop)
+        renewing = asyncio.run_coroutine_threadsafe(
+            self._heartbeat.renew_late(running), self._here.loop
+        )
         await asyncio.wrap_future(renewing)
-
-    async def _renew_late(self, running: Running) -> None:
-        if running.wanted and not running.holds():
-            log.warning("the lease of %s is old: asking before it starts", running.task.id)
-            await self._renew()
-        if not running.holds():
-            await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
     async def _tell_progress(self) -> None:
         while True:
@@ -302,45 +238,3 @@ class Runtime:
                         await self._transport.progress(running.task.ref, *running.said.pop())
                     except FairlaneError as error:
                         log.warning("progress of %s not told: %s", running.task.id, error)
-
-    # --- ending ------------------------------------------------------------------------------
-    async def _end(self, polling: asyncio.Task[None]) -> None:
-        polling.cancel()
-        await asyncio.gather(polling, return_exceptions=True)
-        try:
-            async with asyncio.timeout(GIVE_BACK_SECONDS):
-                await self._renew()
-                await self._return_unheard()
-        except (FairlaneError, TimeoutError) as error:
-            log.warning("could not say that it leaves: %s", error)
-        await self._until_idle(self._grace)
-        for running in self._running.values():
-            running.ctx.cancel()
-            self._tasks.call(self._runner.cancel, running)
-        await self._until_idle(GIVE_BACK_SECONDS)
-        for running in list(self._running.values()):
-            log.warning("%s does not stop; it is given back", running.task.id)
-            self._ended(running, EndedTask(Result(running.task.ref, "released")))
-        try:
-            async with asyncio.timeout(GIVE_BACK_SECONDS):
-                await self._reports.flush()
-                await self._transport.heartbeat(WorkerState.DEAD, ())
-        except (FairlaneError, TimeoutError) as error:
-            log.warning("could not say good-bye: %s", error)
-
-    async def _until_idle(self, seconds: float) -> None:
-        """Returns when no task runs, or after this many seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self._running:
-                    self._idle.clear()
-                    await self._idle.wait()
-
-    async def _return_unheard(self) -> None:
-        """Gives back the tasks of a poll whose response was cut off. A draining worker gets no new
-        ones."""
-        if self._asked is not None and self._asked.name:
-            again = self._asked._replace(first=False, wait=0, leases=())
-            for task in (await self._transport.poll(again)).tasks:
-                if task.id not in self._running:
-                    self._reports.add(Result(task.ref, "released"))

@@ -22,6 +22,9 @@ from fairlane.worker_protocol.open_polls import OpenPoll, OpenPolls
 from fairlane.worker_protocol.unacknowledged import UnacknowledgedTasks
 from fairlane.worker_protocol.worker_cache import WorkerCache
 
+DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS = 20, 60
+"""How long a poll waits for work, and a caller for a slot."""
+
 ALIVE_HEARTBEATS = 2
 """A poll counts as a sign of life for this many heartbeat intervals. A frozen worker must not get
 back the task whose lease it has just lost."""
@@ -73,7 +76,7 @@ class LongPoll:
             is_due = self._worker_cache.lease_check_due(worker.id)  # at most twice a second
             cancel, lost = await self._ended(worker, open_poll) if is_due else ((), ())
             longest = ALIVE_HEARTBEATS * worker.heartbeat / SECOND
-            wait = 0 if cancel or lost else min(ask.wait, longest)
+            wait = 0 if cancel or lost else min(ask.wait, MAX_WAIT_SECONDS, longest)
             leases = await self._claim(worker, ask, open_poll, wait, disconnected)
             if open_poll.left:
                 if not open_poll.followed:

@@ -50,7 +50,7 @@ class PollAsk(NamedTuple):
     can confirm new leases with a heartbeat before it starts them."""
 
     n: int
-    wait: float = 20
+    wait: float
     name: str = ""
     first: bool = False
     leases: tuple[Ref, ...] | None = None

@@ -13,7 +13,8 @@ from fairlane.ledger.messages import Settled, Stale
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
-from fairlane.model.worker import Worker, WorkerState, worker_of
+from fairlane.model.worker import Worker, WorkerState
+from fairlane.worker_protocol.heartbeat import Heartbeats
 from fairlane.worker_protocol.lease_cache import LeaseCache
 from fairlane.worker_protocol.long_poll import Disconnected, LongPoll
 from fairlane.worker_protocol.messages import (
@@ -41,6 +42,9 @@ class WorkerService:
         self._open_polls = OpenPolls(engine)
         self._unacknowledged = UnacknowledgedTasks(engine)
         self._worker_cache = WorkerCache(engine)
+        self._heartbeats = Heartbeats(
+            engine, self._open_polls, self._lease_cache, self._worker_cache
+        )
         self._long_poll = LongPoll(
             engine, self._open_polls, self._lease_cache, self._worker_cache, self._unacknowledged
         )
@@ -86,14 +90,7 @@ class WorkerService:
 
     async def drain(self, name: str) -> Worker:
         """Drains the worker: it gets no more tasks, and the next response tells it."""
-        return await self._heard(name, WorkerState.DRAINING)
-
-    async def _heard(self, name: str, state: WorkerState) -> Worker:
-        worker = await self._engine.workers.heartbeat(name, state)
-        self._worker_cache.note(worker)
-        if worker.state is not WorkerState.ACTIVE:
-            self._open_polls.end_of(name)
-        return worker
+        return await self._heartbeats.heard(name, WorkerState.DRAINING)
 
     async def poll(
         self, worker: Worker, ask: PollAsk, disconnected: Disconnected | None = None
@@ -104,29 +101,7 @@ class WorkerService:
     async def heartbeat(
         self, worker: Worker, state: WorkerState, leases: Sequence[Ref] | None = None
     ) -> News:
-        """Records a sign of life and renews these leases; None = all leases of the worker."""
-        engine = self._engine
-        worker = await self._heard(worker.id, state)
-        if leases is None:
-            held = [
-                Ref(job.id, job.token or "") for job in await engine.workers.running_jobs(worker.id)
-            ]
-            leases = list(dict.fromkeys([*held, *self._lease_cache.of(worker.id)]))
-        else:
-            await self._check_own(worker, leases)
-        lost, cancelled = await engine.leases.renew(leases, engine.clock.now() + worker.lease)
-        gone = {*lost, *cancelled}
-        self._lease_cache.ended(worker.id, [ref.lease for ref in leases if ref.task in gone])
-        drain = worker.state is not WorkerState.ACTIVE
-        return News((), tuple(cancelled), tuple(lost), drain)
-
-    async def _check_own(self, worker: Worker, leases: Sequence[Ref]) -> None:
-        jobs = await self._engine.jobs([ref.task for ref in leases])
-        for ref in leases:
-            job = jobs.get(ref.task)
-            holder = job.worker if job is not None and job.token == ref.lease else None
-            if holder is not None and worker_of(holder) != worker.id:
-                raise NotYours(ref.task)
+        return await self._heartbeats.renew(worker, state, leases)
 
     async def progress(self, worker: Worker, ref: Ref, percent: float, text: str) -> None:
         (lease,) = await self._lease_cache.find(worker.id, [ref])

@@ -8,7 +8,7 @@
     waiting ───────────────────────────────┘  refused: 503 overloaded, Retry-After
        │                                       ▲
        └───────────────────────────────────────┘
-         MAX_WAIT_SECONDS are over, or the queue holds MAX_WAITING_BYTES
+         MAX_QUEUE_SECONDS are over, or the queue holds MAX_WAITING_BYTES
 
 Only submits are limited. Reads, cancels, probes and the worker protocol are neither counted nor
 refused."""
@@ -24,12 +24,12 @@ from types import TracebackType
 
 from fairlane.api.http.problem_details import MAX_RETRY_AFTER_SECONDS, ProblemDetails
 
-MAX_WAIT_SECONDS = 0.5
+MAX_QUEUE_SECONDS = 0.5
 """A submit of the best tier waits for at most this long. The wait is also backpressure: a
 client that ignores `Retry-After` sends at most two requests a second on a connection."""
 
 LOWEST_TIER_WAIT = 0.5
-"""A submit of the lowest tier is refused after this part of `MAX_WAIT_SECONDS`."""
+"""A submit of the lowest tier is refused after this part of `MAX_QUEUE_SECONDS`."""
 
 MAX_WAITING_BYTES = 16 << 20
 """The total bytes of the request bodies that may wait."""
@@ -92,7 +92,7 @@ class AdmissionLimiter:
         self._line.append((came, body_bytes, turn))
         self._waiting_bytes += body_bytes
         if self._timer is None:
-            self._timer = loop.call_later(MAX_WAIT_SECONDS, self._tick)
+            self._timer = loop.call_later(MAX_QUEUE_SECONDS, self._tick)
         try:
             is_admitted = await turn
         except asyncio.CancelledError:
@@ -118,7 +118,7 @@ class AdmissionLimiter:
 
     def expire(self) -> None:
         """Refuses the submits that have waited long enough."""
-        latest = self.clock() - MAX_WAIT_SECONDS
+        latest = self.clock() - MAX_QUEUE_SECONDS
         while self._line and self._line[0][0] <= latest:
             self._next(is_admitted=False)
 
@@ -134,7 +134,7 @@ class AdmissionLimiter:
         self._timer = None
         self.expire()
         if self._line:
-            loop, due = asyncio.get_running_loop(), self._line[0][0] + MAX_WAIT_SECONDS
+            loop, due = asyncio.get_running_loop(), self._line[0][0] + MAX_QUEUE_SECONDS
             seconds = max(due - self.clock(), EXPIRY_TICK_SECONDS)
             self._timer = loop.call_later(seconds, self._tick)
 
@@ -166,7 +166,7 @@ class Place:
         """Raises if a submit of this tier waited longer than it may. The tiers between the lowest
         and the best one differ by equal steps."""
         shorter = (1 - LOWEST_TIER_WAIT) * rank / max(1, tiers - 1)
-        if rank and self._waited > MAX_WAIT_SECONDS * (1 - shorter):
+        if rank and self._waited > MAX_QUEUE_SECONDS * (1 - shorter):
             raise self._limiter.overloaded()
 
     def holds(self, jobs: int) -> None:

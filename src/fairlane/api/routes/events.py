@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from fastapi import Header, Query
@@ -14,7 +13,7 @@ from fairlane.api.auth.tickets import issue
 from fairlane.api.context import AppContext, Here
 from fairlane.api.http.problem_details import no_job
 from fairlane.api.routes.jobs import JobId
-from fairlane.api.routes.server_sent_events import NO_BUFFERING, SSE, sse
+from fairlane.api.routes.server_sent_events import NO_BUFFERING, SSE, event_number, sse
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import examples, serializers
 from fairlane.api.schemas.serializers import TypedResponse
@@ -22,8 +21,6 @@ from fairlane.api.schemas.timestamps import iso
 from fairlane.responses import EventResponse, TicketResponse
 
 routes = Routes("events")
-
-NUMBER = re.compile(r"[0-9]{1,15}")
 
 
 @routes.add(
@@ -66,10 +63,6 @@ async def issue_ticket(call: Here, job_id: JobId) -> TypedResponse[TicketRespons
     now = call.engine.clock.now()
     text, ticket = issue(call.app_context.signer, call.identity.key, job_id, now)
     return serializers.answer({"ticket": text, "expires_at": iso(ticket.until)})
-
-
-def event_number(text: str, otherwise: int) -> int:
-    return int(text) if NUMBER.fullmatch(text) else otherwise
 
 
 async def check_may_listen(app_context: AppContext, identity: Identity, job_id: str) -> None:

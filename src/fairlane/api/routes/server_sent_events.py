@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -19,10 +20,23 @@ SSE = "text/event-stream"
 NO_BUFFERING = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Headers that keep proxies from caching or buffering the stream."""
 
+KEEP_ALIVE_SECONDS = 15.0
+"""Seconds between two checks that the listener is connected and its key is valid. Then a comment is
+sent."""
+
+NUMBER = re.compile(r"[0-9]{1,15}")
+
+
+def event_number(text: str, otherwise: int) -> int:
+    """The number of the last event that the client has received, from `Last-Event-ID`."""
+    return int(text) if NUMBER.fullmatch(text) else otherwise
+
 
 async def sse(call: RequestContext, job_id: str, after: int) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
-    async with aclosing(call.app_context.event_stream.stream(job_id, after)) as stream:
+    async with aclosing(
+        call.app_context.event_stream.stream(job_id, after, KEEP_ALIVE_SECONDS)
+    ) as stream:
         async for news in stream:
             if isinstance(news, ListenerPause):
                 if not await call.app_context.key_cache.still(call.identity):

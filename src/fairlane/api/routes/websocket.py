@@ -14,8 +14,8 @@ from fairlane.api.auth.roles import Identity
 from fairlane.api.context import AppContext
 from fairlane.api.event_listeners import ListenerPause
 from fairlane.api.http.problem_details import no_job
-from fairlane.api.routes.events import check_may_listen, event_number
-from fairlane.api.routes.server_sent_events import message
+from fairlane.api.routes.events import check_may_listen
+from fairlane.api.routes.server_sent_events import KEEP_ALIVE_SECONDS, event_number, message
 from fairlane.api.routing import Routes
 from fairlane.errors import Expired, NotFound
 
@@ -70,7 +70,9 @@ async def _send_events(
     socket: WebSocket, app_context: AppContext, identity: Identity, job_id: str, after: int
 ) -> int:
     """Sends all events. Returns the close code."""
-    async with aclosing(app_context.event_stream.stream(job_id, after)) as stream:
+    async with aclosing(
+        app_context.event_stream.stream(job_id, after, KEEP_ALIVE_SECONDS)
+    ) as stream:
         async for news in stream:
             if isinstance(news, ListenerPause):
                 if not await app_context.key_cache.still(identity):

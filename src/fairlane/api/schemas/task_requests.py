@@ -25,8 +25,9 @@ from fairlane.api.schemas.requests import (
 )
 from fairlane.model.job import NewJob
 from fairlane.units import SECOND
+from fairlane.worker_protocol.long_poll import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS
 
-MAX_WAIT_SECONDS = 60
+Wait = Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)]
 Id = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_\-]+$")]
 Names = Annotated[list[Name], Field(max_length=50)]
 
@@ -96,7 +97,7 @@ class SlotRequest(RequestModel):
     user_id: User | None = Field(default=None, description="The job's user. Needs `act_as`.")
     priority: Name | None = Field(default=None, description="A tier. Needs `set_priority`.")
     model: Annotated[str, Field(max_length=100, pattern=r"^[^|\u0000]*$")] = ""
-    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = 20
+    wait_seconds: Wait = DEFAULT_WAIT_SECONDS
     slot_id: Id | None = None
     callback_url: None = None
 

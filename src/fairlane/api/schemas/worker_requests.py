@@ -20,10 +20,11 @@ from fairlane.api.schemas.requests import (
     pauses,
     whole_number,
 )
-from fairlane.api.schemas.task_requests import MAX_WAIT_SECONDS, Id, Names
+from fairlane.api.schemas.task_requests import Id, Names, Wait
 from fairlane.model.step import RetryTerms
 from fairlane.model.worker import WorkerState
 from fairlane.units import SECOND
+from fairlane.worker_protocol.long_poll import DEFAULT_WAIT_SECONDS
 from fairlane.worker_protocol.messages import LoadedModel, Offer, PollAsk, Ref, Result, Trouble
 
 MAX_RESULTS_PER_REQUEST = 1_000
@@ -107,7 +108,7 @@ class PollRequest(RequestModel):
     )
 
     available_capacity: Room
-    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = 20
+    wait_seconds: Wait = DEFAULT_WAIT_SECONDS
     poll_id: Id | None = None
     again: bool = True
     confirms: bool = False

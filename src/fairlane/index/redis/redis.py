@@ -14,6 +14,7 @@ from fairlane.index.redis import codec, decoding
 from fairlane.index.redis.batching import Batcher
 from fairlane.index.redis.codec import Asking, json, plain
 from fairlane.index.redis.event_publisher import EventPublisher
+from fairlane.index.redis.keys import KEY_PREFIX
 from fairlane.index.redis.multiplexed_connection import Word
 from fairlane.index.redis.script_client import ScriptClient
 from fairlane.index.redis.wakeups import Wakeups
@@ -36,8 +37,7 @@ OPEN_BATCH = 1_000
 
 
 class RedisIndex:
-    """Every key begins with `prefix`. The braces are a hash tag: Redis Cluster keeps all keys on
-    one server."""
+    """Every key begins with `prefix`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class RedisIndex:
         clock: Clock,
         url: str,
         *,
-        prefix: str = "{fairlane}:",
+        prefix: str = KEY_PREFIX,
         new_token: Callable[[], str] | None = None,
     ) -> None:
         self.catalog, self._clock, self._settings = catalog, clock, 0

@@ -11,6 +11,12 @@ from fairlane.model.attempt import Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
 
+HOLDS = "jobs.id = v.id AND jobs.token = v.token"
+"""The SQL condition that refuses a stale token, in every statement that settles."""
+
+HOLDS_AS_SEEN = f"{HOLDS} AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)"
+"""Also refuses to take back a lease that was renewed since it was seen."""
+
 
 async def present(tx: Reader, items: Sequence[Settlement]) -> dict[str, Row]:
     """(id, state, rev, the token that completed it) of each job."""

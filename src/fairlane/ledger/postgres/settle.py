@@ -9,7 +9,7 @@ from typing import Any
 from fairlane.ledger.messages import Settled, Settlement, Stale
 from fairlane.ledger.postgres.credits import refund
 from fairlane.ledger.postgres.fanout import cell_ended
-from fairlane.ledger.postgres.fencing import present, too_late
+from fairlane.ledger.postgres.fencing import HOLDS, HOLDS_AS_SEEN, present, too_late
 from fairlane.ledger.postgres.job_lists import add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
@@ -28,12 +28,12 @@ from fairlane.ledger.settle_rows import (
 )
 from fairlane.model.state import ENDED, Move, State
 
-COMPLETE = """
+COMPLETE = f"""
 UPDATE jobs SET state = 'completed', rev = rev + 1, seq = seq + 2, finished_at = v.now,
     step = step + 1, output = v.output, metrics = v.metrics, ended_by = jobs.token, token = NULL,
     lease_until = NULL, deadline = NULL, give_up_at = NULL
-FROM {results}
-WHERE jobs.id = v.id AND jobs.token = v.token RETURNING v.token, v.id, v.now
+FROM {{results}}
+WHERE {HOLDS} RETURNING v.token, v.id, v.now
 """
 COMPLETE_ALL = Statement(
     COMPLETE.format(results=table("now bigint, output text, metrics text, id text, token text"))
@@ -48,8 +48,7 @@ UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
     finished_at = v.now, attempt = v.attempt, error_code = v.code, error_message = v.message,
     token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
 FROM {ENDS}
-WHERE jobs.id = v.id AND jobs.token = v.token
-    AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
+WHERE {HOLDS_AS_SEEN}
 RETURNING v.token
 """)
 
@@ -62,8 +61,7 @@ UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, s
     lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
     give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
 FROM {REQUEUES}
-WHERE jobs.id = v.id AND jobs.token = v.token
-    AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
+WHERE {HOLDS_AS_SEEN}
 RETURNING v.token
 """)
 

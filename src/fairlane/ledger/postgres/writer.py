@@ -18,6 +18,7 @@ from fairlane.errors import InvalidInput, SetupError
 from fairlane.ledger.messages import WrittenOrNot, joined
 from fairlane.ledger.postgres.fast_path import QUICK, FastPathExtras
 from fairlane.ledger.postgres.named_parameters import Statement
+from fairlane.ledger.postgres.outbox import DELETE, INSERT
 from fairlane.ledger.postgres.read_connection import Connection
 from fairlane.ledger.postgres.transaction import (
     AT_ONCE,
@@ -256,16 +257,12 @@ async def _write(
         return outcomes, receipts
 
 
-NOTE = Statement("""
-WITH cleared AS (
-    DELETE FROM outbox WHERE seq IN (
-        SELECT seq FROM outbox WHERE seq = ANY(:cleared::bigint[]) FOR UPDATE SKIP LOCKED)
-), counted AS (
+NOTE = Statement(f"""
+WITH cleared AS ({DELETE}), counted AS (
     UPDATE line SET queued = queued + :line, running = running + :running
     WHERE part = :part AND (:line <> 0 OR :running <> 0)
 )
-INSERT INTO outbox (jobs) SELECT :touched::text[] WHERE cardinality(:touched::text[]) > 0
-RETURNING seq
+{INSERT}
 """)
 """Last in its transaction, because it locks this partition of the queue counter until the
 commit."""

@@ -13,6 +13,12 @@ from fairlane.model.attempt import Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
 
+HOLDS = "jobs.id = v.id AND jobs.token = v.token"
+"""The SQL condition that refuses a stale token, in every statement that settles."""
+
+HOLDS_AS_SEEN = f"{HOLDS} AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)"
+"""Also refuses to take back a lease that was renewed since it was seen."""
+
 
 class Present(NamedTuple):
     """A job's present state; `ended_by` is the token that completed it."""
@@ -34,6 +40,18 @@ def present_states(tx: SqliteTransaction, items: Sequence[Settlement]) -> dict[s
             part,
         )
     }
+
+
+def holding(tx: SqliteTransaction, items: Sequence[Settlement]) -> list[Settlement]:
+    """The first settlement of each token that holds."""
+    present = present_states(tx, items)
+    first: dict[str, Settlement] = {}
+    for item in items:
+        job = present.get(item.lease.job)
+        held = job is not None and job.token == item.lease.token
+        if job is not None and held and item.lease_until in (None, job.lease_until):
+            first.setdefault(item.lease.token, item)
+    return list(first.values())
 
 
 def too_late(tx: SqliteTransaction, item: Settlement, present: Present | None) -> Settled | Stale:

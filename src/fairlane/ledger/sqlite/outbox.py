@@ -1,13 +1,24 @@
 """The transactional outbox: jobs whose changes the index may not have seen yet. The writer inserts
-a row with every transaction; `engine/outbox_relay.py` publishes what a crash left."""
+a row with every transaction, and deletes those that are published; `engine/outbox_relay.py`
+publishes what a crash left."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import orjson
 
 from fairlane.ledger.rows import loads
-from fairlane.ledger.sqlite.writer import SqliteTransaction
+
+if TYPE_CHECKING:
+    from fairlane.ledger.sqlite.writer import SqliteTransaction
+
+
+def insert(tx: SqliteTransaction, seq: int) -> None:
+    """Names the jobs that the transaction has touched."""
+    tx.execute("INSERT INTO outbox VALUES (?, ?)", (seq, orjson.dumps(tx.touched).decode()))
 
 
 def rows(connection: sqlite3.Connection, limit: int) -> list[tuple[int, list[str]]]:

@@ -23,37 +23,35 @@ from fairlane.ledger.settle_rows import (
 )
 from fairlane.ledger.sqlite.credits import refund
 from fairlane.ledger.sqlite.fanout import cell_ended
-from fairlane.ledger.sqlite.fencing import present_states, too_late
+from fairlane.ledger.sqlite.fencing import HOLDS, HOLDS_AS_SEEN, holding, present_states, too_late
 from fairlane.ledger.sqlite.slots import free
 from fairlane.ledger.sqlite.statements import insert, parts, placeholders
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.state import ENDED, Move, State
 
-COMPLETE = """
+COMPLETE = f"""
 UPDATE jobs SET state = 'completed', rev = rev + 1, seq = seq + 2, finished_at = v.now,
     step = step + 1, output = v.output, metrics = v.metrics, ended_by = jobs.token, token = NULL,
     lease_until = NULL, deadline = NULL, give_up_at = NULL
-FROM v WHERE jobs.id = v.id AND jobs.token = v.token
+FROM v WHERE {HOLDS}
 """
 COMPLETE_VALUES = ("now", "output", "metrics", "id", "token")
 
-END = """
+END = f"""
 UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
     finished_at = v.now, attempt = v.attempt, error_code = v.code,
     error_message = v.message, token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
-FROM v WHERE jobs.id = v.id AND jobs.token = v.token
-    AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
+FROM v WHERE {HOLDS_AS_SEEN}
 """
 END_VALUES = (
     "state", "seq", "now", "attempt", "code", "message", "seen_until", "id", "token",
 )  # fmt: skip
 
-REQUEUE = """
+REQUEUE = f"""
 UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, step = v.step,
     lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
     give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
-FROM v WHERE jobs.id = v.id AND jobs.token = v.token
-    AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
+FROM v WHERE {HOLDS_AS_SEEN}
 """
 REQUEUE_VALUES = (
     "seq", "step", "lane", "attempt", "timeout", "ready_at", "give_up_at", "band", "seen_until",
@@ -76,7 +74,7 @@ def settle(tx: SqliteTransaction, items: Sequence[Settlement]) -> list[Settled |
     winners: Sequence[Settlement] = items
     if _write(tx, items) < len(items):
         tx.execute("ROLLBACK TO settle")
-        winners = _holding(tx, items)
+        winners = holding(tx, items)
         _write(tx, winners)
     tx.execute("RELEASE settle")
     for item in winners:
@@ -87,18 +85,6 @@ def settle(tx: SqliteTransaction, items: Sequence[Settlement]) -> list[Settled |
     if len(winners) < len(items):
         _tell_losers(tx, items, winners, outcomes)
     return _with_consequences(tx, items, winners, outcomes)
-
-
-def _holding(tx: SqliteTransaction, items: Sequence[Settlement]) -> list[Settlement]:
-    """The first settlement of each token that holds."""
-    present = present_states(tx, items)
-    first: dict[str, Settlement] = {}
-    for item in items:
-        job = present.get(item.lease.job)
-        held = job is not None and job.token == item.lease.token
-        if job is not None and held and item.lease_until in (None, job.lease_until):
-            first.setdefault(item.lease.token, item)
-    return list(first.values())
 
 
 def _tell_losers(

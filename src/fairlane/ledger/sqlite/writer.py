@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
-
 from fairlane.errors import InvalidInput, SetupError
 from fairlane.ledger.messages import WrittenOrNot, joined
+from fairlane.ledger.sqlite import outbox
 from fairlane.ledger.sqlite.counters import DraftCounters, QuotaCounters
 from fairlane.ledger.store_stats import StoreWaits
 
@@ -192,7 +191,7 @@ class SqliteWriter:
             receipts = self._note_touched(tx, touching)
             cleared = len(self._published)
             if cleared:
-                self._clear(self._published[:cleared])
+                outbox.clear(tx, self._published[:cleared])
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -211,14 +210,8 @@ class SqliteWriter:
         if not touching:
             return ()
         receipt = next(self._receipts)
-        jobs = orjson.dumps(tx.touched).decode()
-        self._connection.execute("INSERT INTO outbox VALUES (?, ?)", (receipt, jobs))
+        outbox.insert(tx, receipt)
         return (receipt,)
-
-    def _clear(self, receipts: list[int]) -> None:
-        self._connection.executemany(
-            "DELETE FROM outbox WHERE seq = ?", [(receipt,) for receipt in receipts]
-        )
 
 
 def _some_of(calls: deque[SqliteCall], most_calls: int, most_items: int) -> list[SqliteCall]:

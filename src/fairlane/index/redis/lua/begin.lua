@@ -7,7 +7,7 @@
 -- ARGV services json: the encoded settings of each service by name
 -- ARGV limits json: [pool, limit, window in microseconds] for each pool
 --@include pools
---@include state
+--@include keys
 local name = '@' .. sub(epoch, 1, 8) .. next_number()
 call('HSET', prefix .. 'meta', 'epoch', epoch, 'loading', '1', 'resumed', '0', 'life', name,
   'server', identity(), 'settings', number)

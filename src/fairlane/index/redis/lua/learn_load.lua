@@ -4,7 +4,7 @@
 -- ARGV service text
 -- ARGV model text
 -- ARGV duration number: microseconds
---@include state
+--@include keys
 local loads, order = prefix .. 'loads', prefix .. 'loads_order'
 local fields = model == '' and {service .. '|'} or {service .. '|' .. model, service .. '|'}
 for _, field in ipairs(fields) do

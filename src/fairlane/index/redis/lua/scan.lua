@@ -2,5 +2,5 @@
 -- KEYS prefix
 -- ARGV cursor text
 -- ARGV page number
---@include state
+--@include keys
 return call('HSCAN', life .. 'jobs', cursor, 'COUNT', page)

@@ -2,7 +2,7 @@
 -- a key, so that it fails on a read-only replica.
 -- KEYS prefix
 -- ARGV epoch text
---@include state
+--@include keys
 call('HSET', prefix .. 'meta', 'asked', epoch)
 local built_on, number = unpack(call('HMGET', prefix .. 'meta', 'server', 'settings'))
 local complete = call('EXISTS', life .. 'marker') == 1

@@ -2,7 +2,7 @@
 -- KEYS prefix
 -- ARGV now number
 -- ARGV running rest: tokens
---@include state
+--@include keys
 for i, known in ipairs(values_of(life .. 'held', running)) do
   if known then
     call('SADD', life .. 'verified', running[i])

@@ -1,4 +1,4 @@
---@include state
+--@include keys
 -- Accounts: the fair-share counter and the ageing clock of one user in one service and tier. A book holds
 -- the accounts of one service and tier. Accounts are read once and written by accounts.save().
 local accounts = {books = {}, wanted = {}}

@@ -1,4 +1,4 @@
---@include state
+--@include keys
 -- Model affinity: when a worker keeps its loaded model instead of taking the next job in order.
 
 -- The load time of this model in microseconds: its average, else the service's, else a default.

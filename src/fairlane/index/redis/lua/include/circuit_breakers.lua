@@ -1,4 +1,4 @@
---@include state
+--@include keys
 -- Circuit breakers of services and regions with recent failures: no calls until `open_until`, then one
 -- probe. Services without a breaker are called. Breakers survive a rebuild.
 local breakers = {}

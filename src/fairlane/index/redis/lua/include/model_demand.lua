@@ -1,4 +1,4 @@
---@include state
+--@include keys
 -- Model demand: the number of flows of a queue that need each model. The cached numbers are updated when a
 -- flow leaves. wanted.save() writes the size of each model's ranking.
 local wanted = {known = {}, moved = {}}

@@ -1,4 +1,4 @@
---@include state
+--@include keys
 -- The scheduling order: which candidate starts next, and the credit that this costs its class.
 local KIND_SKIP, KIND_FRONT, KIND_AGED, KIND_FRESH = 1, 2, 3, 4
 local order = {}

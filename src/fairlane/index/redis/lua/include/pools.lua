@@ -1,4 +1,4 @@
---@include state
+--@include keys
 -- Slot pools (concurrency and rate limits): which numbered slots are taken, and by which token. Numbers up
 -- to a pool's mark have been used; the free ones among them are in its free list. Above it all are free.
 local pools = {known = {}, taken_from = {}}

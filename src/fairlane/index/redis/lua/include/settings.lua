@@ -1,4 +1,4 @@
---@include state
+--@include keys
 -- Settings: tiers and services, as the last `configure` stored them.
 local settings = {services = {}}
 

@@ -252,6 +252,27 @@ async def test_progress_is_told_while_it_runs(tmp_path: Path, way: Way) -> None:
         await at.ended(job)
 
 
+async def test_a_report_that_is_too_long_is_cut_and_one_without_a_number_is_left_out(
+    tmp_path: Path, way: Way
+) -> None:
+    worker = Worker()
+    told = asyncio.Event()
+
+    @worker.task("draw")
+    async def draw(ctx: Context) -> None:
+        ctx.progress(100.5, "line " * 100)
+        ctx.progress(float("nan"), "nothing")
+        await told.wait()
+
+    async with scene(tmp_path) as at, at.working(worker, way):
+        job = await at.world.submit("draw")
+        found = await at.until(job, lambda job: job.progress is not None)
+        assert found.progress is not None
+        assert (found.progress.percent, found.progress.text) == (100, "line " * 40)
+        told.set()
+        await at.ended(job)
+
+
 async def test_a_model_is_loaded_once_for_the_tasks_that_need_it(tmp_path: Path, way: Way) -> None:
     loads: list[str] = []
 

@@ -45,6 +45,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json, NewJob, Progress
 from fairlane.model.lease import Lease
+from fairlane.model.progress import bounded
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.units import SECOND
@@ -253,7 +254,12 @@ class Engine:
         return await self._settle(GivenBack(lease, closed))
 
     async def progress(self, lease: Lease, percent: float, text: str = "") -> None:
-        progress = Progress(percent, text, self._core.now())
+        """Store the progress of a running step for its listeners, and wake them. A percentage
+        outside 0 to 100 is moved to its nearer end, and a long text is cut."""
+        told = bounded(percent, text)
+        if told is None:
+            raise InvalidInput("percent: a number from 0 to 100 is needed")
+        progress = Progress(*told, self._core.now())
         state = await self._core.ledger.progress(lease.job, lease.token, progress)
         if state is not None:
             raise StaleLease(lease.job, state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fairlane.model.progress import bounded
 from fairlane.trace_context import traceparent
 from fairlane.worker_protocol.messages import Task
 
@@ -44,8 +45,11 @@ class Context:
         return traceparent(self.trace_id) if self.trace_id else None
 
     def progress(self, percent: float, text: str = "") -> None:
-        """Reports progress to the job's listeners, about once a second. The last report wins."""
-        self._tell(percent, text)
+        """Reports progress to the job's listeners, about once a second. The last report wins. A
+        text of more than 200 characters is cut; a percentage that is NaN is not reported."""
+        told = bounded(percent, text)
+        if told is not None:
+            self._tell(*told)
 
     def cancel(self) -> None:
         self._cancelled = True

@@ -189,7 +189,7 @@ PLACES = table("id text, attempt bigint, timeout bigint, give_up_at bigint, lane
 BACK_IN_LINE = Statement(f"""
 UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = v.at,
     attempt = v.attempt, timeout = v.timeout, give_up_at = v.give_up_at, lane = v.lane,
-    error_code = NULL, error_message = NULL
+    error_code = NULL, error_message = NULL, progress = NULL
 FROM {PLACES}
 WHERE jobs.id = v.id
 """)

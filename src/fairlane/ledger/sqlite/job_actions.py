@@ -148,7 +148,7 @@ def _back_in_line(tx: SqliteTransaction, job: Job, move: Move, now: int) -> None
     tx.execute(
         "UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = ?, "
         "attempt = ?, timeout = ?, give_up_at = ?, lane = ?, error_code = NULL, "
-        "error_message = NULL WHERE id = ?",
+        "error_message = NULL, progress = NULL WHERE id = ?",
         (now, *there, job.id),
     )
     tx.tally.queued += 1

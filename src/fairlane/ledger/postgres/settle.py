@@ -60,8 +60,8 @@ REQUEUES = table(
 REQUEUE = Statement(f"""
 UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, step = v.step,
     lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
-    give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL,
-    progress = NULL
+    progress = NULL,
+    give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
 FROM {REQUEUES}
 WHERE jobs.id = v.id AND jobs.token = v.token
     AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)

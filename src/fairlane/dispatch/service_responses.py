@@ -51,7 +51,7 @@ def understand(service: str, endpoint: Endpoint, status: int, body: bytes) -> Me
     if status in endpoint.retry_on:
         return Bad(Fault.TRANSIENT, f"{service} answered {status}{_reason(body)}")
     if 200 <= status < 300:
-        return _result(service, body)
+        return result(service, body)
     if 300 <= status < 400:
         message = f"{service} answered {status}: redirects are not followed"
         return Bad(Fault.SERVICE_ERROR, message)
@@ -59,7 +59,8 @@ def understand(service: str, endpoint: Endpoint, status: int, body: bytes) -> Me
     return Bad(kind, f"{service} answered {status}{_reason(body)}")
 
 
-def _result(service: str, body: bytes) -> Meaning:
+def result(service: str, body: bytes) -> Meaning:
+    """The result in the body of a 2xx response, or in a line of a streamed one."""
     try:
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:

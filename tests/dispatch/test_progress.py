@@ -320,6 +320,7 @@ async def test_a_response_that_does_not_say_where_it_ends_may_have_been_cut(
         assert await slots(at) == 1
 
 
+@soon
 @only_http
 async def test_a_result_counts_although_the_connection_breaks_after_it(tmp_path: Path) -> None:
     async with streaming(tmp_path, Stream({"data": "done"}, LOST)) as at:

@@ -13,6 +13,7 @@ from fairlane.errors import FairlaneError, JobCancelled, JobDead, JobFailed
 from fairlane.ledger.messages import Filter
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.file_result import FileResult
 from fairlane.model.job import NewJob
 from fairlane.model.service import Provider, Region, Service
 from fairlane.model.state import State
@@ -51,6 +52,7 @@ __all__ = [
     "Failed",
     "FairlaneError",
     "Fault",
+    "FileResult",
     "Filter",
     "GivenBack",
     "JobCancelled",

@@ -14,6 +14,7 @@ NAMES = [
     "Failed",
     "FairlaneError",
     "Fault",
+    "FileResult",
     "Filter",
     "GivenBack",
     "JobCancelled",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import Context, TaskFailed, Worker
+from fairlane import Context, FileResult, TaskFailed, Worker
 from fairlane.errors import SetupError
 from fairlane.model.service import Overrun, Service
 from fairlane.model.state import State
@@ -271,6 +271,28 @@ async def test_a_report_that_is_too_long_is_cut_and_one_without_a_number_is_left
         assert (found.progress.percent, found.progress.text) == (100, "line " * 40)
         told.set()
         await at.ended(job)
+
+
+async def test_a_task_may_return_a_file(tmp_path: Path, way: Way) -> None:
+    worker = Worker()
+
+    @worker.task("draw")
+    async def draw(kind: str) -> bytes | FileResult | list[bytes]:
+        pixels = b"\x89PNG\x00\xff"
+        return {"plain": pixels, "typed": FileResult(pixels, "image/png"), "list": [pixels]}[kind]
+
+    async with scene(tmp_path) as at, at.working(worker, way):
+        for kind, content_type in (
+            ("plain", "application/octet-stream"),
+            ("typed", "image/png"),
+        ):
+            job = await at.run("draw", {"kind": kind})
+            assert FileResult.read(await at.result(job.id)) == FileResult(
+                b"\x89PNG\x00\xff", content_type
+            )
+        error = (await at.run("draw", {"kind": "list"})).error
+        assert error is not None
+        assert "result[0] is of type bytes" in error.message
 
 
 async def test_a_model_is_loaded_once_for_the_tasks_that_need_it(tmp_path: Path, way: Way) -> None:

@@ -19,6 +19,7 @@ from fairlane.dispatch.streamed_response import (
     ends_visibly,
     is_stream,
     lines,
+    media_type,
     understand_line,
 )
 from fairlane.errors import SetupError
@@ -110,7 +111,8 @@ class ServiceCall:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             message = f"{self.lease.service} answered compressed, though it was asked not to"
             return Bad(Fault.SERVICE_ERROR, message)
-        meaning = understand(self.lease.service, self.endpoint, response.status, body)
+        media = media_type(response.headers)
+        meaning = understand(self.lease.service, self.endpoint, response.status, body, media)
         if isinstance(meaning, Good):
             return meaning
         return meaning._replace(retry_after=retry_after(response.headers, clock.now()))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fairlane.engine.json_text import json_bytes
 from fairlane.errors import InvalidInput
+from fairlane.model.file_result import FileResult
 from fairlane.worker.blocked_loop import BlockedLoopWatch
 from fairlane.worker.context import Context, TaskFailed
 from fairlane.worker.elapsed import Moment
@@ -147,7 +148,12 @@ class Runner:
 
 
 def _completed(task: Task, output: Any) -> EndedTask:
-    """A result that is not JSON fails the task without a retry: it would return the same again."""
+    """Bytes are a file. A result that is not JSON fails the task without a retry: it would return
+    the same again."""
+    if isinstance(output, bytes | bytearray):
+        output = FileResult(bytes(output))
+    if isinstance(output, FileResult):
+        output = output.json()
     try:
         json_bytes("result", output)
     except InvalidInput as error:

@@ -6,6 +6,7 @@ from fairlane.api.routes import (
     dead_letters,
     events,
     fanout_executions,
+    job_result,
     jobs,
     skips_and_credits,
     slots,
@@ -20,6 +21,7 @@ from fairlane.api.routes import (
 GROUPS = [
     submit.routes,
     jobs.routes,
+    job_result.routes,
     events.routes,
     websocket.routes,
     fanout_executions.routes,

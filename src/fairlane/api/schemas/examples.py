@@ -224,6 +224,7 @@ EXECUTION: ExecutionResponse = serializers.execution(
     ),
     {context_name(0, "image_gen"): {"data": {"url": "https://cdn.example/heron.png"}}},
 )
+JOB_RESULT = {"url": "https://cdn.example/heron.png"}
 EXECUTION_PAGE: ExecutionPageResponse = {"executions": [EXECUTION], "next": None}
 EXECUTION_CSV = (
     "execution_id,job_id,model,prompt,status,region,attempts,result\r\n"

@@ -13,6 +13,7 @@ from fairlane.engine.queries import JobDetail, Placement, WaitReason
 from fairlane.ledger.messages import AuditedChange
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
+from fairlane.model.file_result import FileResult, safe_type
 from fairlane.model.job import Error, Job, Json, Progress
 from fairlane.model.key import Key
 from fairlane.model.service import Service
@@ -45,6 +46,14 @@ Body = TypeVar("Body")
 
 class TypedResponse(Response, Generic[Body]):
     """A JSON response with the type of its body, for mypy and for the OpenAPI description."""
+
+
+class AttachmentResponse(Response):
+    """A file that a browser saves and never shows: a page of this origin could act for its user."""
+
+    def __init__(self, file: FileResult) -> None:
+        headers = {"Content-Disposition": "attachment"}
+        super().__init__(file.data, 200, headers, safe_type(file.content_type))
 
 
 def answer(

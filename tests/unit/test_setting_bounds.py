@@ -13,7 +13,13 @@ from fairlane.engine.live_settings import changed
 from fairlane.errors import InvalidInput
 from fairlane.model.catalog import Limits
 from fairlane.model.service import Provider, Region, Service
-from fairlane.model.setting_bounds import MAX_BYTES, MAX_COUNT, MAX_SECONDS, MAX_WAITING_JOBS
+from fairlane.model.setting_bounds import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_INTERVAL_SECONDS,
+    MAX_SECONDS,
+    MAX_WAITING_JOBS,
+)
 from fairlane.model.tier import Tier
 from fairlane.presets import gateway
 
@@ -39,6 +45,7 @@ BOUNDS = {
         MAX_BYTES: ["input_bytes", "result_bytes", "context_bytes"],
         MAX_SECONDS: ["keep_finished", "keep_dead", "keep_keys"],
         MAX_COUNT: ["cells"],
+        MAX_INTERVAL_SECONDS: ["cleanup_interval"],
         MAX_WAITING_JOBS: ["waiting"],
     },
     "priority": {MAX_SECONDS: ["timeout", "cache"]},

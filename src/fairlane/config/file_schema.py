@@ -9,7 +9,13 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from fairlane.config.settings import LogFormat, LogLevel
-from fairlane.model.setting_bounds import MAX_BYTES, MAX_COUNT, MAX_SECONDS, MAX_WAITING_JOBS
+from fairlane.model.setting_bounds import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_INTERVAL_SECONDS,
+    MAX_SECONDS,
+    MAX_WAITING_JOBS,
+)
 
 RATE = re.compile(r"^\s*(\d{1,15})\s*(?:/\s*(s|m|h|sec|min|hour|second|minute)\s*)?$")
 PER_MINUTE = {"s": 60, "m": 1, "h": 1 / 60}
@@ -55,6 +61,7 @@ Number = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Waiting = Annotated[int, Field(ge=0, le=MAX_WAITING_JOBS)]
 Bytes = Annotated[int, Field(ge=1, le=MAX_BYTES)]
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Interval = Annotated[float, Field(ge=0, le=MAX_INTERVAL_SECONDS, allow_inf_nan=False)]
 Patience = Annotated[float, Field(gt=0, le=MAX_SECONDS, allow_inf_nan=False)]
 Rate = Annotated[int, BeforeValidator(per_minute), Field(ge=0, le=MAX_COUNT)]
 Words = Annotated[list[str], BeforeValidator(words)]
@@ -172,6 +179,7 @@ class LimitsTable(Table):
     keep_finished: Seconds = 7 * 86_400
     keep_dead: Seconds = 30 * 86_400
     keep_keys: Seconds = 86_400
+    cleanup_interval: Interval = 10
 
 
 class PriorityTable(Table):

@@ -11,6 +11,7 @@ from fairlane.model.service import RATE_WINDOW_MICROSECONDS, Pool, Provider, Ser
 from fairlane.model.setting_bounds import (
     MAX_BYTES,
     MAX_COUNT,
+    MAX_INTERVAL_SECONDS,
     MAX_SECONDS,
     MAX_WAITING_JOBS,
     demand,
@@ -33,6 +34,7 @@ class Limits:
     keep_finished: float = 7 * 86_400
     keep_dead: float = 30 * 86_400
     keep_keys: float = 86_400
+    cleanup_interval: float = 10
 
     def __post_init__(self) -> None:
         demand("limits", MAX_WAITING_JOBS, waiting=self.waiting)
@@ -41,6 +43,7 @@ class Limits:
         demand("limits", MAX_BYTES, context_bytes=self.context_bytes)
         demand("limits", MAX_SECONDS, keep_finished=self.keep_finished, keep_dead=self.keep_dead)
         demand("limits", MAX_SECONDS, keep_keys=self.keep_keys)
+        demand("limits", MAX_INTERVAL_SECONDS, cleanup_interval=self.cleanup_interval)
 
 
 class Catalog:

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -30,7 +31,7 @@ def catalog_text(catalog: Catalog) -> str:
         "services": list(catalog.services.values()),
         "providers": list(catalog.providers.values()),
         "pipelines": catalog.pipelines,
-        "limits": catalog.limits,
+        "limits": _limits(catalog.limits),
         "task_defaults": default,
     }
     return orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
@@ -47,6 +48,15 @@ def catalog_of(text: str) -> Catalog:
         Limits(**parts["limits"]),
         _service(default) if default is not None else None,
     )
+
+
+def _limits(limits: Limits) -> dict[str, float]:
+    """Without the settings that older versions do not know, unless they are set: processes of both
+    versions read the text during an upgrade."""
+    values = asdict(limits)
+    if limits.cleanup_interval == Limits().cleanup_interval:
+        del values["cleanup_interval"]
+    return values
 
 
 def _service(values: dict[str, Any]) -> Service:

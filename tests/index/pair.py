@@ -92,6 +92,7 @@ class Pair:
         for service in services:
             await self.do("lanes", service)
         await self.promotable(now)
+        await self.do("models")
         assert await walked(self.other) == await walked(self.memory)
         for before in (now - 30_000_000, now + 1):
             await self.do("unverified", before, 1000)

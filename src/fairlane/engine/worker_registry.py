@@ -9,6 +9,7 @@ from dataclasses import replace
 from fairlane.engine.core import Core
 from fairlane.engine.worker_retry_terms import refresh_declared
 from fairlane.errors import NotFound
+from fairlane.index.index import ModelSample
 from fairlane.model.job import Job
 from fairlane.model.worker import Loaded, Worker, WorkerState
 
@@ -70,8 +71,10 @@ class WorkerRegistry:
         core = self._core
         if core.loaded.get(worker.id, Loaded()).model != model:
             core.loaded[worker.id] = Loaded(model, core.now(), 0)
-        for service in worker.services or () if took else ():
-            await core.index.learn_load(service, model, took)
+        if took and worker.services:
+            await core.index.learn_times(
+                [ModelSample(each, model, took) for each in worker.services]
+            )
 
     async def get(self, name: str) -> Worker | None:
         return await self._core.ledger.worker(name)

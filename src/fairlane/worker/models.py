@@ -22,26 +22,24 @@ class Models:
         self._loader, self._threads = loader, threads
         self._loading = asyncio.Lock()
         self._name, self._made = "", None
-        self._took = 0
 
-    async def get(self, name: str) -> Any:
-        """The loader's result for this model. None without a loader or a model."""
+    async def get(self, name: str) -> tuple[Any, float | None]:
+        """The loader's result for this model, and how many seconds it took to load it now. None
+        without a loader or a model, and no seconds if it was loaded before."""
         if self._loader is None or not name:
-            return None
+            return None, None
         async with self._loading:
-            if name != self._name:
-                began = time.monotonic()
-                self._made = await self._load(self._loader, name)
-                self._name = name
-                self._took = round((time.monotonic() - began) * 1_000_000)
-            return self._made
+            if name == self._name:
+                return self._made, None
+            began = time.monotonic()
+            self._made = await self._load(self._loader, name)
+            self._name = name
+            return self._made, time.monotonic() - began
 
     def told(self) -> LoadedModel | None:
-        """The loaded model for the next poll. The load time is reported once."""
-        if not self._name:
-            return None
-        took, self._took = self._took, 0
-        return LoadedModel(self._name, took)
+        """The loaded model for the next poll. Its load time is in the metrics of the task that
+        needed it."""
+        return LoadedModel(self._name) if self._name else None
 
     async def _load(self, loader: Loader, name: str) -> Any:
         if inspect.iscoroutinefunction(loader):

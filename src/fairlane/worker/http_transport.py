@@ -148,6 +148,8 @@ def _result(result: Result) -> dict[str, Any]:
     }
     if result.status == "completed":
         sent["result"] = result.output
+        if result.metrics is not None:
+            sent["metrics"] = result.metrics
     if result.status == "failed":
         sent["error"] = result.trouble._asdict()
     return sent

@@ -18,7 +18,7 @@ from fairlane.model.worker import Worker
 from fairlane.units import SECOND
 from tests.index.pair import Pair
 from tests.unit.driver import COLD, HIGH, LOW, WORKER, job, plain, world
-from tests.unit.fuzz import Fuzz, Models
+from tests.unit.fuzz import CalledModels, Fuzz, Models, called
 
 THOROUGH = os.environ.get("FAIRLANE_THOROUGH") == "1"
 SEEDS = 150 if THOROUGH else 10
@@ -312,6 +312,28 @@ class ManyModels(Life):
         return self.fuzz.entry()
 
 
+class CalledServices(Life):
+    """Services that are called, with few slots, each of which remembers its model."""
+
+    world = CalledModels
+
+    def __init__(self, seed: int, url: str) -> None:
+        super().__init__(2 * seed, url)
+
+    def entry(self) -> Entry:
+        return self.fuzz.entry()
+
+    async def settings(self) -> None:
+        await super().settings()
+        if self.dice.random() < 0.5:  # the most specific pool is another one
+            catalog = called(self.pair.memory.catalog, self.dice)
+            await self.pair.do("configure", catalog, 0)
+
+    async def end(self) -> None:
+        await super().end()
+        await self.pair.do("models")
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_both_hand_out_the_same_jobs(seed: int, redis_url: str) -> None:
     await Life(seed, redis_url).live(STEPS)
@@ -325,6 +347,11 @@ async def test_both_hand_out_the_same_jobs_to_a_crowd(seed: int, redis_url: str)
 @pytest.mark.parametrize("seed", range(3000, 3000 + SEEDS // 2))
 async def test_both_load_the_same_models(seed: int, redis_url: str) -> None:
     await ManyModels(seed, redis_url).live(STEPS)
+
+
+@pytest.mark.parametrize("seed", range(4000, 4000 + SEEDS))
+async def test_both_choose_the_same_slots_of_called_services(seed: int, redis_url: str) -> None:
+    await CalledServices(seed, redis_url).live(STEPS)
 
 
 async def test_both_keep_the_last_slot_for_whom_it_is_reserved(redis_url: str) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, FIRST_LOAD_MICROSECONDS, Average
+from fairlane.model.service import Service
+from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, Average
 from fairlane.policy.eta_calibration import MAX_RATIOS, MIN_RATIOS, Calibration, Eta, rounded
 from fairlane.policy.skip import MAX_PRICE_CREDITS, price
 
@@ -15,7 +16,7 @@ amounts = st.integers(0, 10**10)
 
 # --- averages ------------------------------------------------------------------------------------
 def test_the_first_guesses_are_one_second_and_three_and_a_half() -> None:
-    assert (FIRST_COST_MICROSECONDS, FIRST_LOAD_MICROSECONDS) == (1_000_000, 3_500_000)
+    assert (FIRST_COST_MICROSECONDS, Service("s").model_load) == (1_000_000, 3.5)
     assert Average(FIRST_COST_MICROSECONDS).get("s", "m") == FIRST_COST_MICROSECONDS
 
 

@@ -30,7 +30,7 @@ BOUNDS = {
     },
     "services.a": {
         MAX_BYTES: ["max_response"],
-        MAX_SECONDS: ["timeout", "max_wait"],
+        MAX_SECONDS: ["timeout", "max_wait", "model_load"],
         MAX_COUNT: ["limit", "rate", "max_attempts", "batch_size", "regions.US.limit"],
         MAX_WAITING_JOBS: ["waiting"],
     },

@@ -259,6 +259,7 @@ def _task(name: str, table: TaskTable) -> Service:
         overrun=None if table.overrun is None else Overrun(table.overrun),
         affinity=Affinity(table.affinity),
         batch_size=table.batch_size,
+        model_load=table.model_load,
         fairness=Fairness(table.fairness),
         shares=Shares(table.shares.skip, table.shares.front, table.shares.aged),
         capabilities=frozenset(table.capabilities),

@@ -140,6 +140,7 @@ class TaskTable(Table):
     overrun: Literal["strict", "fast"] | None = None
     affinity: Literal["residency", "batch", "none"] = "residency"
     batch_size: Number = 3
+    model_load: Seconds = 3.5
     fairness: Literal["user", "none"] = "user"
     shares: SharesTable = SharesTable()
     capabilities: Words = []

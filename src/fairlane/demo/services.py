@@ -25,6 +25,8 @@ class SimulatedExecution(NamedTuple):
     params: Any
     context: dict[str, Any]
     headers: dict[str, str]
+    model: str | None = None
+    slot: int | None = None
 
 
 class Switches:
@@ -102,6 +104,8 @@ class SimulatedService:
             payload["params"],
             payload["context"],
             dict(request.headers),
+            meta.get("model"),
+            meta.get("slot"),
         )
         self.calls.append(call)
         del self.calls[:-MAX_REMEMBERED_CALLS]

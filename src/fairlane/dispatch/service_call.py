@@ -107,13 +107,16 @@ class ServiceCall:
 
 
 def body_of(lease: Lease) -> dict[str, Any]:
+    meta: dict[str, Any] = {
+        "job_id": lease.job,
+        "step_index": lease.step,
+        "service_name": lease.service,
+        "attempt": lease.attempt,
+    }
+    if lease.model:
+        meta |= {"model": lease.model, "slot": lease.slot}
     return {
-        "meta": {
-            "job_id": lease.job,
-            "step_index": lease.step,
-            "service_name": lease.service,
-            "attempt": lease.attempt,
-        },
+        "meta": meta,
         "payload": {"params": lease.input, "context": lease.context},
     }
 

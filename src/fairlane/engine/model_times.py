@@ -1,4 +1,4 @@
-"""What a completed attempt says of its model: how long it loaded, and how long it worked."""
+"""Learnt load and work times of models: what a completed attempt says of its model."""
 
 from __future__ import annotations
 

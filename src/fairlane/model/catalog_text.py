@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import orjson
@@ -21,17 +22,21 @@ from fairlane.model.service import (
 )
 from fairlane.model.tier import Tier, Tiers
 
+DEFAULTS = Service("any")
+NEWER = frozenset({"model_load"})
+"""Settings of a service that older processes do not know."""
+
 
 def catalog_text(catalog: Catalog) -> str:
     default = catalog.task_defaults
     parts = {
         "tiers": catalog.tiers.all,
         "default": catalog.tiers.default,
-        "services": list(catalog.services.values()),
+        "services": [_stored(service) for service in catalog.services.values()],
         "providers": list(catalog.providers.values()),
         "pipelines": catalog.pipelines,
         "limits": catalog.limits,
-        "task_defaults": default,
+        "task_defaults": None if default is None else _stored(default),
     }
     return orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
 
@@ -47,6 +52,17 @@ def catalog_of(text: str) -> Catalog:
         Limits(**parts["limits"]),
         _service(default) if default is not None else None,
     )
+
+
+def _stored(service: Service) -> dict[str, Any]:
+    """Its settings. A newer setting is left out while it has its default: the text does not change,
+    and older processes can read it."""
+    values = {field.name: getattr(service, field.name) for field in fields(service)}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in NEWER or value != getattr(DEFAULTS, name)
+    }
 
 
 def _service(values: dict[str, Any]) -> Service:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fairlane.model.job import Band, Json
+from fairlane.model.service import is_service_pool
 from fairlane.model.step import Plan, Step
 
 
@@ -16,6 +17,13 @@ class Slot(NamedTuple):
     pool: str
     n: int
     until: int = 0
+
+
+def service_slot(slots: tuple[Slot, ...]) -> int:
+    """The number of the slot in the service's most specific pool: of its region, if that has a
+    limit. 0 without a limit."""
+    own = [slot.n for slot in slots if is_service_pool(slot.pool)]
+    return own[-1] if own else 0
 
 
 class Lease(NamedTuple):
@@ -52,6 +60,8 @@ class Lease(NamedTuple):
     paid_at: int
     parent: str | None
     trace: str | None
+    slot: int = 0
+    """The slot of the service that a job with a model runs in, counted from 1; 0 = none."""
 
     @property
     def skipped(self) -> bool:

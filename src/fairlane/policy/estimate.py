@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 FIRST_COST_MICROSECONDS = 1_000_000
-FIRST_LOAD_MICROSECONDS = 3_500_000
 ALPHA_THOUSANDTHS = 200
 """The weight of the newest value, in thousandths."""
 MAX_AVERAGES = 10_000

@@ -18,6 +18,7 @@ from fairlane.index.index import (
     Picks,
     Proposal,
     ServiceCallRef,
+    SlotModel,
     Standing,
     Stats,
 )
@@ -164,8 +165,8 @@ class MemoryIndex:
         closed = self.breakers and self.breakers.closed_by(
             ServiceCallRef(*answered, token) for token, _, _, answered in freed if answered
         )
-        for token, actual, kept, _ in freed:
-            self._release(token, actual, kept=kept)
+        for token, actual, kept, answered in freed:
+            self._release(token, actual, kept=kept, answered=answered is not None)
         self._wake(len(self.idle) if closed else len(freed))
 
     async def unverified(self, before: int, limit: int) -> list[HeldEntry]:
@@ -205,6 +206,7 @@ class MemoryIndex:
         *,
         kept: tuple[Slot, ...] = (),
         refused: bool = False,
+        answered: bool = False,
     ) -> None:
         for user in self.pools.release(token, kept=kept, refused=refused):
             self._parking.unpark(user)
@@ -219,6 +221,8 @@ class MemoryIndex:
         entry = held.entry
         if self.held_revs.get(entry.id) == entry.rev:
             del self.held_revs[entry.id]
+        if entry.model and not answered:
+            self.pools.forget_models(held.slots)
         self._service_queue(entry).ended(entry, 0 if refused else actual)
 
     def park(self, service_queue: ServiceQueue, flow: Flow) -> None:
@@ -316,7 +320,12 @@ class MemoryIndex:
         return queries.pages(self, page)
 
     async def models(self) -> ModelReport:
-        return ModelReport(self.model_times.all(), dict(self.last_models), [])
+        slots = [
+            SlotModel(pool.name, n, loaded)
+            for pool in self.pools
+            for n, loaded in pool.models.items()
+        ]
+        return ModelReport(self.model_times.all(), dict(self.last_models), sorted(slots))
 
     async def lanes(self, service: str) -> dict[str, int]:
         return queries.lanes(self, service)

@@ -14,6 +14,7 @@ from fairlane.ledger.messages import AuditedChange
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Error, Job, Json, Progress
+from fairlane.model.job_result import result_of
 from fairlane.model.key import Key
 from fairlane.model.service import Service
 from fairlane.model.state import Code, State
@@ -103,7 +104,6 @@ def task(seen: JobDetail, *, unrunnable: bool) -> TaskResponse:
     """Serializes a job of one step with the field names of task queues."""
     job = seen.job
     step = job.current
-    outputs = [value for name, value in seen.context.items() if not name.endswith("__attempts")]
     return {
         "task_id": job.id,
         "task_type": job.name,
@@ -124,7 +124,7 @@ def task(seen: JobDetail, *, unrunnable: bool) -> TaskResponse:
         "reason": _reason(seen),
         "unrunnable": unrunnable,
         "progress": progress(job.progress),
-        "result": outputs[-1].get("data") if outputs else None,
+        "result": result_of(job, seen.context),
         "error": _task_error(job.error),
         "last_error": last_error(seen.last_error),
         "trace_id": trace_id(job.id, job.trace),
@@ -234,7 +234,6 @@ def reason(value: WaitReason) -> ReasonResponse:
 
 
 def execution(cell: Job, context: dict[str, Json]) -> ExecutionResponse:
-    steps = [value for name, value in context.items() if not name.endswith("__attempts")]
     return {
         "execution_id": cell.id,
         "job_id": cell.parent or "",
@@ -246,7 +245,7 @@ def execution(cell: Job, context: dict[str, Json]) -> ExecutionResponse:
         "finished_at": iso_or_none(cell.finished_at),
         "progress": progress(cell.progress),
         "error": error(cell.error),
-        "result": steps[-1].get("data") if steps else None,
+        "result": result_of(cell, context),
     }
 
 

@@ -82,6 +82,15 @@ class JobSummaryResponse(TypedDict):
     callback_url: str | None
 
 
+class QualityResponse(TypedDict):
+    """The latest verdict of a quality check."""
+
+    step: Annotated[str, Field(description="The name of the check's output in `context`.")]
+    checked_step: Annotated[str, Field(description="The name of the checked output.")]
+    passed: Annotated[bool | None, Field(description="Null: the check itself failed.")]
+    reason: str
+
+
 class JobResponse(JobSummaryResponse):
     input_data: Any
     context: Annotated[dict[str, Any], Field(description="The outputs of the finished steps.")]
@@ -92,6 +101,9 @@ class JobResponse(JobSummaryResponse):
     position: int | None
     eta: EtaResponse | None
     reason: Annotated[str | None, Field(description="Why it waits.")]
+    quality: Annotated[
+        list[QualityResponse], Field(description="The verdicts of its quality checks.")
+    ]
 
 
 class JobPageResponse(TypedDict):
@@ -444,6 +456,9 @@ class LeasedTaskResponse(TypedDict):
     timeout_seconds: float
     timeout_given: Annotated[
         bool, Field(description="The caller or a worker set the timeout, not the settings.")
+    ]
+    checked_step: Annotated[
+        str | None, Field(description="For a quality check: the checked output in `context`.")
     ]
     trace_id: str | None
     attempt: int

@@ -145,6 +145,19 @@ class TaskTable(Table):
     capabilities: Words = []
 
 
+class QualityCheckTable(Table):
+    """Which service checks the output: one at this url, a configured one, or (with neither) a pull
+    worker."""
+
+    url: Address | None = None
+    service: str | None = None
+    on_fail: Literal["retry", "fail", "mark"] = "retry"
+    limit: Count = 0
+    timeout: Seconds = 60
+    max_attempts: Count = 3
+    headers: Headers = {}
+
+
 class ServiceTable(TaskTable):
     executor: Literal["http", "pull", "celery", "caller"] | None = None
     url: Address | None = None
@@ -156,6 +169,7 @@ class ServiceTable(TaskTable):
     provider: str | None = None
     regions: dict[str, RegionTable] = {}
     paused: bool = False
+    quality_check: QualityCheckTable | None = None
 
 
 class ProviderTable(Table):

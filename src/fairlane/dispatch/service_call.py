@@ -107,13 +107,16 @@ class ServiceCall:
 
 
 def body_of(lease: Lease) -> dict[str, Any]:
+    meta = {
+        "job_id": lease.job,
+        "step_index": lease.step,
+        "service_name": lease.service,
+        "attempt": lease.attempt,
+    }
+    if lease.checked_step is not None:
+        meta["checked_step"] = lease.checked_step
     return {
-        "meta": {
-            "job_id": lease.job,
-            "step_index": lease.step,
-            "service_name": lease.service,
-            "attempt": lease.attempt,
-        },
+        "meta": meta,
         "payload": {"params": lease.input, "context": lease.context},
     }
 

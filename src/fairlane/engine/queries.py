@@ -4,7 +4,7 @@ state of the whole queue."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from fairlane.engine.worker_coverage import uncovered
 from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
 from fairlane.ledger.messages import Filter, SubmissionAccepted
-from fairlane.model.attempt import Attempt, Outcome
+from fairlane.model.attempt import Attempt, Fault, Outcome
 from fairlane.model.job import Band, Job, Json, NewJob
+from fairlane.model.quality_check import QualityVerdict, verdict_of
 from fairlane.model.service import Executor
 from fairlane.model.state import State
 from fairlane.model.step import Lane, attempts_name, context_name
@@ -34,10 +35,20 @@ class WaitReason(NamedTuple):
     until: int | None = None
 
 
+class QualityResult(NamedTuple):
+    """The latest verdict of a quality check. `step` and `checked_step` are the names of their
+    outputs in the context; a rejected output may no longer be there."""
+
+    step: str
+    checked_step: str
+    verdict: QualityVerdict
+
+
 class JobDetail(NamedTuple):
     """A job as its owner sees it. Position, ETA, reasons and the saving of a paid skip are set only
     while it is queued. `started_at` is its first start, `execution_time` the total time of its
-    attempts (µs), `last_error` the last failed attempt of a job that has not ended."""
+    attempts (µs), `last_error` the last failed attempt of a job that has not ended. `quality` has
+    the latest verdict of each quality check."""
 
     job: Job
     input: Json
@@ -52,6 +63,7 @@ class JobDetail(NamedTuple):
     started_at: int | None = None
     execution_time: int | None = None
     last_error: Attempt | None = None
+    quality: tuple[QualityResult, ...] = ()
 
 
 class Placement(NamedTuple):
@@ -118,6 +130,7 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> JobDetail:
         started_at=min((each.started_at for each in tried), default=job.started_at),
         execution_time=_execution_time(job, tried, now),
         last_error=_last_error(job, tried),
+        quality=tuple(_quality(job, context, tried)),
     )
 
 
@@ -133,9 +146,34 @@ def _last_error(job: Job, tried: Sequence[Attempt]) -> Attempt | None:
     return max(failed, key=lambda each: each.fence) if failed and job.live else None
 
 
+def _quality(
+    job: Job, context: dict[str, Json], tried: Sequence[Attempt]
+) -> Iterator[QualityResult]:
+    for number, step in enumerate(job.plan):
+        if step.quality_check is None:
+            continue
+        name = context_name(number, step.service)
+        checked = context_name(number - 1, job.plan[number - 1].service)
+        if name in context:
+            verdict = verdict_of(context[name]["data"])
+        else:
+            verdict = _last_rejection([each for each in tried if each.step == number])
+        if verdict is not None:
+            yield QualityResult(name, checked, verdict)
+
+
+def _last_rejection(tried: Sequence[Attempt]) -> QualityVerdict | None:
+    found = [each for each in tried if each.fault is Fault.QUALITY]
+    if not found:
+        return None
+    last = max(found, key=lambda each: each.fence)
+    return QualityVerdict(passed=False, reason=last.message or "")
+
+
 def _with_times(context: dict[str, Json], job: Job, tried: Sequence[Attempt]) -> dict[str, Json]:
-    """Adds the execution time (ms) of each finished step, unless its service has reported one."""
-    for each in tried:
+    """Adds the execution time (ms) of each finished step, unless its service has reported one. The
+    last success counts: a quality check may have rejected an earlier one."""
+    for each in sorted(tried, key=lambda each: each.fence, reverse=True):
         found = context.get(context_name(each.step, job.plan[each.step].service))
         if each.outcome is Outcome.COMPLETED and isinstance(found, dict):
             metrics = found.get("metrics")

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fairlane.errors import InvalidInput, UnknownName
-from fairlane.model.service import RATE_WINDOW_MICROSECONDS, Pool, Provider, Service, rate_pool
+from fairlane.model.quality_check import QualityCheck
+from fairlane.model.service import (
+    RATE_WINDOW_MICROSECONDS,
+    Executor,
+    Pool,
+    Provider,
+    Service,
+    rate_pool,
+)
 from fairlane.model.setting_bounds import (
     MAX_BYTES,
     MAX_COUNT,
@@ -128,11 +136,26 @@ class Catalog:
                 checked_name("region", region)
             for capability in service.capabilities:
                 checked_name("capability", capability)
+            self._check_quality_check(service, service.quality_check)
         for name, steps in self.pipelines.items():
             if not steps:
                 raise InvalidInput(f'pipeline "{name}" has no steps')
             for each in steps:
                 self.service(each)
+
+    def _check_quality_check(self, service: Service, setting: QualityCheck | None) -> None:
+        if setting is None:
+            return
+        check = self.service(setting.service)
+        if Executor.CALLER in (service.executor, check.executor):
+            raise InvalidInput(
+                f'service "{service.name}": the caller runs it or its quality check itself, so '
+                "Fairlane cannot check it"
+            )
+        if check.quality_check is not None:
+            raise InvalidInput(
+                f'service "{service.name}": its quality check "{check.name}" has a quality check'
+            )
 
 
 def checked_name(kind: str, name: str) -> str:

@@ -3,11 +3,13 @@ it."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import orjson
 
 from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.quality_check import OnFail, QualityCheck
 from fairlane.model.service import (
     Affinity,
     Executor,
@@ -21,17 +23,21 @@ from fairlane.model.service import (
 )
 from fairlane.model.tier import Tier, Tiers
 
+ADDED_LATER: dict[str, object] = {"quality_check": None}
+"""Settings of a service that older versions do not know, with their defaults. They are written only
+if they are set, so that a process of an older version can read the text."""
+
 
 def catalog_text(catalog: Catalog) -> str:
     default = catalog.task_defaults
     parts = {
         "tiers": catalog.tiers.all,
         "default": catalog.tiers.default,
-        "services": list(catalog.services.values()),
+        "services": [_stored(service) for service in catalog.services.values()],
         "providers": list(catalog.providers.values()),
         "pipelines": catalog.pipelines,
         "limits": catalog.limits,
-        "task_defaults": default,
+        "task_defaults": None if default is None else _stored(default),
     }
     return orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
 
@@ -49,8 +55,16 @@ def catalog_of(text: str) -> Catalog:
     )
 
 
+def _stored(service: Service) -> dict[str, Any]:
+    values = {each.name: getattr(service, each.name) for each in fields(service)}
+    for name, default in ADDED_LATER.items():
+        if values[name] == default:
+            del values[name]
+    return values
+
+
 def _service(values: dict[str, Any]) -> Service:
-    overrun = values["overrun"]
+    overrun, check = values["overrun"], values.get("quality_check")
     return Service(
         **values
         | {
@@ -63,6 +77,7 @@ def _service(values: dict[str, Any]) -> Service:
             "fairness": Fairness(values["fairness"]),
             "shares": Shares(*values["shares"]),
             "capabilities": frozenset(values["capabilities"]),
+            "quality_check": None if check is None else QualityCheck(check[0], OnFail(check[1])),
         }
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fairlane.model.job import Band, Json
-from fairlane.model.step import Plan, Step
+from fairlane.model.step import Plan, Step, context_name, delivered
 
 
 class Slot(NamedTuple):
@@ -64,6 +64,18 @@ class Lease(NamedTuple):
     @property
     def service(self) -> str:
         return self.plan[self.step].service
+
+    @property
+    def delivered(self) -> int:
+        return delivered(self.plan, self.step)
+
+    @property
+    def checked_step(self) -> str | None:
+        """The name of the output that this step checks, in the context; None if it is no quality
+        check."""
+        if self.at.quality_check is None:
+            return None
+        return context_name(self.step - 1, self.plan[self.step - 1].service)
 
     @property
     def last_step(self) -> bool:

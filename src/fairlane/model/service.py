@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from fairlane.model.quality_check import QualityCheck
 from fairlane.model.setting_bounds import MAX_COUNT, MAX_SECONDS, MAX_WAITING_JOBS, demand
 
 
@@ -139,6 +140,7 @@ class Service:
     shares: Shares = Shares(500, 200, 250)  # noqa: RUF009 - a tuple of numbers
     capabilities: frozenset[str] = frozenset()
     paused: bool = False
+    quality_check: QualityCheck | None = None
 
     def __post_init__(self) -> None:
         whose = f'service "{self.name}"'

@@ -106,3 +106,9 @@ class Step(NamedTuple):
 
 
 Plan = tuple[Step, ...]
+
+
+def delivered(plan: Plan, step: int) -> int:
+    """How many steps are completed for good when a job is at this step. The check of the step
+    before may still reject it."""
+    return step - 1 if step < len(plan) and plan[step].quality_check else step

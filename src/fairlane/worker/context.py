@@ -22,12 +22,14 @@ class TaskFailed(Exception):
 
 class Context:
     """`model` is what the worker's loader returned for the task's model. `context` holds the
-    outputs of earlier steps."""
+    outputs of earlier steps. `checked_step` is the name of the output that a quality check
+    judges."""
 
     def __init__(self, task: Task, tell: Tell, model: Any = None) -> None:
         self.task_id, self.task_type = task.id, task.type
         self.attempt, self.trace_id = task.attempt, task.trace
         self.context, self.model_name, self.model = task.context, task.model, model
+        self.checked_step = task.checked_step
         self._tell = tell
         self._cancelled = False
 

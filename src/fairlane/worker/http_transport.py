@@ -174,4 +174,5 @@ def _task(sent: LeasedTaskResponse) -> Task:
         sent["lease"],
         0,
         sent.get("timeout_given", False),
+        sent.get("checked_step"),
     )

@@ -114,8 +114,9 @@ class Runner:
         try:
             async with scope:
                 await self._hold(running)
-                ctx.model = await self.models.get(task.model)
+                ctx.model = await self.models.get(task.model if handler.loads_model else "")
                 output = await call(handler, running, self._threads, lambda: self._hold(running))
+                output = handler.output(output)
         except asyncio.CancelledError:
             return EndedTask(
                 Result(task.ref, "released"), cut=handler.is_async

@@ -73,6 +73,8 @@ class Task(NamedTuple):
     lease_until: int
     timeout_given: bool = False
     """True if the submit or a worker set the timeout, false if it is from the settings."""
+    checked_step: str | None = None
+    """For a quality check: the name of the checked output in `context`."""
 
     @property
     def ref(self) -> Ref:
@@ -92,6 +94,7 @@ def task_of(lease: Lease) -> Task:
         lease.token,
         lease.lease_until,
         lease.at.timeout_given,
+        lease.checked_step,
     )
 
 

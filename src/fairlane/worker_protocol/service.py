@@ -190,7 +190,8 @@ def _verdict(report: Report, outcome: Settled | Stale | BadRequest) -> Verdict:
     task = report.lease.job
     match outcome:
         case Settled():
-            too_large = isinstance(report, Done) and outcome.state is State.FAILED
+            work = report.lease.at.quality_check is None  # a check may fail its job
+            too_large = work and isinstance(report, Done) and outcome.state is State.FAILED
             detail = "the result is too large; the task has failed" if too_large else ""
             return Verdict(task, outcome.state, TOO_LARGE if too_large else "", detail)
         case Stale():

@@ -118,6 +118,7 @@ def _detail(job: Job, **known: Any) -> JobDetail:
         "effective_tier": job.level,
         "reasons": (),
         "started_at": job.started_at,
+        "quality": (),
     }
     return JobDetail(**{**dict.fromkeys(JobDetail._fields), "job": job, **values, **known})
 
@@ -215,6 +216,7 @@ EXECUTION: ExecutionResponse = serializers.execution(
     _job(
         State.COMPLETED,
         id=EXECUTION_ID,
+        plan=(_step("image_gen", Executor.HTTP),),
         parent=EXAMPLE_ID,
         cell={"model": "flux", "prompt": "a heron"},
         region="EU",
@@ -367,6 +369,7 @@ POLLED: PollResponse = {
             "context": {},
             "timeout_seconds": 600.0,
             "timeout_given": False,
+            "checked_step": None,
             "trace_id": EXAMPLE_ID.replace("-", ""),
             "attempt": 1,
             "model": "",

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from fairlane.api.schemas.states import task_status
 from fairlane.api.schemas.timestamps import iso, iso_or_none, seconds
-from fairlane.engine.queries import JobDetail, Placement, WaitReason
+from fairlane.engine.queries import JobDetail, Placement, QualityResult, WaitReason
 from fairlane.ledger.messages import AuditedChange
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
@@ -34,6 +34,7 @@ from fairlane.responses import (
     KeyResponse,
     LastErrorResponse,
     ProgressResponse,
+    QualityResponse,
     ReasonResponse,
     ServiceResponse,
     TaskErrorResponse,
@@ -97,6 +98,16 @@ def view(seen: JobDetail) -> JobResponse:
         "position": seen.position,
         "eta": eta(seen.eta),
         "reason": _reason(seen),
+        "quality": [_quality(each) for each in seen.quality],
+    }
+
+
+def _quality(value: QualityResult) -> QualityResponse:
+    return {
+        "step": value.step,
+        "checked_step": value.checked_step,
+        "passed": value.verdict.passed,
+        "reason": value.verdict.reason,
     }
 
 

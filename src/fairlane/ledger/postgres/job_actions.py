@@ -83,7 +83,7 @@ async def _cancel_all(
     await tx.execute(CANCEL, ids, waited, times.values())
     await add_to_list(tx, State.CANCELLED, max(times.values()), ids)
     for job in jobs:
-        if job.band is Band.SKIP and job.step == 0:
+        if job.band is Band.SKIP and job.delivered == 0:
             await refund(tx, job.id, now)
     return ended
 
@@ -195,6 +195,12 @@ WHERE jobs.id = v.id
 """)
 
 
+REJECTED_OUTPUTS = """
+DELETE FROM steps USING jobs WHERE jobs.id = ANY($1::text[]) AND steps.job = jobs.id
+    AND steps.step >= jobs.step
+"""
+
+
 async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move, now: int) -> None:
     """Queue one job, or cells of one parent, again."""
     if not jobs:
@@ -204,6 +210,7 @@ async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move
     ids = [job.id for job in jobs]
     places = [(job.id, *place(job, move, times[job.id]), times[job.id]) for job in jobs]
     await tx.execute(*BACK_IN_LINE.rows(places))
+    await tx.execute(REJECTED_OUTPUTS, ids)
     await add_to_live_list(tx, ids)
     tx.line += len(jobs)
     tx.touched += ids

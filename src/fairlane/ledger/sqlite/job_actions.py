@@ -68,7 +68,7 @@ def _cancel_one(tx: SqliteTransaction, job: Job, now: int, strict: Container[str
         "WHERE id = ?",
         (now, job.waited_until(now), job.id),
     )
-    if job.band is Band.SKIP and job.step == 0:
+    if job.band is Band.SKIP and job.delivered == 0:
         refund(tx, job.id, now)
     tx.touched.append(job.id)
     return Ended(job.id, job.rev + 1, job.token, kept)
@@ -151,6 +151,7 @@ def _back_in_line(tx: SqliteTransaction, job: Job, move: Move, now: int) -> None
         "error_message = NULL WHERE id = ?",
         (now, *there, job.id),
     )
+    tx.execute("DELETE FROM steps WHERE job = ? AND step >= ?", (job.id, job.step))
     tx.tally.queued += 1
     tx.tally.changed(_who(job), 1)
     tx.touched.append(job.id)

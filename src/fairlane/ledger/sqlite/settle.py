@@ -15,6 +15,7 @@ from fairlane.ledger.settle_rows import (
     AFTER,
     attempt_row,
     complete_row,
+    discarded_row,
     end_row,
     fits,
     requeue_row,
@@ -39,13 +40,13 @@ COMPLETE_VALUES = ("now", "output", "metrics", "id", "token")
 
 END = """
 UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
-    finished_at = v.now, attempt = v.attempt, error_code = v.code,
+    finished_at = v.now, step = v.step, attempt = v.attempt, error_code = v.code,
     error_message = v.message, token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
 FROM v WHERE jobs.id = v.id AND jobs.token = v.token
     AND jobs.lease_until = coalesce(v.seen_until, jobs.lease_until)
 """
 END_VALUES = (
-    "state", "seq", "now", "attempt", "code", "message", "seen_until", "id", "token",
+    "state", "seq", "now", "step", "attempt", "code", "message", "seen_until", "id", "token",
 )  # fmt: skip
 
 REQUEUE = """
@@ -156,7 +157,7 @@ def _write(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
 def _write_others(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
     """Write settlements that do not complete a job, with the attempts and events that the row of a
     completed job would imply."""
-    ends, requeues, attempts, events = [], [], [], []
+    ends, requeues, attempts, events, discarded = [], [], [], [], []
     for item in items:
         lease = item.lease
         facts = [*unwritten(lease), *item.facts]
@@ -165,12 +166,16 @@ def _write_others(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
         attempts.append(attempt_row(item))
         if AFTER[item.move] is State.QUEUED:
             requeues.append(requeue_row(item, seq))
+            if item.step is not None:
+                discarded.append(discarded_row(item))
         else:
             ends.append(end_row(item, seq))
     held = _update(tx, END, END_VALUES, ends) + _update(tx, REQUEUE, REQUEUE_VALUES, requeues)
     if held == len(items):
         _insert(tx, "attempts", attempts)
         _insert(tx, "events", events)
+        if discarded:
+            tx.executemany("DELETE FROM steps WHERE job = ? AND step = ?", discarded)
     return held
 
 
@@ -198,5 +203,5 @@ def _account_for(tx: SqliteTransaction, item: Settlement) -> None:
         tx.touched.append(lease.job)
         return
     tx.tally.changed(lease.user, -1)
-    if lease.paid_at and item.move is not Move.COMPLETE and lease.step == 0:
+    if lease.paid_at and item.move is not Move.COMPLETE and lease.delivered == 0:
         refund(tx, lease.job, item.now)

@@ -14,6 +14,7 @@ from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
 
 TaskStatus = Literal["queued", "executing", "completed", "failed", "cancelled", "dead_letter"]
+GenerationStatus = Literal["queued", "processing", "completed", "failed", "cancelled"]
 
 
 # --- parts of several responses ------------------------------------------------------------------
@@ -426,6 +427,52 @@ class SlotResponse(TypedDict):
 class SlotRenewedResponse(TypedDict):
     slot_id: str
     lease_seconds: float
+
+
+# --- generations ---------------------------------------------------------------------------------
+class GenerationAcceptedResponse(TypedDict):
+    """`position` and `eta` are null while they cannot be told at once."""
+
+    job_id: str
+    status: GenerationStatus | Literal["expired"]
+    priority: str | None
+    effective_priority: str | None
+    position: int | None
+    eta: EtaResponse | None
+
+
+class GenerationSummaryResponse(TypedDict):
+    id: str
+    user_id: str | None
+    status: GenerationStatus
+    model: str
+    duration: Annotated[float, Field(description="Seconds to generate.")]
+    priority: Annotated[str, Field(description="The tier, or `skipped` after a paid skip.")]
+    tier: str
+    skipped: bool
+    progress: str | None
+    progress_pct: int
+    position: Annotated[
+        int | None, Field(description="1 = starts next, 0 = processing; null = ended or unknown.")
+    ]
+    estimated_wait: Annotated[
+        float | None, Field(description="Seconds until it starts (median); null = unknown.")
+    ]
+    created_at: str
+    started_at: str | None
+    completed_at: str | None
+    error: ErrorResponse | None
+
+
+class GenerationResponse(GenerationSummaryResponse):
+    prompt: Any
+    result: Any
+    reason: Annotated[str | None, Field(description="Why it waits.")]
+
+
+class GenerationStateResponse(TypedDict):
+    id: str
+    status: GenerationStatus
 
 
 # --- worker protocol -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from fairlane.api.routes import (
     dead_letters,
     events,
     fanout_executions,
+    generation,
     jobs,
     skips_and_credits,
     slots,
@@ -32,6 +33,7 @@ GROUPS = [
     tasks.routes,
     workers.routes,
     slots.routes,
+    generation.routes,
 ]
 
 __all__ = ["GROUPS"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.api.http.problem_details import ProblemDetails, no_job, problem_body, problem_of
-from fairlane.api.schemas import serializers
+from fairlane.api.schemas import generation, serializers
 from fairlane.api.schemas.requests import EXAMPLE_ID, EXAMPLE_LEASE
 from fairlane.api.schemas.timestamps import iso, microseconds
 from fairlane.engine.queries import JobDetail, Placement, WaitReason
@@ -40,6 +40,9 @@ from fairlane.responses import (
     ExecutionPageResponse,
     ExecutionResponse,
     ExplanationResponse,
+    GenerationAcceptedResponse,
+    GenerationResponse,
+    GenerationStateResponse,
     HeartbeatResponse,
     JobPageResponse,
     JobResponse,
@@ -350,6 +353,28 @@ SLOT: SlotResponse = {
 }
 SLOT_RENEWED: SlotRenewedResponse = {"slot_id": EXAMPLE_ID, "lease_seconds": 15.0}
 SLOT_RELEASED: SlotRenewedResponse = {"slot_id": EXAMPLE_ID, "lease_seconds": 0}
+
+# --- generations ---------------------------------------------------------------------------------
+RUNNING_GENERATION = RUNNING_JOB._replace(
+    name="generate",
+    plan=(_step("generate", Executor.PULL),),
+    step=0,
+    model="music",
+    duration=30.0,
+    tier="premium",
+    level="premium",
+    paid_at=0,
+    progress=Progress(45.0, "", NOW),
+)
+GENERATION_ACCEPTED: GenerationAcceptedResponse = generation.accepted(
+    EXAMPLE_ID, Placement("premium", "premium", 3, ETA)
+)
+GENERATION: GenerationResponse = generation.detail(
+    _detail(
+        RUNNING_GENERATION, input={"prompt": "a heron at dawn", "model": "music", "duration": 30}
+    )
+)
+GENERATION_CANCELLED: GenerationStateResponse = {"id": EXAMPLE_ID, "status": "cancelled"}
 
 # --- worker protocol -----------------------------------------------------------------------------
 REGISTERED: RegisterResponse = {

@@ -95,7 +95,7 @@ def view(seen: JobDetail) -> JobResponse:
         "context": seen.context,
         "position": seen.position,
         "eta": eta(seen.eta),
-        "reason": _reason(seen),
+        "reason": wait_reason(seen),
     }
 
 
@@ -121,7 +121,7 @@ def task(seen: JobDetail, *, unrunnable: bool) -> TaskResponse:
         "execution_time_ms": milliseconds(seen.execution_time),
         "assigned_worker_id": worker(job),
         "queue_position": seen.position,
-        "reason": _reason(seen),
+        "reason": wait_reason(seen),
         "unrunnable": unrunnable,
         "progress": progress(job.progress),
         "result": outputs[-1].get("data") if outputs else None,
@@ -141,7 +141,7 @@ def _task_error(value: Error | None) -> TaskErrorResponse | None:
     }
 
 
-def _reason(seen: JobDetail) -> str | None:
+def wait_reason(seen: JobDetail) -> str | None:
     return " · ".join(reason.text for reason in seen.reasons) or None
 
 

@@ -475,6 +475,42 @@ class GenerationStateResponse(TypedDict):
     status: GenerationStatus
 
 
+class OwnQueueResponse(TypedDict):
+    queue_length: Annotated[int, Field(description="Waiting jobs of all callers.")]
+    current_job: Annotated[
+        str | None, Field(description="The caller's longest-running job; null = none runs.")
+    ]
+    jobs: Annotated[
+        list[GenerationSummaryResponse],
+        Field(description="The caller's jobs: processing ones first, then by position."),
+    ]
+    next: Annotated[str | None, Field(description="The cursor of the next page; null on the last.")]
+
+
+class QueueRowResponse(TypedDict):
+    """A job in the queue. What the caller may not know of a job that is not its own is null."""
+
+    id: str | None
+    own: bool
+    status: GenerationStatus
+    model: str | None
+    duration: float | None
+    priority: Annotated[str, Field(description="The tier, or `skipped` after a paid skip.")]
+    skipped: bool
+    progress: str | None
+    progress_pct: int | None
+    position: Annotated[int, Field(description="1 = starts next, 0 = processing.")]
+
+
+class ServiceQueueResponse(TypedDict):
+    service: str
+    jobs: Annotated[
+        list[QueueRowResponse], Field(description="Processing jobs, then the next ones in order.")
+    ]
+    total: Annotated[int, Field(description="Processing and waiting jobs of all callers.")]
+    not_shown: int
+
+
 # --- worker protocol -----------------------------------------------------------------------------
 class RegisterResponse(TypedDict):
     worker_id: str

@@ -9,30 +9,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.key import Role
 from fairlane.model.lease import Lease
-from fairlane.model.service import Fairness, Service
-from fairlane.model.tier import Tier, Tiers
+from tests.api.generation import GENERATION_QUEUE, MUSIC, generated
 from tests.api.server import Gateway, gateway
 from tests.world import World
 
 pytestmark = [pytest.mark.every_store, pytest.mark.timeout(60)]
-
-TIERS = Tiers(
-    [
-        Tier("admin", {"admin": 30}),
-        Tier("creator", {"admin": 45}, pending=3, max_duration=180),
-        Tier("free", {"admin": 120}, pending=2, per_hour=3, max_duration=30),
-    ],
-    default="free",
-)
-GENERATION_QUEUE = Catalog(
-    TIERS,
-    [Service("generate", limit=1, fairness=Fairness.NONE), Service("other", max_attempts=1)],
-    limits=Limits(waiting=10),
-)
-MUSIC = {"model": "music", "prompt": "a heron at dawn", "duration": 30}
 
 
 @pytest.fixture
@@ -45,12 +28,6 @@ async def world(tmp_path: Path, _stores: None) -> AsyncIterator[World]:
 async def served(world: World) -> AsyncIterator[Gateway]:
     async with gateway(world.engine) as opened:
         yield opened
-
-
-async def generated(client: httpx2.AsyncClient, **more: Any) -> str:
-    answer = await client.post("/generate", json={**MUSIC, **more})
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["job_id"])
 
 
 async def seen(client: httpx2.AsyncClient, job: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence, S
 
 from fairlane.background import end_all
 from fairlane.clock import Clock
-from fairlane.engine import job_actions, live_settings, queries
+from fairlane.engine import job_actions, live_settings, queries, queue_view
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core, TierSource
 from fairlane.engine.follow import Change, Pause, changes, events, follow
@@ -75,6 +75,7 @@ class Engine:
         self.known_tiers, self.store_stats = ledger.known_tiers, ledger.vitals
         self._core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
         self.workers, self.leases = WorkerRegistry(self._core), Leases(self._core)
+        self._fronts = queue_view.Fronts()
         self._sweeping = sweeping
         self._sweeper = Maintenance(self._core)
         self._background: list[asyncio.Task[None]] = []
@@ -301,6 +302,23 @@ class Engine:
     async def placement(self, accepted: SubmissionAccepted, request: NewJob) -> queries.Placement:
         """The position of a job that was just accepted."""
         return await queries.placement(self._core, accepted, request)
+
+    async def placements(self, jobs: Sequence[Job]) -> dict[str, queries.Placement]:
+        """The present positions of those of these jobs that are queued: exact near the front, as of
+        at most a second ago, and estimates elsewhere."""
+        return await queue_view.placements(self._core, self._fronts, jobs)
+
+    async def service_view(self, service: str, limit: int) -> queue_view.QueueView:
+        """The running jobs of a service and its first waiting jobs, at most `limit` together."""
+        return await queue_view.service_view(self._core, self._fronts, service, limit)
+
+    async def running_jobs(self, wanted: Filter, limit: int) -> list[Job]:
+        """Running jobs of this tenant, user and key, the longest-running first."""
+        return await self._core.ledger.running_jobs(wanted, None, limit)
+
+    async def load(self) -> tuple[int, int]:
+        """How many jobs are queued and how many run, of all tenants."""
+        return await self._core.ledger.load()
 
     async def list_jobs(
         self, wanted: Filter | None = None, cursor: str | None = None, limit: int = 50

@@ -101,8 +101,8 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> JobDetail:
             standing = await core.index.standing(job_id, now)
     names = core.catalog.tiers.names
     runnable = standing is None or await is_runnable(core, job.lane)
-    eta = _eta(core, _waiting(job), standing, now) if standing and runnable else None
-    saves = _saved_by_skip(core, _waiting(job), standing, now) if standing and runnable else None
+    eta = _eta(core, waiting_of(job), standing, now) if standing and runnable else None
+    saves = _saved_by_skip(core, waiting_of(job), standing, now) if standing and runnable else None
     reasons = tuple(_reasons(core, job, standing, now)) if standing else ()
     return JobDetail(
         job=job,
@@ -161,7 +161,8 @@ async def standing(core: Core, job: Job) -> Placement | None:
         return None
     if found is None:
         return None
-    return await _placed(core, _waiting(job), job.lane, found, now)
+    runnable = await is_runnable(core, job.lane)
+    return placed(core, waiting_of(job), found, now, runnable=runnable)
 
 
 async def placement(core: Core, accepted: SubmissionAccepted, request: NewJob) -> Placement:
@@ -175,7 +176,8 @@ async def placement(core: Core, accepted: SubmissionAccepted, request: NewJob) -
     first = core.terms.of(request, tier).plan[0]
     ready_at = max(now, request.run_at or 0)
     waiting = Waiting(job_id, first.service, tier, request.model, ready_at)
-    return await _placed(core, waiting, first.lane, found, now)
+    runnable = await is_runnable(core, first.lane)
+    return placed(core, waiting, found, now, runnable=runnable)
 
 
 def unplaced(tier: str) -> Placement:
@@ -183,8 +185,7 @@ def unplaced(tier: str) -> Placement:
     return Placement(tier, tier, None, None)
 
 
-async def _placed(core: Core, job: Waiting, lane: str, found: Standing, now: int) -> Placement:
-    runnable = await is_runnable(core, lane)
+def placed(core: Core, job: Waiting, found: Standing, now: int, *, runnable: bool) -> Placement:
     return Placement(
         job.tier,
         core.catalog.tiers.names[found.level],
@@ -272,7 +273,7 @@ def _unrunnable_reason(lane_name: str) -> WaitReason:
 
 
 # --- when ----------------------------------------------------------------------------------------
-def _waiting(job: Job) -> Waiting:
+def waiting_of(job: Job) -> Waiting:
     return Waiting(job.id, job.current.service, job.tier, job.model, job.ready_at)
 
 

@@ -3,10 +3,11 @@ specification: every other index must choose the same jobs. All times are micros
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fairlane.model.catalog import Catalog
+from fairlane.model.job import Band
 from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.worker import Loaded, Worker
@@ -104,6 +105,25 @@ class Depth(NamedTuple):
     oldest: int | None
 
 
+class BandDepth(NamedTuple):
+    """The queued jobs of one service in one band, and in one tier of the last band (otherwise the
+    rank is -1): how many jobs, and how many flows they make."""
+
+    band: Band
+    rank: int
+    jobs: int
+    flows: int
+
+
+def by_band(queues: Iterable[BandDepth]) -> list[BandDepth]:
+    """Adds up the lanes of a service."""
+    found: dict[tuple[Band, int], BandDepth] = {}
+    for band, rank, jobs, flows in queues:
+        known = found.get((band, rank), BandDepth(band, rank, 0, 0))
+        found[band, rank] = BandDepth(band, rank, known.jobs + jobs, known.flows + flows)
+    return [found[key] for key in sorted(found)]
+
+
 class PoolUse(NamedTuple):
     """The number of held slots of one pool, and its limit."""
 
@@ -192,6 +212,18 @@ class Index(Protocol):
     # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
         """The position of the job, or None if the index has no such waiting job."""
+
+    async def estimates(self, jobs: Sequence[str], now: int) -> dict[str, Standing]:
+        """Like `standing` for each of these jobs that waits, except that every position is an
+        estimate. Much cheaper."""
+
+    async def front(self, service: str, now: int) -> list[str]:
+        """The first EXACT_POSITIONS waiting jobs of this service, in the order in which they would
+        start. Empty while the index is being rebuilt."""
+
+    async def band_depths(self, service: str) -> list[BandDepth]:
+        """The queued jobs of this service by band and tier, without delayed ones. Its cost does not
+        depend on their number."""
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
         """Queued jobs that by ageing count as a better rank than was announced: (job, rank)."""

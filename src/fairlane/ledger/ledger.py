@@ -211,6 +211,10 @@ class Ledger(Protocol):
     async def running_in(self) -> Counter[tuple[str, str | None]]:
         """How many jobs of each service run in each region. Reads all running jobs."""
 
+    async def running_jobs(self, wanted: Filter, service: str | None, limit: int) -> list[Job]:
+        """Running jobs of this tenant, user and key (None = any) and service, the longest-running
+        first. Reads all running jobs."""
+
     async def finished_since(self, since: int) -> dict[State, int]:
         """How many jobs have ended since then, by state."""
 

@@ -220,6 +220,9 @@ GIVEN_UP = "there was too much to look at; name a user, or try again later"
 
 
 class Filter(NamedTuple):
+    """Which jobs are wanted (None = any). `key` finds the jobs that this API key submitted for no
+    user."""
+
     tenant: str | None = None
     user: str | None = None
     states: tuple[State, ...] = ()

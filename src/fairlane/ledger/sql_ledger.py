@@ -120,6 +120,9 @@ class SqlReader(ABC):
     async def running_in(self) -> Counter[tuple[str, str | None]]:
         return await self._read(self._queries.running_in)
 
+    async def running_jobs(self, wanted: Filter, service: str | None, limit: int) -> list[Job]:
+        return await self._read(self._queries.running_jobs, wanted, service, limit)
+
     async def finished_since(self, since: int) -> dict[State, int]:
         return await self._read(self._queries.finished_since, since)
 

@@ -7,6 +7,7 @@ from fairlane.api.routes import (
     events,
     fanout_executions,
     generation,
+    generation_queue,
     jobs,
     skips_and_credits,
     slots,
@@ -34,6 +35,7 @@ GROUPS = [
     workers.routes,
     slots.routes,
     generation.routes,
+    generation_queue.routes,
 ]
 
 __all__ = ["GROUPS"]

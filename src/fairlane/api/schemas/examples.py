@@ -50,6 +50,7 @@ from fairlane.responses import (
     KeyListResponse,
     KeyResponse,
     NewKeyResponse,
+    OwnQueueResponse,
     PollResponse,
     ProviderResponse,
     QueueStatsResponse,
@@ -61,6 +62,7 @@ from fairlane.responses import (
     RuntimeStatsResponse,
     SecretsResponse,
     ServiceListResponse,
+    ServiceQueueResponse,
     ServiceResponse,
     ServiceStatusResponse,
     SkipResponse,
@@ -374,6 +376,26 @@ GENERATION: GenerationResponse = generation.detail(
         RUNNING_GENERATION, input={"prompt": "a heron at dawn", "model": "music", "duration": 30}
     )
 )
+OWN_QUEUE: OwnQueueResponse = {
+    "queue_length": 5,
+    "current_job": EXAMPLE_ID,
+    "jobs": [generation.summary(RUNNING_GENERATION, None, None)],
+    "next": None,
+}
+SERVICE_QUEUE: ServiceQueueResponse = {
+    "service": "generate",
+    "jobs": [
+        generation.row(RUNNING_GENERATION, 0, own=True, same_tenant=True),
+        generation.row(
+            RUNNING_GENERATION._replace(state=State.QUEUED, progress=None),
+            1,
+            own=False,
+            same_tenant=True,
+        ),
+    ],
+    "total": 6,
+    "not_shown": 4,
+}
 GENERATION_CANCELLED: GenerationStateResponse = {"id": EXAMPLE_ID, "status": "cancelled"}
 
 # --- worker protocol -----------------------------------------------------------------------------

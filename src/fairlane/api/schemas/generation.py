@@ -14,6 +14,7 @@ from fairlane.responses import (
     GenerationAcceptedResponse,
     GenerationResponse,
     GenerationSummaryResponse,
+    QueueRowResponse,
 )
 
 SKIPPED = "skipped"
@@ -79,6 +80,23 @@ def summary(job: Job, position: int | None, eta: Eta | None) -> GenerationSummar
     }
 
 
+def row(job: Job, position: int, *, own: bool, same_tenant: bool) -> QueueRowResponse:
+    """Serializes a job in the queue for any caller. Of a job that is not its own, a caller learns
+    neither the id nor any text, and of a job of another tenant only its place."""
+    return {
+        "id": job.id if own else None,
+        "own": own,
+        "status": generation_status(job.state),
+        "model": job.model if same_tenant else None,
+        "duration": job.duration if same_tenant else None,
+        "priority": priority(job),
+        "skipped": job.paid_at > 0,
+        "progress": progress(job) if own else None,
+        "progress_pct": percent(job) if same_tenant else None,
+        "position": position,
+    }
+
+
 def detail(seen: JobDetail) -> GenerationResponse:
     return {
         **summary(seen.job, seen.position, seen.eta),
@@ -100,14 +118,16 @@ def priority(job: Job) -> str:
 
 
 def percent(job: Job) -> int:
-    """Returns 100 for a completed job, and what the worker reported before."""
+    """Returns what the worker reported, and 100 for a completed job."""
     if job.state is State.COMPLETED:
         return 100
-    return 0 if job.progress is None else max(0, min(100, round(job.progress.percent)))
+    if job.progress is None or job.state is State.QUEUED:
+        return 0
+    return max(0, min(100, round(job.progress.percent)))
 
 
 def progress(job: Job) -> str | None:
     """Returns the worker's text. Without one, the text says the percentage."""
-    if job.progress is None:
+    if job.progress is None or job.state is State.QUEUED:
         return None
     return job.progress.text or f"Generating... {percent(job)}%"

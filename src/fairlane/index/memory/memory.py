@@ -11,6 +11,7 @@ from fairlane.ids import Tokens
 from fairlane.index.index import (
     LOOK_AGAIN_MICROSECONDS,
     MAX_DUE_JOBS_PER_CLAIM,
+    BandDepth,
     Freed,
     HeldEntry,
     Picks,
@@ -297,6 +298,17 @@ class MemoryIndex:
         """Like `standing`, but every position is an estimate. Much faster: for simulations."""
         self._move_due(now)
         return None if self._loading else queries.estimated(self, job, now)
+
+    async def estimates(self, jobs: Sequence[str], now: int) -> dict[str, Standing]:
+        found = ((job, self.estimated(job, now)) for job in jobs)
+        return {job: standing for job, standing in found if standing is not None}
+
+    async def front(self, service: str, now: int) -> list[str]:
+        self._move_due(now)
+        return [] if self._loading else queries.front(self, service, now)
+
+    async def band_depths(self, service: str) -> list[BandDepth]:
+        return queries.band_depths(self, service)
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
         self._move_due(now)

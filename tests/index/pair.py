@@ -95,6 +95,7 @@ class Pair:
             await self.do("front", service, now)
             await self.do("band_depths", service)
         await self.promotable(now)
+        await self.do("models")
         assert await walked(self.other) == await walked(self.memory)
         for before in (now - 30_000_000, now + 1):
             await self.do("unverified", before, 1000)

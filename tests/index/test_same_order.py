@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlane.index.index import Freed, HeldEntry, ServiceCallRef
+from fairlane.index.index import Freed, HeldEntry, ModelSample, ServiceCallRef
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band
 from fairlane.model.lease import Slot
@@ -213,7 +213,8 @@ class Life:
 
     async def learn(self) -> None:
         service, model = self.dice.choice(SERVICES), self.dice.choice(["", "m1", "m2"])
-        await self.pair.do("learn_load", service, model, self.dice.randrange(20 * SECOND))
+        load, work = (self.dice.choice([None, self.dice.randrange(20 * SECOND)]) for _ in range(2))
+        await self.pair.do("learn_times", [ModelSample(service, model, load, work)])
 
     async def sync(self) -> None:
         pools = [pool for pool in self.pair.memory.pools if pool.held]

@@ -254,6 +254,7 @@ async def test_progress_is_told_while_it_runs(tmp_path: Path, way: Way) -> None:
 
 async def test_a_model_is_loaded_once_for_the_tasks_that_need_it(tmp_path: Path, way: Way) -> None:
     loads: list[str] = []
+    reported: list[bool] = []
 
     def load(name: str) -> str:
         loads.append(name)
@@ -269,8 +270,11 @@ async def test_a_model_is_loaded_once_for_the_tasks_that_need_it(tmp_path: Path,
         for model in ("flux", "flux", "sdxl"):
             job = await at.run("draw", model=model)
             assert await at.result(job.id) == f"weights of {model}"
+            _, context = await at.engine.payload(job.id)
+            reported.append("load_seconds" in str(context))
         assert await at.result((await at.run("draw")).id) is None
         assert loads == ["flux", "sdxl"]
+        assert reported == [True, False, True]
 
 
 async def test_a_drained_worker_finishes_what_it_runs_or_gives_it_back(

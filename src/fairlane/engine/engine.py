@@ -26,7 +26,7 @@ from fairlane.engine.worker_registry import WorkerRegistry
 from fairlane.engine.worker_retry_terms import refresh_declared
 from fairlane.errors import FairlaneError, InvalidInput, SetupError, StaleLease, UnknownName
 from fairlane.ids import Ids
-from fairlane.index.index import Index, Stats
+from fairlane.index.index import Index, ModelReport, ModelSample, Stats
 from fairlane.ledger.ledger import Ledger
 from fairlane.ledger.messages import (
     AuditedChange,
@@ -262,7 +262,13 @@ class Engine:
 
     async def loaded(self, service: str, model: str, seconds: float) -> None:
         """Record how many seconds a worker took to load a model."""
-        await self._core.index.learn_load(service, model, round(seconds * SECOND))
+        await self._core.index.learn_times([ModelSample(service, model, round(seconds * SECOND))])
+
+    async def model_report(self) -> ModelReport:
+        """What is known of models: their learnt times, and where they were loaded last."""
+        report = await self._core.index.models()
+        loaded = {name: each for name, each in self._core.loaded.items() if each.model}
+        return report._replace(workers=loaded)
 
     async def _settle(self, report: Report) -> Settled:
         (outcome,) = await settle(self._core, [report])

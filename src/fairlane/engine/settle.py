@@ -20,7 +20,8 @@ from fairlane.engine.circuit_breaker import (
 )
 from fairlane.engine.core import Core
 from fairlane.engine.json_text import json_text
-from fairlane.index.index import Freed
+from fairlane.engine.model_times import samples_of
+from fairlane.index.index import Freed, ModelSample
 from fairlane.ledger.messages import Settled, Settlement, Stale, Unwritten
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.event import EventType, Fact, place
@@ -151,6 +152,7 @@ async def _tell_index(
     core: Core, settled: list[tuple[Settlement, Settled | Stale]], now: int
 ) -> None:
     freed, queued = [], []
+    times: list[ModelSample] = []
     for settlement, outcome in settled:
         lease = settlement.lease
         if isinstance(outcome, Stale):
@@ -162,6 +164,8 @@ async def _tell_index(
         if settlement.outcome is Outcome.COMPLETED:
             cost = now - lease.started_at
             core.costs.learn(cost, lease.service, lease.model)
+            if lease.model:
+                times += samples_of(core, settlement, cost)
         elif settlement.fault is None or settlement.fault in NO_ANSWER:
             answered = None
         freed.append(Freed(lease.token, cost, outcome.kept, answered))
@@ -170,6 +174,8 @@ async def _tell_index(
     await core.index.free(freed, now)
     if queued:
         await core.index.put(queued, now)
+    if times:
+        await core.index.learn_times(times)
 
 
 def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:

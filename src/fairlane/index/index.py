@@ -4,6 +4,7 @@ specification: every other index must choose the same jobs. All times are micros
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from fairlane.model.catalog import Catalog
@@ -146,6 +147,47 @@ class Stats(NamedTuple):
     oldest: dict[str, int]
 
 
+class ModelSample(NamedTuple):
+    """What one completed attempt says of its model: how long the model took to load, and how long
+    the work took without that (µs; None = not known)."""
+
+    service: str
+    model: str
+    load: int | None = None
+    work: int | None = None
+
+
+class ModelTimes(NamedTuple):
+    """What is learnt of one model of a service: the averages of its load time and of its work time
+    without the load (µs; None = not known), and how many jobs were started that had to load it."""
+
+    service: str
+    model: str
+    load: int | None
+    work: int | None
+    loads: int
+
+
+class SlotModel(NamedTuple):
+    """The model that one slot of a called service ran last."""
+
+    pool: str
+    n: int
+    loaded: Loaded
+
+
+class ModelReport(NamedTuple):
+    """`times` are those of every known model. `last` is, by service, the model of the job started
+    last, since when it is loaded, and how many jobs in a row it has served. `slots` are those of
+    called services that remember a model. `workers` are, by id, the models of the workers that this
+    process knows; only `Engine.model_report` fills it."""
+
+    times: list[ModelTimes]
+    last: dict[str, Loaded]
+    slots: list[SlotModel]
+    workers: Mapping[str, Loaded] = MappingProxyType({})
+
+
 class Index(Protocol):
     # --- waiting jobs ------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
@@ -206,8 +248,8 @@ class Index(Protocol):
         """Count a failed call. Returns the consequences for the circuit breaker and for this job.
         `retry_after` is what the service asked for (0 = nothing)."""
 
-    async def learn_load(self, service: str, model: str, duration: int) -> None:
-        """Update the average load time of the model: a worker took `duration` to load it."""
+    async def learn_times(self, samples: Sequence[ModelSample]) -> None:
+        """Update the average load and work times of these models, and of their services."""
 
     # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
@@ -236,6 +278,9 @@ class Index(Protocol):
         """All waiting jobs, in pages, as of the start of the iteration."""
 
     async def stats(self) -> Stats: ...
+
+    async def models(self) -> ModelReport:
+        """What is known of models: their learnt times, and where they were loaded last."""
 
     async def lanes(self, service: str) -> Mapping[str, int]:
         """The number of waiting jobs in each lane of this service, delayed ones included."""

@@ -9,6 +9,10 @@ ALPHA_THOUSANDTHS = 200
 MAX_AVERAGES = 10_000
 
 
+def moving_average(old: int | None, value: int) -> int:
+    return value if old is None else old + (value - old) * ALPHA_THOUSANDTHS // 1000
+
+
 class Average:
     """A moving average per key, bounded in size: the least recently updated keys are dropped."""
 
@@ -25,8 +29,6 @@ class Average:
 
     def learn(self, value: int, service: str, model: str = "") -> None:
         for key in {(service, model), (service, "")}:
-            old = self._values.pop(key, None)
-            new = value if old is None else old + (value - old) * ALPHA_THOUSANDTHS // 1000
-            self._values[key] = new
+            self._values[key] = moving_average(self._values.pop(key, None), value)
         while len(self._values) > self._most:
             del self._values[next(iter(self._values))]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fairlane.engine.json_text import json_bytes
+from fairlane.engine.model_times import LOAD_METRIC
 from fairlane.errors import InvalidInput
 from fairlane.worker.blocked_loop import BlockedLoopWatch
 from fairlane.worker.context import Context, TaskFailed
@@ -114,7 +115,7 @@ class Runner:
         try:
             async with scope:
                 await self._hold(running)
-                ctx.model = await self.models.get(task.model)
+                ctx.model, load_seconds = await self.models.get(task.model)
                 output = await call(handler, running, self._threads, lambda: self._hold(running))
         except asyncio.CancelledError:
             return EndedTask(
@@ -130,7 +131,7 @@ class Runner:
             return _failed(task, Trouble(f"no result after {limit:g} s", code="timeout"))
         except Exception as error:  # noqa: BLE001 - whatever a task raises is its failure
             return _failed(task, _unexpected(task, error))
-        return _completed(task, output)
+        return _with_load_time(_completed(task, output), load_seconds)
 
     async def _hold(self, running: Running) -> None:
         """Waits until the lease is certainly valid: this process may have stood still. If the queue
@@ -155,6 +156,14 @@ def _completed(task: Task, output: Any) -> EndedTask:
         message = f"task {task.type}: {error}"
         return _failed(task, Trouble(message, retriable=False, code=NOT_JSON))
     return EndedTask(Result(task.ref, "completed", output))
+
+
+def _with_load_time(ended: EndedTask, load_seconds: float | None) -> EndedTask:
+    """The same, with how long this task took to load its model, if it did."""
+    if load_seconds is None or ended.result is None:
+        return ended
+    metrics = {LOAD_METRIC: round(load_seconds, 3)}
+    return ended._replace(result=ended.result._replace(metrics=metrics))
 
 
 def _failed(task: Task, trouble: Trouble) -> EndedTask:

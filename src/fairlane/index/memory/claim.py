@@ -24,6 +24,7 @@ from fairlane.policy.affinity import (
     stays,
 )
 from fairlane.policy.aging import RESERVE_AFTER_PATIENCES
+from fairlane.policy.estimate import FIRST_LOAD_MICROSECONDS
 from fairlane.policy.order import Candidate, Choice, QueueHeads, between_services, choose
 from fairlane.policy.shares import ShareKind, granted, may_jump
 
@@ -189,7 +190,7 @@ class ClaimRound:
             entry.rank,
             self.index.catalog.tiers.patience[entry.rank],
             self.now - candidate.since,
-            self.index.loads.get(service.name, entry.model),
+            self.index.model_times.load_time(service.name, entry.model, FIRST_LOAD_MICROSECONDS),
             entry.cost,
             service.limit == 1,
         )
@@ -270,12 +271,22 @@ class ClaimRound:
             own = [index.pools.of_user(flow.user, flow.cap)] if flow.cap else []
             slots = index.pools.take([*view.pools, *own], token, now)
         service_queue.started(flow, entry, now, in_turn=in_turn)
-        if flow.model not in ("", self.loaded.model):
-            service_queue.loads.append((now, flow.model))
+        if flow.model:
+            self._load(service_queue, flow.model)
         index.hand_out(token, entry, slots, self.worker.region, now)
-        self.loaded = self.loaded.after(entry.model, now)
         self._touched(view, flow.queue, entry.rank)
         return proposal((token, entry, slots))
+
+    def _load(self, service_queue: ServiceQueue, model: str) -> None:
+        """Note the model that the worker has from now on."""
+        name = service_queue.service.name
+        if model != self.loaded.model:
+            service_queue.loads.append((self.now, model))
+            if service_queue.keeps_models:
+                self.index.model_times.count_load(name, model)
+        self.loaded = self.loaded.after(model, self.now)
+        if service_queue.keeps_models:
+            self.index.last_models[name] = self.loaded
 
     def _park(self, view: ServiceView, flow: Flow) -> None:
         self.index.park(view.service_queue, flow)

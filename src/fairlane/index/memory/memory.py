@@ -14,6 +14,8 @@ from fairlane.index.index import (
     BandDepth,
     Freed,
     HeldEntry,
+    ModelReport,
+    ModelSample,
     Picks,
     Proposal,
     ServiceCallRef,
@@ -27,6 +29,7 @@ from fairlane.index.memory.concurrency_limits import Pools, SlotPool
 from fairlane.index.memory.delayed_jobs import DelayedJobs
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.idle_workers import IdleWorkers
+from fairlane.index.memory.model_times import LearntTimes
 from fairlane.index.memory.parked_flows import ParkedFlows
 from fairlane.index.memory.service_queue import ServiceQueue
 from fairlane.index.memory.wakeups import has_work_for
@@ -38,7 +41,6 @@ from fairlane.model.service import is_user_pool, user_of_pool
 from fairlane.model.step import Lane, service_of
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
-from fairlane.policy.estimate import FIRST_LOAD_MICROSECONDS, Average
 
 held = maker(HeldEntry)
 
@@ -52,8 +54,8 @@ class MemoryIndex:
         self.catalog, self._clock, self._settings = catalog, clock, 0
         self.new_token = new_token or Tokens().new
         self._clear("")
-        self.loads, self.idle, self.breakers = (
-            Average(FIRST_LOAD_MICROSECONDS),
+        self.model_times, self.idle, self.breakers = (
+            LearntTimes(),
             IdleWorkers(),
             CircuitBreakerTable(),
         )
@@ -69,6 +71,7 @@ class MemoryIndex:
         self.delays = DelayedJobs()
         self._parking = ParkedFlows()
         self._gone, self._freed = dict[str, int](), set[str]()
+        self.last_models = dict[str, Loaded]()
 
     # --- waiting jobs ------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
@@ -286,8 +289,9 @@ class MemoryIndex:
     ) -> FailureVerdict:
         return self.breakers.unavailable(call, job, now, retry_after)
 
-    async def learn_load(self, service: str, model: str, duration: int) -> None:
-        self.loads.learn(duration, service, model)
+    async def learn_times(self, samples: Sequence[ModelSample]) -> None:
+        for sample in samples:
+            self.model_times.learn(sample)
 
     # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
@@ -322,6 +326,9 @@ class MemoryIndex:
 
     def scan(self, page: int) -> AsyncIterator[list[Entry]]:
         return queries.pages(self, page)
+
+    async def models(self) -> ModelReport:
+        return ModelReport(self.model_times.all(), dict(self.last_models), [])
 
     async def lanes(self, service: str) -> dict[str, int]:
         return queries.lanes(self, service)
@@ -396,3 +403,4 @@ class MemoryIndex:
             idle = service_queue.cleanup(now, self.catalog.tiers.patience)
             if idle and self.pools.forgets(name, now):
                 del self.service_queues[name]
+                self.last_models.pop(name, None)

@@ -6,10 +6,21 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from fairlane.index.index import BandDepth, Depth, PoolUse, Standing, Stats, by_band
+from fairlane.index.index import (
+    BandDepth,
+    Depth,
+    ModelReport,
+    ModelTimes,
+    PoolUse,
+    SlotModel,
+    Standing,
+    Stats,
+    by_band,
+)
 from fairlane.index.redis import codec
 from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
+from fairlane.model.worker import Loaded
 from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 
 
@@ -27,6 +38,15 @@ def stats(answer: list[Any]) -> Stats:
         lanes=dict(lanes),
         delayed=dict(delayed),
         oldest=dict(oldest_in),
+    )
+
+
+def models(answer: list[Any]) -> ModelReport:
+    times, last, slots = codec.plain(answer)
+    return ModelReport(
+        sorted(ModelTimes(*row) for row in times),
+        {service: Loaded(*loaded) for service, *loaded in last},
+        sorted(SlotModel(pool, n, Loaded(*loaded)) for pool, n, *loaded in slots),
     )
 
 

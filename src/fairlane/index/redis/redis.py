@@ -9,7 +9,17 @@ from typing import Any, Self, TypeVar
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
 from fairlane.ids import Tokens
-from fairlane.index.index import BandDepth, Freed, HeldEntry, Picks, ServiceCallRef, Standing, Stats
+from fairlane.index.index import (
+    BandDepth,
+    Freed,
+    HeldEntry,
+    ModelReport,
+    ModelSample,
+    Picks,
+    ServiceCallRef,
+    Standing,
+    Stats,
+)
 from fairlane.index.redis import codec, decoding
 from fairlane.index.redis.batching import Batcher
 from fairlane.index.redis.codec import Asking, json, plain
@@ -169,8 +179,9 @@ class RedisIndex:
     ) -> FailureVerdict:
         return await self._read(decoding.failure, "unavailable", json(call), job, now, retry_after)
 
-    async def learn_load(self, service: str, model: str, duration: int) -> None:
-        await self._run("learn_load", service, model, duration)
+    async def learn_times(self, samples: Sequence[ModelSample]) -> None:
+        if samples:
+            await self._run("learn_times", json(samples))
 
     # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
@@ -211,6 +222,9 @@ class RedisIndex:
                 del seen[:page]
             if cursor == b"0":
                 return
+
+    async def models(self) -> ModelReport:
+        return await self._read(decoding.models, "models")
 
     async def lanes(self, service: str) -> dict[str, int]:
         return await self._read(lambda found: dict(plain(found)), "lanes", service)

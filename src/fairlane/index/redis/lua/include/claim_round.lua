@@ -1,5 +1,7 @@
 --@include lane_queue
 --@include affinity
+--@include loaded_models
+--@include model_times
 --@include held
 --@include delayed_jobs
 --@include pools
@@ -251,14 +253,6 @@ local function touched(view, queue_key, rank)
   end
 end
 
-local function loaded_after(loaded, model, now)
-  if model == '' then return loaded end
-  if model == loaded.model then
-    return {model = model, since = loaded.since, streak = loaded.streak + 1}
-  end
-  return {model = model, since = now, streak = 1}
-end
-
 local function take_slots(view, flow, token)
   local cap = flow.place.cap
   if cap == 0 and #view.pools == 0 then return NO_SLOTS end
@@ -274,6 +268,21 @@ local function count(view, candidate, jumped)
   view.credits = order.granted(view.credits, candidate.kind, view.service.shares, jumped)
 end
 
+-- Notes the model that the worker has from now on.
+local function note_load(view, model, token)
+  local service, now = view.service, round.now
+  if model ~= round.loaded.model then
+    local key = life .. 'loaded:' .. service.name
+    call('ZADD', key, now, token .. ' ' .. model)
+    call('ZREMRANGEBYRANK', key, 0, -MAX_REMEMBERED_LOADS - 1)
+    local known = round.loads[service.name]
+    if known then known.at[#known.at + 1], known.model[#known.model + 1] = now, model end
+    if service.keeps_models then model_times.count_load(service.name .. '|' .. model) end
+  end
+  round.loaded = loaded_after(round.loaded, model, now)
+  if service.keeps_models then view.last_model = round.loaded end
+end
+
 local function grant(view, flow, in_turn, token)
   local now = round.now
   local entry = flows.known_head(flow)
@@ -284,21 +293,13 @@ local function grant(view, flow, in_turn, token)
     list[#list + 1], list[#list + 2] = token, packed
   end
   gone[#gone + 1] = entry.id
-  local model = flow.place.model
-  if model ~= '' and model ~= round.loaded.model then
-    local key = life .. 'loaded:' .. view.service.name
-    call('ZADD', key, now, token .. ' ' .. model)
-    call('ZREMRANGEBYRANK', key, 0, -MAX_REMEMBERED_LOADS - 1)
-    local known = round.loads[view.service.name]
-    if known then known.at[#known.at + 1], known.model[#known.model + 1] = now, model end
-  end
+  if flow.place.model ~= '' then note_load(view, flow.place.model, token) end
   service_queue.start(flow, entry, in_turn, now)
   round.number = round.number + 1
   held.file(token, entry, packed, now, round.number, now)
   if round.is_gated then breakers.let_through(view.service.name, round.worker.region, token) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then hold.set(false) end
-  round.loaded = loaded_after(round.loaded, entry.spec.model, now)
   touched(view, flow.place.queue, entry.spec.rank)
   local granted = round.granted
   granted[#granted + 1], granted[#granted + 2], granted[#granted + 3] = entry.id, entry.text, slots
@@ -331,6 +332,9 @@ end
 function round.save()
   for _, view in ipairs(round.all or {}) do
     if view.credits ~= view.had then order.save_credits(view.service.name, view.credits) end
+    if view.last_model then
+      call('HSET', life .. 'last_models', view.service.name, write_loaded(view.last_model))
+    end
   end
   rankings.save()
   pools.save()

@@ -511,6 +511,47 @@ class ServiceQueueResponse(TypedDict):
     not_shown: int
 
 
+class SchedulerResponse(TypedDict):
+    last_model_used: str | None
+    batch_count: Annotated[int, Field(description="Jobs of that model that started in a row.")]
+    max_batch_size: int
+    starvation_timeouts: Annotated[
+        dict[str, float], Field(description="By tier: seconds after which a job counts as aged.")
+    ]
+
+
+class LoadedModelResponse(TypedDict):
+    """Where a model is loaded: a worker, or a slot of a called service."""
+
+    worker_id: str | None
+    slot: str | None
+    model: str
+    since: str | None
+    batch_count: Annotated[int | None, Field(description="Null if another process knows it.")]
+
+
+class ModelTimesResponse(TypedDict):
+    """Learnt from past jobs. Null = not known yet."""
+
+    load_seconds: float | None
+    service_seconds: Annotated[float | None, Field(description="Of the work without the load.")]
+    loads: Annotated[int, Field(description="Jobs that were started and had to load it.")]
+
+
+class StatusResponse(TypedDict):
+    service: str
+    scheduler: SchedulerResponse
+    estimated_wait: Annotated[
+        dict[str, float | None],
+        Field(description="By model: seconds until a new job of the default tier starts (median)."),
+    ]
+    estimated_wait_by_tier: dict[str, dict[str, float | None]]
+    models: dict[str, ModelTimesResponse]
+    workers: list[LoadedModelResponse]
+    queue_length: Annotated[int, Field(description="Waiting jobs of all services and callers.")]
+    running: int
+
+
 # --- worker protocol -----------------------------------------------------------------------------
 class RegisterResponse(TypedDict):
     worker_id: str

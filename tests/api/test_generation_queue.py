@@ -14,6 +14,7 @@ from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.key import Role
 from fairlane.model.service import Service
+from fairlane.model.worker import Worker
 from tests.api.generation import GENERATION_QUEUE, TIERS, generated
 from tests.api.server import TENANT, Gateway, gateway
 from tests.core import core_of
@@ -278,3 +279,86 @@ async def test_the_front_is_looked_at_once_for_all_who_ask(world: World, served:
         world.clock.advance(1_000_000)
         assert [row["id"] for row in (await queue(client))["jobs"]] == [newer]
         assert TENANT not in str(await queue(client))
+
+
+# --- the scheduler -------------------------------------------------------------------------------
+async def scheduler(client: httpx2.AsyncClient, **query: Any) -> dict[str, Any]:
+    answer = await client.get("/status", params=query)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def test_the_status_says_what_the_scheduler_does(world: World, served: Gateway) -> None:
+    worker = await world.engine.register(Worker("gpu"))
+    async with served.client() as client:
+        told = await scheduler(client)
+        assert told["scheduler"] == {
+            "last_model_used": None,
+            "batch_count": 0,
+            "max_batch_size": 3,
+            "starvation_timeouts": {"admin": 30, "creator": 45, "free": 120},
+        }
+        assert (told["service"], told["estimated_wait"], told["models"]) == ("generate", {}, {})
+        for user in ("ada", "bob"):
+            await generated(client, user_id=user, model="audio")
+            lease = await world.claim_one(worker)
+            world.clock.advance(20_000_000)
+            await world.engine.complete(lease, None, {"load_seconds": 4})
+        await generated(client, user_id="cyd", model="music")
+        told = await scheduler(client)
+        assert (told["scheduler"]["last_model_used"], told["scheduler"]["batch_count"]) == (
+            "audio",
+            2,
+        )
+        assert (told["queue_length"], told["running"]) == (1, 0)
+        assert told["models"]["audio"] == {
+            "load_seconds": 4,
+            "service_seconds": 16,
+            "loads": 1,
+        }
+        (row,) = told["workers"]
+        assert (row["worker_id"], row["model"], row["batch_count"]) == (worker.id, "audio", 2)
+
+
+async def test_the_expected_wait_grows_with_the_jobs_ahead(world: World, served: Gateway) -> None:
+    """One GPU, 20 seconds a job: a better tier waits for fewer of them."""
+    worker = await world.engine.register(Worker("gpu"))
+    async with served.client() as client:
+        await generated(client, user_id="first")
+        lease = await world.claim_one(worker)
+        world.clock.advance(20_000_000)
+        await world.engine.complete(lease)
+        await generated(client, user_id="running")
+        await world.claim_one(worker)
+        for n in range(4):
+            await generated(client, user_id=f"u{n}")
+        told = await scheduler(client)
+        by_tier = told["estimated_wait_by_tier"]
+        assert told["estimated_wait"] == by_tier["free"] == {"music": 100}
+        assert by_tier["admin"] == by_tier["creator"] == {"music": 20}
+        assert world.engine.catalog.tiers.default == "free"
+        await client.put("/admin/services/generate", json={"paused": True})
+        assert (await scheduler(client))["estimated_wait"] == {"music": None}
+
+
+async def test_without_a_live_worker_the_wait_is_unknown(world: World, served: Gateway) -> None:
+    async with served.client() as client:
+        await generated(client)
+        await world.engine.complete(await world.claim_one())
+        await world.pass_time(3600)
+        told = await scheduler(client)
+        assert (told["estimated_wait"], told["workers"]) == ({"music": None}, [])
+        answer = await client.get("/status", params={"service": "nothing"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "unknown_name")
+
+
+async def test_a_worker_that_this_process_does_not_know_is_shown_while_it_runs_a_job(
+    world: World, served: Gateway
+) -> None:
+    async with served.client() as client:
+        await generated(client)
+        lease = await world.claim_one()
+        (row,) = (await scheduler(client))["workers"]
+        assert (row["worker_id"], row["model"], row["batch_count"]) == ("w", "music", None)
+        await world.engine.complete(lease)
+        assert (await scheduler(client))["workers"] == []

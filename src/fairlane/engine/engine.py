@@ -47,6 +47,7 @@ from fairlane.model.job import Job, Json, NewJob, Progress
 from fairlane.model.lease import Lease
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
+from fairlane.policy.eta_calibration import Eta
 from fairlane.units import SECOND
 
 LOCAL = Caller()
@@ -318,9 +319,18 @@ class Engine:
         """The running jobs of a service and its first waiting jobs, at most `limit` together."""
         return await queue_view.service_view(self._core, self._fronts, service, limit)
 
-    async def running_jobs(self, wanted: Filter, limit: int) -> list[Job]:
-        """Running jobs of this tenant, user and key, the longest-running first."""
-        return await self._core.ledger.running_jobs(wanted, None, limit)
+    async def expected_waits(
+        self, service: str, models: Sequence[str]
+    ) -> dict[str, dict[str, Eta | None]]:
+        """By tier and model, the time until a job that a new user submits now would start (µs);
+        None if it is unknown."""
+        return await queue_view.expected_waits(self._core, service, models)
+
+    async def running_jobs(
+        self, wanted: Filter, limit: int, service: str | None = None
+    ) -> list[Job]:
+        """Running jobs of this tenant, user, key and service, the longest-running first."""
+        return await self._core.ledger.running_jobs(wanted, service, limit)
 
     async def load(self) -> tuple[int, int]:
         """How many jobs are queued and how many run, of all tenants."""

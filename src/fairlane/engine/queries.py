@@ -282,14 +282,19 @@ def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
     and waits for a probe. Before `_not_before` no job starts, so the queue does not move either."""
     if any(reason.partition(":")[0] in ("paused", "probing") for reason in standing.reasons):
         return None
-    limit = core.catalog.service(job.service).limit
-    serving = ServiceRate(
-        slots=limit or max(1, len(core.loaded)),
-        cost=core.costs.get(job.service),
-        free=not is_busy(standing) if limit else core.waiting_claims > 0,
-    )
+    serving = service_rate(core, job.service, free=not is_busy(standing))
     stopped = job._replace(ready_at=max(job.ready_at, _not_before(standing)))
     return core.forecasts.eta(stopped, standing, serving, now)
+
+
+def service_rate(core: Core, service: str, *, free: bool) -> ServiceRate:
+    """The capacity of a service. `free` is whether one of its limited slots is free."""
+    limit = core.service(service).limit
+    return ServiceRate(
+        slots=limit or max(1, len(core.loaded)),
+        cost=core.costs.get(service),
+        free=free if limit else core.waiting_claims > 0,
+    )
 
 
 def _not_before(standing: Standing) -> int:

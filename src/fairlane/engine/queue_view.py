@@ -1,5 +1,5 @@
-"""Queue view (read side): the front of a service's queue, and the positions of many waiting jobs at
-once. Its cost does not depend on how many jobs wait."""
+"""Queue view (read side): the front of a service's queue, the positions of many waiting jobs at
+once, and the expected wait of a new job. Its cost does not depend on how many jobs wait."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fairlane.engine.core import Core
-from fairlane.engine.queries import Placement, is_runnable, placed, unplaced, waiting_of
+from fairlane.engine.queries import (
+    Placement,
+    is_runnable,
+    placed,
+    service_rate,
+    unplaced,
+    waiting_of,
+)
 from fairlane.errors import NotReady
+from fairlane.index.index import BandDepth
 from fairlane.ledger.messages import Filter
-from fairlane.model.job import Job
+from fairlane.model.job import Band, Job
+from fairlane.model.service import Fairness
 from fairlane.model.state import State
-from fairlane.policy.eta_calibration import rounded
+from fairlane.model.step import Lane
+from fairlane.policy.eta_calibration import Eta, rounded
 from fairlane.units import SECOND
 
 MAX_FRONT_AGE_MICROSECONDS = SECOND
@@ -109,3 +119,46 @@ def _position(job: Job, estimated: int, front: Front) -> int:
     if estimated == 0 or max(job.ready_at, job.paid_at) > front.at:
         return estimated
     return front.places.get(job.id) or max(len(front.jobs) + 1, estimated)
+
+
+# --- new jobs ------------------------------------------------------------------------------------
+async def expected_waits(
+    core: Core, service: str, models: Sequence[str]
+) -> dict[str, dict[str, Eta | None]]:
+    """By tier and model, the time until a job that a new user submits now would start (µs). None if
+    that is unknown: the service is paused, its circuit breaker is open, or no live worker runs
+    it."""
+    tiers = core.catalog.tiers.names
+    if not await _is_served(core, service):
+        return {tier: dict.fromkeys(models) for tier in tiers}
+    running = await core.ledger.running_in()
+    busy = sum(n for (name, _), n in running.items() if name == service)
+    serving = service_rate(core, service, free=busy < core.service(service).limit)
+    depths = await core.index.band_depths(service)
+    fair = core.service(service).fairness is Fairness.USER
+    found: dict[str, dict[str, Eta | None]] = {}
+    for rank, tier in enumerate(tiers):
+        ahead = _jobs_ahead(depths, rank, fair=fair)
+        found[tier] = {
+            model: core.forecasts.for_new_job(service, tier, model, ahead, serving)
+            for model in models
+        }
+    return found
+
+
+async def _is_served(core: Core, service: str) -> bool:
+    if core.service(service).paused or not await is_runnable(core, Lane(service).name):
+        return False
+    return not (await core.index.breaker(service, None)).is_open
+
+
+def _jobs_ahead(depths: Sequence[BandDepth], rank: int, *, fair: bool) -> int:
+    """The number of jobs before a new one of this tier: all of better bands and tiers. In its own
+    tier all jobs, or where users take turns one of each flow."""
+    ahead = 0
+    for depth in depths:
+        if depth.band is not Band.TIER or depth.rank < rank:
+            ahead += depth.jobs
+        elif depth.rank == rank:
+            ahead += depth.flows if fair else depth.jobs
+    return ahead

@@ -1,5 +1,5 @@
-"""Routes of the generation queue as a whole: a caller's own jobs, and the queue of a service with
-the jobs of others as anonymous rows."""
+"""Routes of the generation queue as a whole: a caller's own jobs, the queue of a service with the
+jobs of others as anonymous rows, and the state of its scheduler."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ from fairlane.api.schemas.requests import Name, User
 from fairlane.api.schemas.serializers import TypedResponse
 from fairlane.engine.queries import unplaced
 from fairlane.errors import UnknownName
+from fairlane.index.index import ModelReport
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Job
 from fairlane.model.state import State
+from fairlane.model.step import Lane
+from fairlane.model.worker import Loaded
 from fairlane.responses import (
     GenerationSummaryResponse,
+    LoadedModelResponse,
     OwnQueueResponse,
     QueueRowResponse,
     ServiceQueueResponse,
+    StatusResponse,
 )
 
 routes = Routes("generation")
 
 MAX_ROWS = 100
+MAX_MODELS = 256
+"""The most models whose expected waits are told."""
+
 Limit = Annotated[int, Query(ge=1, le=MAX_ROWS)]
 UserId = Annotated[
     User | None, Query(description="Only jobs of this user are the caller's. Needs `act_as`.")
@@ -123,3 +131,54 @@ def _row(job: Job, position: int, own: Filter) -> QueueRowResponse:
     same_tenant = job.tenant == own.tenant
     is_own = same_tenant and own.user in (None, job.user) and own.key in (None, job.key)
     return generation.row(job, position, own=is_own, same_tenant=same_tenant)
+
+
+# --- the scheduler -------------------------------------------------------------------------------
+@routes.add("GET", "/status", "read", example=examples.STATUS)
+async def scheduler_status(
+    call: Here, service: ServiceName = None
+) -> TypedResponse[StatusResponse]:
+    """Get the state of the scheduler of a service: the model it used last, the expected wait of a
+    new job by model and tier, the learnt times of models, and where they are loaded."""
+    engine = call.engine
+    name = _service(call, service)
+    report = await engine.model_report()
+    times = {each.model: each for each in report.times if each.service == name and each.model}
+    last = report.last.get(name, Loaded())
+    workers = await _loaded(call, name, report)
+    known = {*times, last.model, *(each["model"] for each in workers)} - {""}
+    waits = await engine.expected_waits(name, sorted(known)[:MAX_MODELS])
+    by_tier = {tier: generation.waits(each) for tier, each in waits.items()}
+    tiers = engine.catalog.tiers
+    queued, running = await engine.load()
+    return serializers.answer(
+        {
+            "service": name,
+            "scheduler": generation.scheduler(engine.catalog.service(name), tiers, last),
+            "estimated_wait": by_tier[tiers.default],
+            "estimated_wait_by_tier": by_tier,
+            "models": {model: generation.model_times(each) for model, each in times.items()},
+            "workers": workers,
+            "queue_length": queued,
+            "running": running,
+        }
+    )
+
+
+async def _loaded(
+    call: RequestContext, service: str, report: ModelReport
+) -> list[LoadedModelResponse]:
+    """Returns where models of a service are loaded: in the slots of a called service; otherwise in
+    the workers that this process knows, and in those that run a job now."""
+    slots = [each for each in report.slots if each.pool.partition("@")[0] == f"svc:{service}"]
+    if slots:
+        return [generation.loaded(each.loaded, slot=f"{each.pool}/{each.n}") for each in slots]
+    lane = Lane(service)
+    offering = {each.id for each, _ in await call.engine.workers.all() if each.covers(lane)}
+    here = {worker: each for worker, each in report.workers.items() if worker in offering}
+    running = await call.engine.running_jobs(Filter(), MAX_ROWS, service)
+    elsewhere = [job for job in running if job.model and serializers.worker(job) not in here]
+    return [
+        *(generation.loaded(each, worker=worker) for worker, each in sorted(here.items())),
+        *(generation.running_model(job) for job in elsewhere),
+    ]

@@ -68,6 +68,7 @@ from fairlane.responses import (
     SkipResponse,
     SlotRenewedResponse,
     SlotResponse,
+    StatusResponse,
     TaskAcceptedResponse,
     TaskResponse,
     TaskStateResponse,
@@ -395,6 +396,33 @@ SERVICE_QUEUE: ServiceQueueResponse = {
     ],
     "total": 6,
     "not_shown": 4,
+}
+STATUS: StatusResponse = {
+    "service": "generate",
+    "scheduler": {
+        "last_model_used": "audio",
+        "batch_count": 2,
+        "max_batch_size": 3,
+        "starvation_timeouts": {"admin": 30.0, "creator": 45.0, "free": 120.0},
+    },
+    "estimated_wait": {"audio": 45.0, "music": 90.0},
+    "estimated_wait_by_tier": {
+        "admin": {"audio": 5.0, "music": 8.0},
+        "creator": {"audio": 20.0, "music": 24.0},
+        "free": {"audio": 45.0, "music": 90.0},
+    },
+    "models": {"music": {"load_seconds": 3.4, "service_seconds": 28.1, "loads": 12}},
+    "workers": [
+        {
+            "worker_id": WORKER_ID,
+            "slot": None,
+            "model": "audio",
+            "since": iso(STARTED_AT),
+            "batch_count": 2,
+        }
+    ],
+    "queue_length": 5,
+    "running": 1,
 }
 GENERATION_CANCELLED: GenerationStateResponse = {"id": EXAMPLE_ID, "status": "cancelled"}
 

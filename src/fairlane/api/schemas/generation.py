@@ -7,14 +7,21 @@ from fairlane.api.schemas import serializers
 from fairlane.api.schemas.states import generation_status
 from fairlane.api.schemas.timestamps import iso, iso_or_none, seconds
 from fairlane.engine.queries import JobDetail, Placement
+from fairlane.index.index import ModelTimes
 from fairlane.model.job import Job, Json
+from fairlane.model.service import Service
 from fairlane.model.state import State
+from fairlane.model.tier import Tiers
+from fairlane.model.worker import Loaded
 from fairlane.policy.eta_calibration import Eta
 from fairlane.responses import (
     GenerationAcceptedResponse,
     GenerationResponse,
     GenerationSummaryResponse,
+    LoadedModelResponse,
+    ModelTimesResponse,
     QueueRowResponse,
+    SchedulerResponse,
 )
 
 SKIPPED = "skipped"
@@ -104,6 +111,53 @@ def detail(seen: JobDetail) -> GenerationResponse:
         "prompt": seen.input.get("prompt") if isinstance(seen.input, dict) else None,
         "result": _result(seen.context),
         "reason": serializers.wait_reason(seen),
+    }
+
+
+def scheduler(service: Service, tiers: Tiers, last: Loaded) -> SchedulerResponse:
+    return {
+        "last_model_used": last.model or None,
+        "batch_count": last.streak,
+        "max_batch_size": service.batch_size,
+        "starvation_timeouts": {
+            tier: seconds(patience)
+            for tier, patience in zip(tiers.names, tiers.patience, strict=True)
+        },
+    }
+
+
+def model_times(times: ModelTimes) -> ModelTimesResponse:
+    return {
+        "load_seconds": None if times.load is None else seconds(times.load),
+        "service_seconds": None if times.work is None else seconds(times.work),
+        "loads": times.loads,
+    }
+
+
+def waits(by_model: dict[str, Eta | None]) -> dict[str, float | None]:
+    return {model: None if eta is None else seconds(eta.p50) for model, eta in by_model.items()}
+
+
+def loaded(
+    where: Loaded, *, worker: str | None = None, slot: str | None = None
+) -> LoadedModelResponse:
+    return {
+        "worker_id": worker,
+        "slot": slot,
+        "model": where.model,
+        "since": iso(where.since),
+        "batch_count": where.streak,
+    }
+
+
+def running_model(job: Job) -> LoadedModelResponse:
+    """Serializes the model of a worker that another process knows, from the job that it runs."""
+    return {
+        "worker_id": serializers.worker(job),
+        "slot": None,
+        "model": job.model,
+        "since": None,
+        "batch_count": None,
     }
 
 

@@ -13,6 +13,7 @@ from fairlane.errors import FairlaneError, JobCancelled, JobDead, JobFailed
 from fairlane.ledger.messages import Filter
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.credits import CreditSettings
 from fairlane.model.job import NewJob
 from fairlane.model.service import Provider, Region, Service
 from fairlane.model.state import State
@@ -46,6 +47,7 @@ __all__ = [
     "Catalog",
     "Client",
     "Context",
+    "CreditSettings",
     "Done",
     "Engine",
     "Failed",

@@ -21,6 +21,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "services.NAME.regions.NAME": file_schema.RegionTable,
     "providers.NAME": file_schema.ProviderTable,
     "limits": file_schema.LimitsTable,
+    "credits": file_schema.CreditsTable,
     "priority": file_schema.PriorityTable,
     "callbacks": file_schema.CallbacksTable,
 }

@@ -9,6 +9,7 @@ NAMES = [
     "Catalog",
     "Client",
     "Context",
+    "CreditSettings",
     "Done",
     "Engine",
     "Failed",

@@ -41,6 +41,7 @@ BOUNDS = {
         MAX_COUNT: ["cells"],
         MAX_WAITING_JOBS: ["waiting"],
     },
+    "credits": {MAX_COUNT: ["longer_skip_price"]},
     "priority": {MAX_SECONDS: ["timeout", "cache"]},
 }
 SETTINGS = [

@@ -12,6 +12,7 @@ from fairlane.config.setting_errors import BadSettings, SettingError, Sources, s
 from fairlane.config.settings import Callbacks, PrioritySource, ServerSettings, Settings
 from fairlane.errors import FairlaneError
 from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.credits import CreditSettings
 from fairlane.model.endpoint import Endpoint, wrong_header
 from fairlane.model.service import (
     Affinity,
@@ -207,7 +208,13 @@ def _catalog(file: File) -> Catalog:
         {name: tuple(steps) for name, steps in file.pipelines.items()},
         Limits(**file.limits.model_dump()),
         _task_defaults(file),
+        _credits(file),
     )
+
+
+def _credits(file: File) -> CreditSettings:
+    table = file.credits
+    return CreditSettings(table.currency, tuple(table.skip_prices), table.longer_skip_price)
 
 
 def _tiers(file: File) -> Tiers:

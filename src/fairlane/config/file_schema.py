@@ -33,6 +33,13 @@ def words(value: object) -> object:
     return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
 
 
+def skip_price(value: object) -> object:
+    """A pair of seconds and credits."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError("the price of a skip is [seconds, credits], such as [10, 1]")
+    return tuple(value)
+
+
 def address(value: str) -> str:
     found = re.match(r"^https?://(?P<host>[^/?#\s]+)", value)
     if found is None:
@@ -60,6 +67,7 @@ Rate = Annotated[int, BeforeValidator(per_minute), Field(ge=0, le=MAX_COUNT)]
 Words = Annotated[list[str], BeforeValidator(words)]
 Address = Annotated[str, AfterValidator(address)]
 Headers = dict[str, str]
+SkipPrice = Annotated[tuple[Patience, Number], BeforeValidator(skip_price)]
 
 
 class Table(BaseModel):
@@ -174,6 +182,12 @@ class LimitsTable(Table):
     keep_keys: Seconds = 86_400
 
 
+class CreditsTable(Table):
+    currency: str = "aura"
+    skip_prices: list[SkipPrice] = [(10, 1), (30, 3), (60, 5), (120, 10)]
+    longer_skip_price: Number = 15
+
+
 class PriorityTable(Table):
     url: Address | None = None
     timeout: Patience = 1
@@ -195,5 +209,6 @@ class File(Table):
     pipelines: dict[str, list[str]] = {}
     tasks: TaskTable | None = None
     limits: LimitsTable = LimitsTable()
+    credits: CreditsTable = CreditsTable()
     priority: PriorityTable = PriorityTable()
     callbacks: CallbacksTable = CallbacksTable()

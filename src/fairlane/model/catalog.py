@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fairlane.errors import InvalidInput, UnknownName
+from fairlane.model.credits import CreditSettings
 from fairlane.model.service import RATE_WINDOW_MICROSECONDS, Pool, Provider, Service, rate_pool
 from fairlane.model.setting_bounds import (
     MAX_BYTES,
@@ -55,6 +56,7 @@ class Catalog:
         pipelines: Mapping[str, tuple[str, ...]] | None = None,
         limits: Limits | None = None,
         task_defaults: Service | None = None,
+        credits: CreditSettings | None = None,
     ) -> None:
         self.tiers = tiers
         self.services = {service.name: service for service in services}
@@ -62,6 +64,7 @@ class Catalog:
         self.pipelines = dict(pipelines or {})
         self.limits = limits or Limits()
         self.task_defaults = task_defaults
+        self.credits = credits or CreditSettings()
         self._types: dict[str, Service] = {}
         self._check()
 

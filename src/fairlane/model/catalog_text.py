@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.credits import CreditSettings
 from fairlane.model.service import (
     Affinity,
     Executor,
@@ -24,7 +25,7 @@ from fairlane.model.tier import Tier, Tiers
 
 def catalog_text(catalog: Catalog) -> str:
     default = catalog.task_defaults
-    parts = {
+    parts: dict[str, Any] = {
         "tiers": catalog.tiers.all,
         "default": catalog.tiers.default,
         "services": list(catalog.services.values()),
@@ -33,6 +34,8 @@ def catalog_text(catalog: Catalog) -> str:
         "limits": catalog.limits,
         "task_defaults": default,
     }
+    if catalog.credits != CreditSettings():  # else the text is that of older versions
+        parts["credits"] = catalog.credits
     return orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -46,7 +49,15 @@ def catalog_of(text: str) -> Catalog:
         {name: tuple(steps) for name, steps in parts["pipelines"].items()},
         Limits(**parts["limits"]),
         _service(default) if default is not None else None,
+        _credits(parts.get("credits", {})),
     )
+
+
+def _credits(values: dict[str, Any]) -> CreditSettings:
+    """Texts of older versions, and of the default prices, have no credits."""
+    if "skip_prices" in values:
+        values = values | {"skip_prices": tuple(map(tuple, values["skip_prices"]))}
+    return CreditSettings(**values)
 
 
 def _service(values: dict[str, Any]) -> Service:

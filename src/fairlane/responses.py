@@ -141,7 +141,7 @@ class SecondsSavedResponse(TypedDict):
 
 class QuoteResponse(TypedDict):
     price: int
-    currency: Literal["aura"]
+    currency: str
     balance: int
     seconds_saved: SecondsSavedResponse | None
 
@@ -154,8 +154,26 @@ class SkipResponse(TypedDict):
 
 class BalanceResponse(TypedDict):
     user_id: str
-    currency: Literal["aura"]
+    currency: str
     balance: int
+
+
+class StatementEntryResponse(TypedDict):
+    at: str
+    kind: Literal["payment", "refund", "grant", "withdrawal"]
+    amount: int
+    balance: Annotated[int, Field(description="After this entry.")]
+    job_id: Annotated[str | None, Field(description="Of a payment or a refund.")]
+    operation_key: Annotated[str | None, Field(description="Of a grant or a withdrawal.")]
+    note: str
+
+
+class StatementResponse(TypedDict):
+    user_id: str
+    currency: str
+    balance: Annotated[int, Field(description="The present balance.")]
+    entries: list[StatementEntryResponse]
+    next: str | None
 
 
 # --- executions of a fan-out ---------------------------------------------------------------------

@@ -40,6 +40,7 @@ from fairlane.ledger.messages import (
     SubmissionAccepted,
     SubmitOutcome,
 )
+from fairlane.ledger.statement import MAX_TIME, CreditStatement
 from fairlane.model.attempt import Attempt, Fault
 from fairlane.model.catalog import Catalog
 from fairlane.model.event import Event
@@ -410,6 +411,19 @@ class Engine:
 
     async def balance(self, user: str, tenant: str = "default") -> int:
         return await self._core.ledger.balance(tenant, user)
+
+    async def statement(
+        self,
+        user: str,
+        tenant: str = "default",
+        *,
+        since: int = 0,
+        before: int = MAX_TIME,
+        limit: int = 50,
+    ) -> CreditStatement:
+        """A user's balance and a page of its bookings, newest first. The next page is the one
+        `before` the time of the last entry. Times are microseconds since 1970."""
+        return await self._core.ledger.statement(tenant, user, since, before, limit)
 
     async def change(
         self, kind: str, name: str, setting: str, value: Json, actor: str = "local"

@@ -38,6 +38,7 @@ from fairlane.ledger.messages import (
     Unwritten,
     WrittenOrNot,
 )
+from fairlane.ledger.statement import CreditStatement
 from fairlane.ledger.store_stats import StoreStats
 from fairlane.ledger.webhooks import Webhooks
 from fairlane.model.attempt import Attempt
@@ -240,6 +241,14 @@ class Ledger(Protocol):
         changes nothing, and another amount under the same name is a Conflict."""
 
     async def balance(self, tenant: str, user: str) -> int: ...
+
+    async def statement(
+        self, tenant: str, user: str, since: int, before: int, limit: int
+    ) -> CreditStatement:
+        """The balance, and the entries booked from `since` on and before `before`, newest first,
+        with the balance after each. Entries are never changed, and each is booked later than all
+        others of its user, so the pages of a statement have no gap and no repetition. Raises
+        TookTooLong after five seconds."""
 
     async def set_pools(
         self,

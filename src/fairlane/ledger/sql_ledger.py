@@ -61,6 +61,7 @@ from fairlane.ledger.requests import (
     TierChange,
     UnconfirmedProposal,
 )
+from fairlane.ledger.statement import CreditStatement, StatementQuery
 from fairlane.ledger.store_stats import StoreStats, StoreWaits
 from fairlane.ledger.webhooks import Webhooks
 from fairlane.model.attempt import Attempt
@@ -295,6 +296,12 @@ class SqlLedger(SqlReader):
 
     async def balance(self, tenant: str, user: str) -> int:
         return await self._read(self._credits.balance, account_of(tenant, user))
+
+    async def statement(
+        self, tenant: str, user: str, since: int, before: int, limit: int
+    ) -> CreditStatement:
+        wanted = StatementQuery(account_of(tenant, user), since, before, limit)
+        return await self._read(self._credits.statement, wanted)
 
     async def set_pools(
         self,

@@ -18,6 +18,7 @@ from fairlane.errors import (
     Refused,
     WrongState,
 )
+from fairlane.ledger.statement import StatementEntry
 from fairlane.model.attempt import Attempt, Fault, Outcome
 from fairlane.model.event import Event, EventType, place
 from fairlane.model.job import Error, Job, Progress
@@ -63,6 +64,7 @@ from fairlane.responses import (
     SkipResponse,
     SlotRenewedResponse,
     SlotResponse,
+    StatementResponse,
     TaskAcceptedResponse,
     TaskResponse,
     TaskStateResponse,
@@ -245,6 +247,24 @@ QUOTE: QuoteResponse = {
 }
 SKIPPED: SkipResponse = {"job_id": EXAMPLE_ID, "price": 5, "balance": 15}
 BALANCE: BalanceResponse = {"user_id": "ada", "currency": "aura", "balance": 20}
+STATEMENT: StatementResponse = {
+    "user_id": "ada",
+    "currency": "aura",
+    "balance": 15,
+    "entries": [
+        serializers.statement_entry(each)
+        for each in (
+            StatementEntry(NOW, "payment", -5, 15, EXAMPLE_ID, None, f"skip of {EXAMPLE_ID}"),
+            StatementEntry(CREATED_AT, "grant", 20, 20, None, "invoice-7", "bought"),
+        )
+    ],
+    "next": None,
+}
+STATEMENT_CSV = (
+    "at,kind,amount,balance,job_id,operation_key,note\r\n"
+    f"{iso(NOW)},payment,-5,15,{EXAMPLE_ID},,skip of {EXAMPLE_ID}\r\n"
+    f"{iso(CREATED_AT)},grant,20,20,,invoice-7,bought\r\n"
+)
 
 # --- status of the queue -------------------------------------------------------------------------
 SERVICE_STATUS: ServiceStatusResponse = {

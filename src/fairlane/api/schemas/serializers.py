@@ -11,6 +11,7 @@ from fairlane.api.schemas.states import task_status
 from fairlane.api.schemas.timestamps import iso, iso_or_none, seconds
 from fairlane.engine.queries import JobDetail, Placement, WaitReason
 from fairlane.ledger.messages import AuditedChange
+from fairlane.ledger.statement import StatementEntry
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.job import Error, Job, Json, Progress
@@ -35,6 +36,7 @@ from fairlane.responses import (
     ProgressResponse,
     ReasonResponse,
     ServiceResponse,
+    StatementEntryResponse,
     TaskErrorResponse,
     TaskResponse,
 )
@@ -288,6 +290,18 @@ def service(value: Service) -> ServiceResponse:
         "paused": value.paused,
         "provider": value.provider,
         "regions": {name: region.limit for name, region in value.regions.items()},
+    }
+
+
+def statement_entry(value: StatementEntry) -> StatementEntryResponse:
+    return {
+        "at": iso(value.at),
+        "kind": value.kind,
+        "amount": value.amount,
+        "balance": value.balance,
+        "job_id": value.job,
+        "operation_key": value.operation_key,
+        "note": value.note,
     }
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
-from fairlane.ledger.credit_account_names import SKIPS, account_of
+from fairlane.ledger.credit_account_names import SKIPS, account_of, skip_operation
 from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
-from fairlane.ledger.postgres.credits import balance, is_done, refund, transfer
+from fairlane.ledger.postgres.credits import balance, booked, refund, transfer
 from fairlane.ledger.postgres.events import JOB, find, write_all, write_events
 from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
 from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, add_to_list, add_to_live_list
@@ -235,10 +235,10 @@ async def _skip(
     if job.user is None:
         return InvalidInput("a job without a user cannot be charged; submit it with a user_id")
     account = account_of(job.tenant, job.user)
-    charge = f"skip:{job.id}:{request.op}"
-    done = await is_done(tx, charge)
-    if done or job.band is Band.SKIP:
-        return Skipped(price if done else 0, await balance(tx, account), again=True)
+    charge = skip_operation(job.id, request.op)
+    paid = await booked(tx, charge, account)
+    if paid is not None or job.band is Band.SKIP:
+        return Skipped(-(paid or 0), await balance(tx, account), again=True)
     if moved(job.state, Move.SKIP) is None:
         return WrongState(job.id, job.state, Move.SKIP)
     if job.fan_out:

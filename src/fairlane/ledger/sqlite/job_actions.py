@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
-from fairlane.ledger.credit_account_names import SKIPS, account_of
+from fairlane.ledger.credit_account_names import SKIPS, account_of, skip_operation
 from fairlane.ledger.job_columns import JOB, read_job
 from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
 from fairlane.ledger.reopen_rows import place
 from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipCommand
-from fairlane.ledger.sqlite.credits import balance, is_done, refund, transfer
+from fairlane.ledger.sqlite.credits import balance, booked, refund, transfer
 from fairlane.ledger.sqlite.events import find, write_events
 from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
 from fairlane.ledger.sqlite.slots import keep_until
@@ -170,10 +170,10 @@ def _skip(tx: SqliteTransaction, request: Request, price: int) -> Skipped | Fair
     if job.user is None:
         return InvalidInput("a job without a user cannot be charged; submit it with a user_id")
     account = account_of(job.tenant, job.user)
-    charge = f"skip:{job.id}:{request.op}"
-    done = is_done(tx, charge)
-    if done or job.band is Band.SKIP:
-        return Skipped(price if done else 0, balance(tx, account), again=True)
+    charge = skip_operation(job.id, request.op)
+    paid = booked(tx, charge, account)
+    if paid is not None or job.band is Band.SKIP:
+        return Skipped(-(paid or 0), balance(tx, account), again=True)
     if moved(job.state, Move.SKIP) is None:
         return WrongState(job.id, job.state, Move.SKIP)
     if job.fan_out:

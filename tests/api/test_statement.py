@@ -85,7 +85,7 @@ async def test_a_statement_shows_payments_refunds_grants_and_withdrawals(
 async def test_every_booking_is_on_one_page_while_others_are_booked(
     world: World, served: Gateway
 ) -> None:
-    """I14: 200 bookings of one instant in pages of 7, and eight callers who go on booking."""
+    """I29: 200 bookings of one instant in pages of 7, and eight callers who go on booking."""
     before = [world.engine.add_credits("ada", n, f"before {n}") for n in range(1, 201)]
     await asyncio.gather(*before)
     async with served.client() as client:

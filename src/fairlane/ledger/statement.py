@@ -62,7 +62,7 @@ def credit_statement(
 
 def _origin(account: str, operation: str, amount: int) -> tuple[EntryKind, str | None, str | None]:
     """What an operation was, and the job or the operation key that its name holds. A user's name
-    may contain the separator, so the account is cut off by its length."""
+    may contain the separator, so the account is cut off as a whole."""
     if operation.startswith(SKIP):
         return "payment", _job(operation, SKIP), None
     if operation.startswith(REFUND):

@@ -113,7 +113,8 @@ async def get_statement(
     _check_act_as(call)
     listing = orjson.dumps(["statement", call.tenant, user_id, since, until]).decode()
     after = read_cursor(call.app_context.signer, listing, cursor_)
-    before = int(after) if after is not None else until if until is not None else MAX_TIME
+    end = MAX_TIME if until is None else until
+    before = end if after is None else int(after)
     found = await call.engine.statement(
         user_id, call.tenant, since=since or 0, before=before, limit=limit + 1
     )

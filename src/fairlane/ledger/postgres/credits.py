@@ -88,11 +88,12 @@ SELECT coalesce(sum(amount), 0)::bigint FROM entries WHERE account = $1 AND at >
 
 async def statement(connection: Connection, query: StatementQuery) -> CreditStatement:
     """Balance and entries are read in one snapshot, so they agree."""
+    account, since, before, limit = query
     async with brief(connection):
-        now = await balance(connection, query.account)
-        rows = await connection.fetch(PAGE, *query)
-        newer = await connection.fetchval(NEWER, query.account, query.before)
-    return credit_statement(query.account, now, newer, [tuple(row) for row in rows])
+        now = await balance(connection, account)
+        rows = await connection.fetch(PAGE, account, since, before, limit)
+        newer = await connection.fetchval(NEWER, account, before)
+    return credit_statement(account, now, newer, [tuple(row) for row in rows])
 
 
 async def refund(tx: PostgresTransaction, job: str, now: int) -> None:

@@ -70,15 +70,16 @@ NEWER = "SELECT coalesce(sum(amount), 0) FROM entries WHERE account = ? AND at >
 
 def statement(connection: sqlite3.Connection, query: StatementQuery) -> CreditStatement:
     """Balance and entries are read in one snapshot, so they agree."""
+    account, since, before, limit = query
     connection.execute("BEGIN")
     try:
         with brief(connection):
-            now = balance(connection, query.account)
-            rows = connection.execute(PAGE, query).fetchall()
-            (newer,) = connection.execute(NEWER, (query.account, query.before)).fetchone()
+            now = balance(connection, account)
+            rows = connection.execute(PAGE, (account, since, before, limit)).fetchall()
+            (newer,) = connection.execute(NEWER, (account, before)).fetchone()
     finally:
         connection.execute("COMMIT")
-    return credit_statement(query.account, now, newer, rows)
+    return credit_statement(account, now, newer, rows)
 
 
 def refund(tx: SqliteTransaction, job: str, now: int) -> None:

@@ -156,3 +156,20 @@ def failure(lease: Lease, now: int, code: Code = Code.RESOURCE_EXHAUSTED) -> Set
 def request(world: World, job: str) -> Request:
     """Somebody wants something of this job, under a name of its own."""
     return Request(job, None, token(), world.clock.now())
+
+
+# --- credits of a ledger whose entries have no order yet ------------------------------------------
+OLD_ACCOUNTS = [("user:default/ada", 10), ("user:default/bob", 1), ("house:mint", -11)]
+OLD_ENTRIES = [
+    (f"credit:{account}:{key}", name, amount if name == account else -amount, at)
+    for account, key, amount, at in (
+        ("user:default/ada", "a", 1, 100),
+        ("user:default/ada", "b", 2, 100),
+        ("user:default/ada", "c", 3, 101),
+        ("user:default/ada", "d", 4, 500),
+        ("user:default/bob", "e", 1, 100),
+    )
+    for name in (account, "house:mint")
+]
+AFTERWARDS = [("d", 500, 10), ("c", 102, 6), ("b", 101, 3), ("a", 100, 1)]
+"""(operation key, time, balance) of ada's statement once such a ledger is migrated."""

@@ -13,6 +13,8 @@ from fairlane.errors import FairlaneError, JobCancelled, JobDead, JobFailed
 from fairlane.ledger.messages import Filter
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.credits import CreditSettings
+from fairlane.model.file_result import FileResult
 from fairlane.model.job import NewJob
 from fairlane.model.service import Provider, Region, Service
 from fairlane.model.state import State
@@ -46,11 +48,13 @@ __all__ = [
     "Catalog",
     "Client",
     "Context",
+    "CreditSettings",
     "Done",
     "Engine",
     "Failed",
     "FairlaneError",
     "Fault",
+    "FileResult",
     "Filter",
     "GivenBack",
     "JobCancelled",

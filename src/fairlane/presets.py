@@ -67,7 +67,9 @@ def generation() -> Catalog:
         default="free",
     )
     service = Service("generate", limit=1, fairness=Fairness.NONE)
-    return Catalog(tiers, [service], limits=Limits(waiting=100, keep_finished=3600))
+    return Catalog(
+        tiers, [service], limits=Limits(waiting=100, keep_finished=3600, cleanup_interval=300)
+    )
 
 
 def regions() -> Catalog:

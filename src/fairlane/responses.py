@@ -14,6 +14,7 @@ from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
 
 TaskStatus = Literal["queued", "executing", "completed", "failed", "cancelled", "dead_letter"]
+GenerationStatus = Literal["queued", "processing", "completed", "failed", "cancelled"]
 
 
 # --- parts of several responses ------------------------------------------------------------------
@@ -82,6 +83,15 @@ class JobSummaryResponse(TypedDict):
     callback_url: str | None
 
 
+class QualityResponse(TypedDict):
+    """The latest verdict of a quality check."""
+
+    step: Annotated[str, Field(description="The name of the check's output in `context`.")]
+    checked_step: Annotated[str, Field(description="The name of the checked output.")]
+    passed: Annotated[bool | None, Field(description="Null: the check itself failed.")]
+    reason: str
+
+
 class JobResponse(JobSummaryResponse):
     input_data: Any
     context: Annotated[dict[str, Any], Field(description="The outputs of the finished steps.")]
@@ -92,6 +102,9 @@ class JobResponse(JobSummaryResponse):
     position: int | None
     eta: EtaResponse | None
     reason: Annotated[str | None, Field(description="Why it waits.")]
+    quality: Annotated[
+        list[QualityResponse], Field(description="The verdicts of its quality checks.")
+    ]
 
 
 class JobPageResponse(TypedDict):
@@ -141,7 +154,7 @@ class SecondsSavedResponse(TypedDict):
 
 class QuoteResponse(TypedDict):
     price: int
-    currency: Literal["aura"]
+    currency: str
     balance: int
     seconds_saved: SecondsSavedResponse | None
 
@@ -154,8 +167,26 @@ class SkipResponse(TypedDict):
 
 class BalanceResponse(TypedDict):
     user_id: str
-    currency: Literal["aura"]
+    currency: str
     balance: int
+
+
+class StatementEntryResponse(TypedDict):
+    at: str
+    kind: Literal["payment", "refund", "grant", "withdrawal"]
+    amount: int
+    balance: Annotated[int, Field(description="After this entry.")]
+    job_id: Annotated[str | None, Field(description="Of a payment or a refund.")]
+    operation_key: Annotated[str | None, Field(description="Of a grant or a withdrawal.")]
+    note: str
+
+
+class StatementResponse(TypedDict):
+    user_id: str
+    currency: str
+    balance: Annotated[int, Field(description="The present balance.")]
+    entries: list[StatementEntryResponse]
+    next: str | None
 
 
 # --- executions of a fan-out ---------------------------------------------------------------------
@@ -428,6 +459,129 @@ class SlotRenewedResponse(TypedDict):
     lease_seconds: float
 
 
+# --- generations ---------------------------------------------------------------------------------
+class GenerationAcceptedResponse(TypedDict):
+    """`position` and `eta` are null while they cannot be told at once."""
+
+    job_id: str
+    status: GenerationStatus | Literal["expired"]
+    priority: str | None
+    effective_priority: str | None
+    position: int | None
+    eta: EtaResponse | None
+
+
+class GenerationSummaryResponse(TypedDict):
+    id: str
+    user_id: str | None
+    status: GenerationStatus
+    model: str
+    duration: Annotated[float, Field(description="Seconds to generate.")]
+    priority: Annotated[str, Field(description="The tier, or `skipped` after a paid skip.")]
+    tier: str
+    skipped: bool
+    progress: str | None
+    progress_pct: int
+    position: Annotated[
+        int | None, Field(description="1 = starts next, 0 = processing; null = ended or unknown.")
+    ]
+    estimated_wait: Annotated[
+        float | None, Field(description="Seconds until it starts (median); null = unknown.")
+    ]
+    created_at: str
+    started_at: str | None
+    completed_at: str | None
+    error: ErrorResponse | None
+
+
+class GenerationResponse(GenerationSummaryResponse):
+    prompt: Any
+    result: Any
+    reason: Annotated[str | None, Field(description="Why it waits.")]
+
+
+class GenerationStateResponse(TypedDict):
+    id: str
+    status: GenerationStatus
+
+
+class OwnQueueResponse(TypedDict):
+    queue_length: Annotated[int, Field(description="Waiting jobs of all callers.")]
+    current_job: Annotated[
+        str | None, Field(description="The caller's longest-running job; null = none runs.")
+    ]
+    jobs: Annotated[
+        list[GenerationSummaryResponse],
+        Field(description="The caller's jobs: processing ones first, then by position."),
+    ]
+    next: Annotated[str | None, Field(description="The cursor of the next page; null on the last.")]
+
+
+class QueueRowResponse(TypedDict):
+    """A job in the queue. What the caller may not know of a job that is not its own is null."""
+
+    id: str | None
+    own: bool
+    status: GenerationStatus
+    model: str | None
+    duration: float | None
+    priority: Annotated[str, Field(description="The tier, or `skipped` after a paid skip.")]
+    skipped: bool
+    progress: str | None
+    progress_pct: int | None
+    position: Annotated[int, Field(description="1 = starts next, 0 = processing.")]
+
+
+class ServiceQueueResponse(TypedDict):
+    service: str
+    jobs: Annotated[
+        list[QueueRowResponse], Field(description="Processing jobs, then the next ones in order.")
+    ]
+    total: Annotated[int, Field(description="Processing and waiting jobs of all callers.")]
+    not_shown: int
+
+
+class SchedulerResponse(TypedDict):
+    last_model_used: str | None
+    batch_count: Annotated[int, Field(description="Jobs of that model that started in a row.")]
+    max_batch_size: int
+    starvation_timeouts: Annotated[
+        dict[str, float], Field(description="By tier: seconds after which a job counts as aged.")
+    ]
+
+
+class LoadedModelResponse(TypedDict):
+    """Where a model is loaded: a worker, or a slot of a called service."""
+
+    worker_id: str | None
+    slot: str | None
+    model: str
+    since: str | None
+    batch_count: Annotated[int | None, Field(description="Null if another process knows it.")]
+
+
+class ModelTimesResponse(TypedDict):
+    """Learnt from past jobs. Null = not known yet."""
+
+    load_seconds: float | None
+    service_seconds: Annotated[float | None, Field(description="Of the work without the load.")]
+    loads: Annotated[int, Field(description="Jobs that were started and had to load it.")]
+
+
+class StatusResponse(TypedDict):
+    service: str
+    scheduler: SchedulerResponse
+    estimated_wait: Annotated[
+        dict[str, float | None],
+        Field(description="By model: seconds until a new job of the default tier starts (median)."),
+    ]
+    estimated_wait_by_tier: dict[str, dict[str, float | None]]
+    models: dict[str, ModelTimesResponse]
+    workers: list[LoadedModelResponse]
+    queue_length: Annotated[int, Field(description="Waiting jobs of all services and callers.")]
+    running: int
+
+
 # --- worker protocol -----------------------------------------------------------------------------
 class RegisterResponse(TypedDict):
     worker_id: str
@@ -444,6 +598,9 @@ class LeasedTaskResponse(TypedDict):
     timeout_seconds: float
     timeout_given: Annotated[
         bool, Field(description="The caller or a worker set the timeout, not the settings.")
+    ]
+    checked_step: Annotated[
+        str | None, Field(description="For a quality check: the checked output in `context`.")
     ]
     trace_id: str | None
     attempt: int

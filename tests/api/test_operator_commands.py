@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
 import os
 from collections.abc import Callable, Coroutine
@@ -101,6 +103,7 @@ async def test_every_answer_can_be_had_as_json(typed: Typed) -> None:
         ("users", "set-tier", "ada", "high"),
         ("users", "add-credits", "ada", "5"),
         ("users", "show", "ada"),
+        ("users", "statement", "ada"),
         ("dead",),
         ("dead", "replay"),
         ("dead", "purge", "--yes"),
@@ -203,6 +206,27 @@ async def test_users_have_a_tier_and_credits(typed: Typed) -> None:
     shown = json.loads(await told(typed, "users", "show", "a/b", "--json"))
     assert shown == {"user_id": "a/b", "priority": "high", "balance": 5}
     assert (await typed("users", "set-tier", "a/b", "gold")).code == 1
+
+
+async def test_a_statement_is_printed_as_a_table_as_json_and_as_csv(
+    typed: Typed, world: World
+) -> None:
+    for n in range(250):
+        await world.engine.add_credits("a/b", -1 if n % 2 else 3, f"op {n}", "=1" if n else "")
+    shown = await told(typed, "users", "statement", "a/b")
+    assert "250 entries; balance: 250 aura" in shown
+    assert "withdrawal" in shown
+    assert "+3" in shown
+    whole = json.loads(await told(typed, "users", "statement", "a/b", "--json"))
+    keys = [each["operation_key"] for each in whole["entries"]]
+    assert (keys, whole["next"]) == ([f"op {n}" for n in reversed(range(250))], None)
+    table = await told(typed, "users", "statement", "a/b", "--csv")
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [row["operation_key"] for row in rows] == keys
+    assert (rows[0]["amount"], rows[0]["balance"], rows[0]["note"]) == ("-1", "250", "'=1")
+    some = await told(typed, "users", "statement", "a/b", "--until", "1971-01-01T00:00:00Z")
+    assert "0 entries; balance: 250 aura" in some
+    assert (await typed("users", "statement", "a/b", "--since", "then")).code == 1
 
 
 # --- where, and with which key -------------------------------------------------------------------

@@ -13,6 +13,8 @@ import pytest
 from fairlane.clock import seconds
 from fairlane.model.key import Role
 from fairlane.model.state import State
+from fairlane.model.worker import Loaded
+from fairlane.units import SECOND
 from tests.api.raw import exchange
 from tests.api.server import Gateway
 from tests.core import core_of
@@ -120,6 +122,19 @@ async def test_the_same_poll_again_gets_the_same_leases(world: World, served: Ga
             again[1]["task_id"]
         ]
         assert len((await worker.poll(2, poll_id="p-2"))["tasks"]) == 1
+
+
+async def test_a_worker_says_for_how_long_it_has_its_model(world: World, served: Gateway) -> None:
+    async with hand(served) as worker:
+        told = {"loaded": "flux", "age_seconds": 40, "tasks": 2}
+        await worker.poll(1, model=told)
+        loaded = (await served.engine.model_report()).workers[worker.id]
+        assert loaded == Loaded("flux", world.clock.now() - 40 * SECOND, 2)
+        await worker.poll(1, model={"loaded": "flux"})
+        assert (await served.engine.model_report()).workers[worker.id] == loaded
+        await worker.poll(1, model={"loaded": "sdxl"})
+        loaded = (await served.engine.model_report()).workers[worker.id]
+        assert loaded == Loaded("sdxl", world.clock.now(), 0)
 
 
 async def test_many_results_in_one_request_have_their_own_outcomes(

@@ -15,10 +15,12 @@ from fairlane.errors import LedgerInUse, LedgerTooNew, LedgerUnusable, SetupErro
 from fairlane.ledger.postgres import PostgresLedger
 from fairlane.ledger.postgres.connect import connect
 from fairlane.ledger.postgres.fast_path import SETTLE
+from fairlane.ledger.postgres.migrate import SCHEMA
 from fairlane.ledger.postgres.process_lock import PROCESS_LOCK
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.silent_connections import WatchedConnection, WatchedConnections
 from fairlane.ledger.postgres.writer import PostgresWriter
+from fairlane.ledger.statement import MAX_TIME
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
@@ -27,7 +29,7 @@ from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Postgres
 from tests.cluster.fleet import LONG_ENOUGH
 from tests.core import core_of
-from tests.ledger_items import completion
+from tests.ledger_items import AFTERWARDS, OLD_ACCOUNTS, OLD_ENTRIES, completion
 from tests.proxy import Proxy
 from tests.world import catalog
 
@@ -75,6 +77,30 @@ async def test_processes_that_start_at_once_migrate_once(postgres_server: Databa
     for ledger in ledgers:
         assert await ledger.turn() == (("", 0), (0, False))
         await ledger.close()
+
+
+async def test_entries_of_one_instant_get_an_order_when_a_ledger_is_migrated(
+    postgres_server: Databases,
+) -> None:
+    """I14: amounts and balances stay; entries are append-only again."""
+    url = await postgres_server.new_database()
+    old = await asyncpg.connect(url, server_settings={"search_path": "fairlane"})
+    await old.execute("CREATE SCHEMA fairlane; CREATE TABLE migrations (number bigint PRIMARY KEY)")
+    for number, step in enumerate(("0001_first", "0002_keys", "0003_gateway"), start=1):
+        await old.execute((SCHEMA / f"{step}.sql").read_text())
+        await old.execute("INSERT INTO migrations VALUES ($1)", number)
+    await old.executemany("INSERT INTO accounts VALUES ($1, $2)", OLD_ACCOUNTS)
+    await old.executemany("INSERT INTO entries VALUES ($1, $2, $3, $4)", OLD_ENTRIES)
+    ledger = await PostgresLedger.open(url, unsafe=True)
+    found = await ledger.statement("default", "ada", 0, MAX_TIME, 50)
+    counts = await ledger.check()
+    await ledger.close()
+    assert [(each.operation_key, each.at, each.balance) for each in found.entries] == AFTERWARDS
+    assert not any(counts)
+    for wish in ("UPDATE entries SET at = 1", "DELETE FROM entries"):
+        with pytest.raises(asyncpg.RaiseError, match="append-only"):
+            await old.execute(wish)
+    await old.close()
 
 
 async def test_no_index_depends_on_the_language_of_the_database(postgres_server: Databases) -> None:

@@ -33,8 +33,8 @@ from fairlane.servers import Databases
 from tests.core import core_of
 from tests.world import catalog
 
-LARGE = {"jobs", "attempts", "events", "steps", "inputs", "slots", "idempotency"}
-"""Tables with rows for every job, every attempt or every place."""
+LARGE = {"jobs", "attempts", "events", "steps", "inputs", "slots", "idempotency", "entries"}
+"""Tables with rows for every job, every attempt, every place or every booking."""
 
 JOBS, ENDED = 20_000, 8_000
 
@@ -128,6 +128,7 @@ async def move(engine: Engine, failed: str) -> None:
     job, fan_out = [each.job for each in await engine.submit_many(wanted)]  # type: ignore[union-attr]
     await engine.skip(job)
     await engine.cancel(job)
+    await engine.statement("ada", since=1, limit=2)
     await engine.cancel(fan_out)
     with suppress(WrongState):  # it was refused for good; who asks is looked up all the same
         await engine.resume(failed)

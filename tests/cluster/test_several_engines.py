@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,15 @@ from fairlane.errors import LedgerInUse, SetupError
 from fairlane.model.catalog import Catalog
 from fairlane.model.event import Event, EventType
 from fairlane.model.job import NewJob
-from fairlane.model.service import Fairness, Service
+from fairlane.model.service import Affinity, Fairness, Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
 from fairlane.policy.eta_calibration import MIN_RATIOS
 from fairlane.servers import Databases, RedisKeyspace
 from fairlane.units import SECOND
+from fairlane.worker.models import Models
+from fairlane.worker_protocol.messages import Offer, PollAsk, Result
+from fairlane.worker_protocol.service import WorkerService
 from tests import stores
 from tests.core import core_of
 from tests.world import World, catalog
@@ -252,3 +257,25 @@ async def test_a_promotion_that_several_processes_found_is_announced_once(tmp_pa
         assert sorted(level is None for (level,) in written) == [False, True, True, True]
         events = await core_of(every[0].engine).ledger.events(job, 0)
         assert sum(event.type is EventType.JOB_PROMOTED for event in events) == 1
+
+
+async def test_a_batch_of_three_is_three_whichever_process_the_worker_polls(tmp_path: Path) -> None:
+    """policy: the worker says for how many tasks in a row it has its model."""
+    settings = catalog(Service("work", affinity=Affinity.BATCH, fairness=Fairness.NONE))
+    async with worlds(tmp_path / "ledger.db", settings, settings) as every:
+        for model in ("music", "audio") * 9:
+            await every[0].submit(model=model)
+            for world in every:
+                world.clock.advance(SECOND)
+        doors = [WorkerService(world.engine) for world in every]
+        worker = await doors[0].register(Offer(capacity=1), key="")
+        with ThreadPoolExecutor(1) as threads:
+            models, ran = Models(str.upper, threads), list[str]()
+            for turn in range(9):
+                door = doors[turn % 2]
+                news = await door.poll(worker, PollAsk(1, wait=0, model=models.told()))
+                (task,) = news.tasks
+                await models.get(task.model)
+                await door.report(worker, [Result(task.ref, "completed")])
+                ran.append(task.model)
+        assert [len([*batch]) for _, batch in groupby(ran)] == [3, 3, 3]

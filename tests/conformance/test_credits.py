@@ -23,6 +23,7 @@ from fairlane.errors import (
 from fairlane.ledger.messages import Filter, Skipped
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Limits
+from fairlane.model.credits import CreditSettings
 from fairlane.model.event import EventType
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
@@ -65,7 +66,19 @@ class Paid(World):
     async def costs(self, spent: int) -> None:
         """So much has been spent by now, and the books are right."""
         assert self.deposit - await self.engine.balance(ADA) == spent
+        await self.statement_is_right()
         await self.healthy()
+
+    async def statement_is_right(self) -> None:
+        """Every booking leads from one balance to the next, in the order of their times."""
+        found = await self.engine.statement(ADA, limit=10_000)
+        after = 0
+        for entry in reversed(found.entries):
+            after += entry.amount
+            assert entry.balance == after
+        assert after == found.balance == await self.engine.balance(ADA)
+        times = [entry.at for entry in found.entries]
+        assert times == sorted({*times}, reverse=True)
 
     async def skipped(self, name: str = "work", duration: float = 60) -> str:
         """A job of ada's, at the very front, for 5 credits."""
@@ -349,6 +362,25 @@ async def test_a_skip_run_again_after_refund_and_replay_is_not_a_second_skip(
         await world.costs(0)
 
 
+async def test_a_repeated_skip_names_the_price_that_was_paid(tmp_path: Path) -> None:
+    """I14: although the settings have other prices by now, which hold for the next job."""
+    async with Paid(tmp_path) as world:
+        job = await world.submit(user=ADA, duration=60)
+        assert (await world.engine.skip(job, op="the user's click")).price == 5
+        prices = CreditSettings("gold", ((30, 2),), longer_skip_price=9)
+        world.settings = catalog(*world.settings.services.values(), credits=prices)
+        await world.restart()
+        assert world.engine.catalog.credits == prices
+        again = await world.engine.skip(job, op="the user's click")
+        assert (again.price, again.again) == (5, True)
+        await world.costs(5)
+        dearer = await world.submit(user=ADA, duration=60)
+        assert (await world.engine.quote(dearer)).price == 9
+        await world.engine.skip(dearer)
+        await world.engine.cancel(job)
+        await world.costs(9)
+
+
 # --- accounts -------------------------------------------------------------------------------------
 async def test_a_deposit_is_booked_once_under_its_name(tmp_path: Path) -> None:
     """I14: a hundred times at once, and after a restart."""
@@ -394,6 +426,13 @@ async def test_the_books_outlive_the_jobs_they_are_about(tmp_path: Path) -> None
             await world.engine.sweep()
         assert (await world.engine.list_jobs()).jobs == []
         await world.costs(5)
+        entries = (await world.engine.statement(ADA)).entries
+        assert [(entry.kind, entry.job) for entry in entries] == [
+            ("refund", refunded),
+            ("payment", refunded),
+            ("payment", kept),
+            ("grant", None),
+        ]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -45,6 +45,7 @@ from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.ledger.sqlite.counters import QuotaCounters
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.catalog import Catalog
+from fairlane.model.credits import CreditSettings
 from fairlane.model.event import EventType
 from fairlane.model.job import Job, NewJob
 from fairlane.model.lease import Lease
@@ -237,7 +238,7 @@ class Queue(RuleBasedStateMachine):
             max_attempts=1 + tier.max_retries,
             timeout=seconds(tier.timeout),
             max_wait=request.max_wait,
-            price=price(request.duration),
+            price=price(request.duration, CreditSettings()),
             ready_at=request.run_at or self.now,
             parent=parent,
         )

@@ -10,6 +10,7 @@ from fairlane.clock import ManualClock, seconds
 from fairlane.ledger.messages import Filter
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.model.attempt import Outcome
+from fairlane.model.credits import CreditSettings
 from fairlane.model.event import EventType
 from fairlane.model.job import Job
 from fairlane.model.lease import Lease
@@ -232,7 +233,9 @@ class Aftermath:
 
     async def the_money_is_right(self) -> None:
         """I14: charged once for every skip that stands, and for nothing else."""
-        standing = sum(price(job.duration) for job in await self.all_jobs() if job.paid_at)
+        standing = sum(
+            price(job.duration, CreditSettings()) for job in await self.all_jobs() if job.paid_at
+        )
         assert await self.life.engine.balance("ann") == CREDITS - standing
         for job in await self.all_jobs():
             if job.paid_at:

@@ -21,15 +21,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 async def site(mode: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
-        stores = {}
-        if mode == "cluster":
-            server: Databases = request.getfixturevalue("postgres_server")
-            redis = stack.enter_context(Redis())
-            stores = {
-                "DATABASE_URL": await server.new_database(),
-                "REDIS_URL": redis.url,
-                "FAIRLANE_SERVER__UNSAFE": "true",
-            }
-        opened = Site(tmp_path, stores, stack)
-        await opened.open()
-        yield opened
+        yield await opened(mode, tmp_path, request, stack, "gateway")
+
+
+@pytest.fixture
+async def generation_site(
+    mode: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Site]:
+    async with AsyncExitStack() as stack:
+        yield await opened(mode, tmp_path, request, stack, "generation")
+
+
+async def opened(
+    mode: str, folder: Path, request: pytest.FixtureRequest, stack: AsyncExitStack, preset: str
+) -> Site:
+    stores = {}
+    if mode == "cluster":
+        server: Databases = request.getfixturevalue("postgres_server")
+        redis = stack.enter_context(Redis())
+        stores = {
+            "DATABASE_URL": await server.new_database(),
+            "REDIS_URL": redis.url,
+            "FAIRLANE_SERVER__UNSAFE": "true",
+        }
+    found = Site(folder, stores, stack, preset)
+    await found.open()
+    return found

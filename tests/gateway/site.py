@@ -56,11 +56,19 @@ class Running:
 
 
 class Site:
-    """The four services of the preset, and whatever else is added. `stores` names where the queue
-    stands, nothing for an embedded one."""
+    """The four services of the preset "gateway", and whatever else is added; with another preset
+    none. The other preset is a file that `fairlane init` writes into the folder. `stores` names
+    where the queue stands, nothing for an embedded one."""
 
-    def __init__(self, folder: Path, stores: Mapping[str, str], stack: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        stores: Mapping[str, str],
+        stack: AsyncExitStack,
+        preset: str = "gateway",
+    ) -> None:
         self.folder, self._stack, self.clustered = folder, stack, bool(stores)
+        self._preset = preset
         self.variables = {"FAIRLANE_ADMIN_KEY": ADMIN, **stores}
         self.set("server", lease=LEASE)
         self.services: dict[str, SimulatedService] = {}
@@ -72,11 +80,20 @@ class Site:
             self.variables[f"FAIRLANE_{parts}"] = json.dumps(value)
 
     async def open(self) -> None:
-        for service in gateway().services.values():
-            await self.add(SimulatedService(service.name, service.limit))
+        if self._preset == "gateway":
+            for service in gateway().services.values():
+                await self.add(SimulatedService(service.name, service.limit))
+        else:
+            await self.run("init", "--preset", self._preset)
         if self.clustered:
-            migrating = await self._process("migrate")
-            assert await migrating.wait() == 0
+            await self.run("migrate")
+
+    async def run(self, *arguments: str) -> str:
+        """A command that ends by itself. Returns what it printed."""
+        process = await self._process(*arguments)
+        printed, _ = await process.communicate()
+        assert process.returncode == 0, self.log()
+        return printed.decode()
 
     async def add(self, service: SimulatedService, **settings: Any) -> SimulatedService:
         await self._stack.enter_async_context(service.serving())
@@ -119,7 +136,8 @@ class Site:
         return (self.folder / "log").read_text()
 
     async def _started(self, *arguments: str, files: int = 0) -> Running:
-        process = await self._process(*arguments, "--preset", "gateway", files=files)
+        settings = ["--preset", "gateway"] if self._preset == "gateway" else []
+        process = await self._process(*arguments, *settings, files=files)
         assert process.stdout is not None
         said = b""
         while not READY.search(said):

@@ -89,9 +89,13 @@ class Pair:
         jobs = [*self.memory.waiting]
         for job in ["nobody", *dice.sample(jobs, min(len(jobs), 15))]:
             await self.do("standing", job, now)
+        await self.do("estimates", ["nobody", *jobs[:15]], now)
         for service in services:
             await self.do("lanes", service)
+            await self.do("front", service, now)
+            await self.do("band_depths", service)
         await self.promotable(now)
+        await self.do("models")
         assert await walked(self.other) == await walked(self.memory)
         for before in (now - 30_000_000, now + 1):
             await self.do("unverified", before, 1000)

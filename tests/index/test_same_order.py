@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlane.index.index import Freed, HeldEntry, ServiceCallRef
+from fairlane.index.index import Freed, HeldEntry, ModelSample, ServiceCallRef
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band
 from fairlane.model.lease import Slot
@@ -18,7 +18,7 @@ from fairlane.model.worker import Worker
 from fairlane.units import SECOND
 from tests.index.pair import Pair
 from tests.unit.driver import COLD, HIGH, LOW, WORKER, job, plain, world
-from tests.unit.fuzz import Fuzz, Models
+from tests.unit.fuzz import CalledModels, Fuzz, Models, called
 
 THOROUGH = os.environ.get("FAIRLANE_THOROUGH") == "1"
 SEEDS = 150 if THOROUGH else 10
@@ -213,7 +213,8 @@ class Life:
 
     async def learn(self) -> None:
         service, model = self.dice.choice(SERVICES), self.dice.choice(["", "m1", "m2"])
-        await self.pair.do("learn_load", service, model, self.dice.randrange(20 * SECOND))
+        load, work = (self.dice.choice([None, self.dice.randrange(20 * SECOND)]) for _ in range(2))
+        await self.pair.do("learn_times", [ModelSample(service, model, load, work)])
 
     async def sync(self) -> None:
         pools = [pool for pool in self.pair.memory.pools if pool.held]
@@ -311,6 +312,28 @@ class ManyModels(Life):
         return self.fuzz.entry()
 
 
+class CalledServices(Life):
+    """Services that are called, with few slots, each of which remembers its model."""
+
+    world = CalledModels
+
+    def __init__(self, seed: int, url: str) -> None:
+        super().__init__(2 * seed, url)
+
+    def entry(self) -> Entry:
+        return self.fuzz.entry()
+
+    async def settings(self) -> None:
+        await super().settings()
+        if self.dice.random() < 0.5:  # the most specific pool is another one
+            catalog = called(self.pair.memory.catalog, self.dice)
+            await self.pair.do("configure", catalog, 0)
+
+    async def end(self) -> None:
+        await super().end()
+        await self.pair.do("models")
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_both_hand_out_the_same_jobs(seed: int, redis_url: str) -> None:
     await Life(seed, redis_url).live(STEPS)
@@ -324,6 +347,11 @@ async def test_both_hand_out_the_same_jobs_to_a_crowd(seed: int, redis_url: str)
 @pytest.mark.parametrize("seed", range(3000, 3000 + SEEDS // 2))
 async def test_both_load_the_same_models(seed: int, redis_url: str) -> None:
     await ManyModels(seed, redis_url).live(STEPS)
+
+
+@pytest.mark.parametrize("seed", range(4000, 4000 + SEEDS))
+async def test_both_choose_the_same_slots_of_called_services(seed: int, redis_url: str) -> None:
+    await CalledServices(seed, redis_url).live(STEPS)
 
 
 async def test_both_keep_the_last_slot_for_whom_it_is_reserved(redis_url: str) -> None:

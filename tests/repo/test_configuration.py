@@ -18,9 +18,11 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "tiers": file_schema.TiersTable,
     "tiers.NAME": file_schema.TierTable,
     "services.NAME": file_schema.ServiceTable,
+    "services.NAME.quality_check": file_schema.QualityCheckTable,
     "services.NAME.regions.NAME": file_schema.RegionTable,
     "providers.NAME": file_schema.ProviderTable,
     "limits": file_schema.LimitsTable,
+    "credits": file_schema.CreditsTable,
     "priority": file_schema.PriorityTable,
     "callbacks": file_schema.CallbacksTable,
 }

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import Limits, NewJob, Provider, Region, Service, Tier, WorkerSpec, errors
+from fairlane import (
+    CreditSettings,
+    Limits,
+    NewJob,
+    Provider,
+    Region,
+    Service,
+    Tier,
+    WorkerSpec,
+    errors,
+)
 from fairlane.engine.task_types import TaskTypes
 from fairlane.errors import FairlaneError, Refused
 from fairlane.model.attempt import Fault
@@ -30,12 +40,24 @@ GUIDES = sorted((DOCS / "guides").glob("*.md"))
 PRINTED = re.compile(r"# → (.*)$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 ELSEWHERE = re.compile(r"^[a-z]+:")
+KINDS = [
+    Tier,
+    Service,
+    Region,
+    Provider,
+    Limits,
+    CreditSettings,
+    Shares,
+    Endpoint,
+    WorkerSpec,
+    NewJob,
+]
 
 
 # --- settings ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "kind",
-    [Tier, Service, Region, Provider, Limits, Shares, Endpoint, WorkerSpec, NewJob],
+    KINDS,
     ids=lambda kind: kind.__name__,
 )
 def test_every_setting_is_documented_with_its_default(kind: type) -> None:
@@ -44,7 +66,7 @@ def test_every_setting_is_documented_with_its_default(kind: type) -> None:
 
 
 def test_every_setting_has_a_meaning() -> None:
-    for kind in (Tier, Service, Region, Provider, Limits, Shares, Endpoint, WorkerSpec, NewJob):
+    for kind in KINDS:
         for row in table(SETTINGS, kind.__name__):
             assert row["meaning"], f"{kind.__name__}.{row['field']}"
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import count
 
 from fairlane.index.index import Proposal
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
-from fairlane.model.service import Affinity, Fairness, Provider, Region, Service, Shares
+from fairlane.model.service import (
+    Affinity,
+    Executor,
+    Fairness,
+    Provider,
+    Region,
+    Service,
+    Shares,
+)
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Loaded, Worker
 from fairlane.units import SECOND
@@ -133,3 +142,24 @@ class Models(Fuzz):
             model=dice.choice(["", *[f"m{number}"] * 6]),
             cost=dice.choice([1, 1, 2, 2, 100]) * SECOND,
         )
+
+
+class CalledModels(Models):
+    """Called services with a few slots, some of them by region."""
+
+    def settings(self) -> Catalog:
+        return called(super().settings(), self.dice)
+
+
+def called(catalog: Catalog, dice: random.Random) -> Catalog:
+    """The same services, most of them called, with other limits."""
+    services = [
+        replace(
+            each,
+            executor=dice.choice([Executor.HTTP, Executor.HTTP, Executor.HTTP, Executor.PULL]),
+            limit=dice.choice([0, 1, 2, 3, 6, 300]),
+            regions=dice.choice([{}, {"eu": Region("eu", dice.choice([0, 1, 3]))}]),
+        )
+        for each in catalog.services.values()
+    ]
+    return Catalog(catalog.tiers, services, catalog.providers.values())

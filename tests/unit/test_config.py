@@ -12,6 +12,7 @@ from fairlane.config.load import load, preset_names
 from fairlane.config.setting_errors import BadSettings
 from fairlane.config.settings import Settings
 from fairlane.model.catalog import Catalog
+from fairlane.model.credits import CreditSettings
 from fairlane.model.service import Executor
 
 
@@ -36,6 +37,7 @@ def contents(catalog: Catalog) -> tuple[object, ...]:
         catalog.pipelines,
         catalog.limits,
         catalog.task_defaults,
+        catalog.credits,
     )
 
 
@@ -316,6 +318,33 @@ def test_a_secret_with_a_line_break_is_a_mistake_and_is_not_told(tmp_path: Path)
     (found,) = mistakes(tmp_path, text, IMAGE_KEY="s3cret\n")
     assert "services.a.headers.A: the value holds a line break" in found
     assert "s3cret" not in found
+
+
+def test_the_prices_of_skips_and_their_currency_are_settings(tmp_path: Path) -> None:
+    text = (
+        '[credits]\ncurrency = "gold"\nskip_prices = [[2.5, 1], [60, 7]]\nlonger_skip_price = 20\n'
+    )
+    settings = read(tmp_path, text)
+    assert settings.catalog.credits == CreditSettings("gold", ((2.5, 1), (60, 7)), 20)
+    told = "Paid skips: 1 up to 2.5 s, 7 up to 1 min, 20 for longer jobs, in gold"
+    assert told in explain(settings)
+
+
+@pytest.mark.parametrize(
+    ("prices", "why"),
+    [
+        ("[[30, 1], [10, 3]]", "the durations of skip_prices rise"),
+        ("[[10, 0]]", "greater than or equal to 1"),
+        ("[[10, 1.5]]", "integer"),
+        ("[[0, 1]]", "greater than 0"),
+        ("[[10]]", "the price of a skip is [seconds, credits], such as [10, 1]"),
+        ("[[10, 1, 1]]", "the price of a skip is [seconds, credits], such as [10, 1]"),
+        ("[10]", "the price of a skip is [seconds, credits], such as [10, 1]"),
+    ],
+)
+def test_prices_that_cannot_be_meant_are_one_mistake(tmp_path: Path, prices: str, why: str) -> None:
+    (told,) = mistakes(tmp_path, f"[credits]\nskip_prices = {prices}\n")
+    assert why in told
 
 
 def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,10 @@ from fairlane.compose import embedded
 from fairlane.config.load import without_settings
 from fairlane.errors import LedgerInUse, LedgerUnusable
 from fairlane.ledger.sqlite import SqliteLedger
+from fairlane.ledger.sqlite.migrate import SCHEMA
+from fairlane.ledger.statement import MAX_TIME
 from fairlane.model.job import NewJob
+from tests.ledger_items import AFTERWARDS, OLD_ACCOUNTS, OLD_ENTRIES
 from tests.world import catalog
 
 FILE = "ledger.db"
@@ -197,3 +201,28 @@ async def test_a_disk_without_room_for_an_input_is_full(
             await ledger.vitals.demand_writable()
     finally:
         await ledger.close()
+
+
+# --- migrations ----------------------------------------------------------------------------------
+async def test_entries_of_one_instant_get_an_order_when_a_ledger_is_migrated(
+    tmp_path: Path,
+) -> None:
+    """I14: amounts and balances stay; entries are append-only again."""
+    path = tmp_path / FILE
+    with closing(sqlite3.connect(path)) as old:
+        for step in ("0001_first.sql", "0002_keys.sql", "0003_gateway.sql"):
+            old.executescript((SCHEMA / step).read_text())
+        old.execute("PRAGMA user_version = 3")
+        old.executemany("INSERT INTO accounts VALUES (?, ?)", OLD_ACCOUNTS)
+        old.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, NULL)", OLD_ENTRIES)
+        old.commit()
+    ledger = await SqliteLedger.open(path)
+    found = await ledger.statement("default", "ada", 0, MAX_TIME, 50)
+    counts = await ledger.check()
+    await ledger.close()
+    assert [(each.operation_key, each.at, each.balance) for each in found.entries] == AFTERWARDS
+    assert not any(counts)
+    with closing(sqlite3.connect(path)) as migrated:
+        for wish in ("UPDATE entries SET at = 1", "DELETE FROM entries"):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                migrated.execute(wish)

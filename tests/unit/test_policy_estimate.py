@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, FIRST_LOAD_MICROSECONDS, Average
+from fairlane.errors import InvalidInput
+from fairlane.model.credits import CreditSettings
+from fairlane.model.service import Service
+from fairlane.policy.estimate import FIRST_COST_MICROSECONDS, Average
 from fairlane.policy.eta_calibration import MAX_RATIOS, MIN_RATIOS, Calibration, Eta, rounded
-from fairlane.policy.skip import MAX_PRICE_CREDITS, price
+from fairlane.policy.skip import price
 
 amounts = st.integers(0, 10**10)
 
 
 # --- averages ------------------------------------------------------------------------------------
 def test_the_first_guesses_are_one_second_and_three_and_a_half() -> None:
-    assert (FIRST_COST_MICROSECONDS, FIRST_LOAD_MICROSECONDS) == (1_000_000, 3_500_000)
+    assert (FIRST_COST_MICROSECONDS, Service("s").model_load) == (1_000_000, 3.5)
     assert Average(FIRST_COST_MICROSECONDS).get("s", "m") == FIRST_COST_MICROSECONDS
 
 
@@ -118,18 +123,35 @@ def test_a_position_is_exact_to_a_thousand_and_then_two_digits(position: int) ->
     [(0, 1), (10, 1), (10.1, 3), (30, 3), (60, 5), (61, 10), (120, 10), (120.5, 15), (9999, 15)],
 )
 def test_a_skip_costs_by_duration(duration: float, cost: int) -> None:
-    assert price(duration) == cost
+    assert price(duration, CreditSettings()) == cost
 
 
 @given(st.floats(0, 10**6), st.floats(0, 10**6))
 def test_a_longer_job_never_skips_cheaper(duration: float, more: float) -> None:
-    assert price(duration) <= price(duration + more) <= MAX_PRICE_CREDITS
+    prices = CreditSettings()
+    assert price(duration, prices) <= price(duration + more, prices) <= 15
 
 
 def test_prices_can_be_set() -> None:
-    assert [price(each, ((5, 2), (50, 4))) for each in (5, 6, 50, 51)] == [
-        2,
-        4,
-        4,
-        MAX_PRICE_CREDITS,
-    ]
+    prices = CreditSettings("gold", ((5, 2), (50, 4)), longer_skip_price=9)
+    assert [price(each, prices) for each in (5, 6, 50, 51)] == [2, 4, 4, 9]
+    assert price(0, CreditSettings(skip_prices=(), longer_skip_price=2)) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"currency": "two words"},
+        {"longer_skip_price": 0},
+        {"skip_prices": ((10, 0),)},
+        {"skip_prices": ((10, 2_000_000),)},
+        {"skip_prices": ((0, 1),)},
+        {"skip_prices": ((30, 1), (10, 3))},
+        {"skip_prices": ((10, 1), (10, 3))},
+        {"skip_prices": ((float("nan"), 1),)},
+    ],
+    ids=str,
+)
+def test_prices_that_cannot_be_meant_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        CreditSettings(**wrong)

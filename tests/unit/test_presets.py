@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fairlane.model.catalog_text import catalog_of, catalog_text
 from fairlane.model.service import Executor
-from fairlane.presets import PRESETS
+from fairlane.presets import PRESETS, gateway, generation
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -25,3 +26,11 @@ def test_the_presets_have_the_documented_limits() -> None:
     assert generation.tiers["free"].pending == 2
     assert PRESETS["regions"]().pools("inference", "EU")[-1].limit == 10
     assert set(Executor) == {Executor.HTTP, Executor.PULL, Executor.CELERY, Executor.CALLER}
+
+
+def test_a_setting_that_older_versions_do_not_know_is_stored_only_if_it_is_set() -> None:
+    usual, looked = catalog_text(gateway()), catalog_text(generation())
+    assert "cleanup_interval" not in usual
+    assert catalog_of(usual).limits == gateway().limits
+    assert catalog_of(looked).limits == generation().limits
+    assert generation().limits.cleanup_interval == 300

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlane.index.index import ModelSample
 from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Affinity, Fairness, Service
@@ -77,7 +78,7 @@ def test_what_a_load_takes_is_learnt() -> None:
     line = world(Service("s"), start=500)
     line.put(job("cold", at=400, rank=HIGH, model="c", user="x"))
     line.put(job("warm", at=500, rank=LOW, model="w", user="y"))
-    at_once(line.index.learn_load("s", "c", SECOND // 100))
+    at_once(line.index.learn_times([ModelSample("s", "c", SECOND // 100)]))
     assert line.names(loaded=Loaded("w", since=line.now)) == ["cold"]
 
 

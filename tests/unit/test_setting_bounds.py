@@ -13,7 +13,13 @@ from fairlane.engine.live_settings import changed
 from fairlane.errors import InvalidInput
 from fairlane.model.catalog import Limits
 from fairlane.model.service import Provider, Region, Service
-from fairlane.model.setting_bounds import MAX_BYTES, MAX_COUNT, MAX_SECONDS, MAX_WAITING_JOBS
+from fairlane.model.setting_bounds import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_INTERVAL_SECONDS,
+    MAX_SECONDS,
+    MAX_WAITING_JOBS,
+)
 from fairlane.model.tier import Tier
 from fairlane.presets import gateway
 
@@ -30,7 +36,7 @@ BOUNDS = {
     },
     "services.a": {
         MAX_BYTES: ["max_response"],
-        MAX_SECONDS: ["timeout", "max_wait"],
+        MAX_SECONDS: ["timeout", "max_wait", "model_load"],
         MAX_COUNT: ["limit", "rate", "max_attempts", "batch_size", "regions.US.limit"],
         MAX_WAITING_JOBS: ["waiting"],
     },
@@ -39,8 +45,10 @@ BOUNDS = {
         MAX_BYTES: ["input_bytes", "result_bytes", "context_bytes"],
         MAX_SECONDS: ["keep_finished", "keep_dead", "keep_keys"],
         MAX_COUNT: ["cells"],
+        MAX_INTERVAL_SECONDS: ["cleanup_interval"],
         MAX_WAITING_JOBS: ["waiting"],
     },
+    "credits": {MAX_COUNT: ["longer_skip_price"]},
     "priority": {MAX_SECONDS: ["timeout", "cache"]},
 }
 SETTINGS = [

@@ -63,18 +63,18 @@ async def test_the_caller_goes_before_the_worker_and_the_worker_before_the_setti
     worker = failing(max_retries=1, backoff=[30, 40], timeout=60)
     async with scene(tmp_path, CONFIGURED) as at:
         before = await at.world.job(await at.world.submit("draw"))
-        assert before.current[3:] == (70 * SECOND, 4, 0, (), False), "the settings"
+        assert before.current[3:8] == (70 * SECOND, 4, 0, (), False), "the settings"
         async with at.working(worker, way):
             await failed_once(at, before.id)
             declared = await at.world.submit("draw")
             found = await failed_once(at, declared)
-            assert found.current[3:] == (60 * SECOND, 2, 0, (30 * SECOND, 40 * SECOND), True)
+            assert found.current[3:8] == (60 * SECOND, 2, 0, (30 * SECOND, 40 * SECOND), True)
             assert 24 <= pause(at, found) <= 30
             asked = await at.world.submit(
                 "draw", max_retries=0, backoff=(2 * SECOND,), timeout=90 * SECOND
             )
             found = await at.ended(asked)
-            assert found.current[3:] == (90 * SECOND, 1, 0, (2 * SECOND,), True)
+            assert found.current[3:8] == (90 * SECOND, 1, 0, (2 * SECOND,), True)
             assert (found.state, found.attempt) == (State.DEAD, 1)
             patient = await at.world.submit("draw", backoff=(300 * SECOND,), max_retries=5)
             assert 240 <= pause(at, await failed_once(at, patient)) <= 300
@@ -91,7 +91,7 @@ async def test_the_terms_of_a_job_are_frozen_when_it_is_submitted(tmp_path: Path
         worker = await worker_service.register(Offer(tasks={"draw": terms}), "k")
         job = await world.submit("draw")
         assert (await world.job(early)).current.max_attempts == 4
-        assert (await world.job(job)).current[3:] == (5 * SECOND, 3, 0, (SECOND,), True)
+        assert (await world.job(job)).current[3:8] == (5 * SECOND, 3, 0, (SECOND,), True)
         await worker_service.heartbeat(worker, WorkerState.DEAD, ())
         later = await world.submit("draw")
         assert (await world.job(later)).current.max_attempts == 3, "for a day the last one counts"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import Context, TaskFailed, Worker
+from fairlane import Context, FileResult, TaskFailed, Worker
 from fairlane.errors import SetupError
 from fairlane.model.service import Overrun, Service
 from fairlane.model.state import State
@@ -252,8 +252,57 @@ async def test_progress_is_told_while_it_runs(tmp_path: Path, way: Way) -> None:
         await at.ended(job)
 
 
+async def test_a_report_that_is_too_long_is_cut_and_one_without_a_number_is_left_out(
+    tmp_path: Path, way: Way
+) -> None:
+    worker = Worker()
+    told = asyncio.Event()
+
+    @worker.task("draw")
+    async def draw(ctx: Context) -> None:
+        ctx.progress(100.5, "line " * 100)
+        ctx.progress(float("nan"), "nothing")
+        await told.wait()
+
+    async with scene(tmp_path) as at, at.working(worker, way):
+        job = await at.world.submit("draw")
+        found = await at.until(job, lambda job: job.progress is not None)
+        assert found.progress is not None
+        assert (found.progress.percent, found.progress.text) == (100, "line " * 40)
+        told.set()
+        await at.ended(job)
+
+
+async def test_a_task_may_return_a_file(tmp_path: Path, way: Way) -> None:
+    worker = Worker()
+
+    @worker.task("draw")
+    async def draw(kind: str) -> bytes | FileResult | list[bytes]:
+        pixels = b"\x89PNG\x00\xff"
+        drawn: dict[str, bytes | FileResult | list[bytes]] = {
+            "plain": pixels,
+            "typed": FileResult(pixels, "image/png"),
+            "list": [pixels],
+        }
+        return drawn[kind]
+
+    async with scene(tmp_path) as at, at.working(worker, way):
+        for kind, content_type in (
+            ("plain", "application/octet-stream"),
+            ("typed", "image/png"),
+        ):
+            job = await at.run("draw", {"kind": kind})
+            assert FileResult.read(await at.result(job.id)) == FileResult(
+                b"\x89PNG\x00\xff", content_type
+            )
+        error = (await at.run("draw", {"kind": "list"})).error
+        assert error is not None
+        assert "result[0] is of type bytes" in error.message
+
+
 async def test_a_model_is_loaded_once_for_the_tasks_that_need_it(tmp_path: Path, way: Way) -> None:
     loads: list[str] = []
+    reported: list[bool] = []
 
     def load(name: str) -> str:
         loads.append(name)
@@ -269,8 +318,11 @@ async def test_a_model_is_loaded_once_for_the_tasks_that_need_it(tmp_path: Path,
         for model in ("flux", "flux", "sdxl"):
             job = await at.run("draw", model=model)
             assert await at.result(job.id) == f"weights of {model}"
+            _, context = await at.engine.payload(job.id)
+            reported.append("load_seconds" in str(context))
         assert await at.result((await at.run("draw")).id) is None
         assert loads == ["flux", "sdxl"]
+        assert reported == [True, False, True]
 
 
 async def test_a_drained_worker_finishes_what_it_runs_or_gives_it_back(

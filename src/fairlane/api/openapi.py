@@ -13,10 +13,14 @@ from pydantic import TypeAdapter
 from fairlane.api.http.problem_details import MEDIA_TYPE
 from fairlane.api.routing import PROBLEMS, GuardedRoute
 from fairlane.api.schemas import examples
+from fairlane.api.schemas.generation_requests import GenerationRequest
 from fairlane.api.schemas.requests import IDEMPOTENCY_KEY, BatchRequest, JobRequestBody
 from fairlane.api.schemas.task_requests import TaskRequest
 from fairlane.api.schemas.worker_requests import ResultRequest
 from fairlane.responses import ProblemResponse
+
+HOT_BODIES = (JobRequestBody, BatchRequest, TaskRequest, GenerationRequest, ResultRequest)
+"""Request bodies that the framework does not read, so that it does not describe them."""
 
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
 IDEMPOTENCY = {
@@ -41,9 +45,9 @@ def _described(api: FastAPI, tiers: Sequence[str]) -> dict[str, Any]:
     )
     components = found.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    for model in (JobRequestBody, BatchRequest, TaskRequest, ResultRequest, ProblemResponse):
+    for model in (*HOT_BODIES, ProblemResponse):
         schemas.update(_schemas(model))
-    for model_name in ("JobRequestBody", "TaskRequest", "UserRequest"):
+    for model_name in ("JobRequestBody", "TaskRequest", "GenerationRequest", "UserRequest"):
         _name_tiers(schemas[model_name]["properties"], tiers)
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
@@ -55,7 +59,7 @@ def _described(api: FastAPI, tiers: Sequence[str]) -> dict[str, Any]:
             for method in route.methods or ():
                 operation = found["paths"][route.path][method.lower()]
                 _complete(operation["responses"], route.examples)
-    for path in ("/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/tasks"):
+    for path in ("/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/tasks", "/generate"):
         found["paths"][path]["post"]["parameters"] = [IDEMPOTENCY]
     return found
 

@@ -25,7 +25,7 @@ from fairlane.api.auth.ownership import check_path
 from fairlane.api.auth.roles import ALLOWED, OPEN, Access, permit
 from fairlane.api.http.body_limits import CheckedRequest
 from fairlane.api.http.problem_details import ProblemDetails
-from fairlane.api.schemas.serializers import TypedResponse
+from fairlane.api.schemas.serializers import AttachmentResponse, TypedResponse
 
 PROBLEMS = {
     400: "The request cannot be read.",
@@ -49,8 +49,11 @@ EVERYWHERE = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 503)
 JSON = "application/json"
 TEXT = {"schema": {"type": "string"}}
 Body = TypeVar("Body")
-Endpoint = Callable[..., Awaitable[TypedResponse[Body] | StreamingResponse | PlainTextResponse]]
-"""An endpoint returns JSON. Some return text if the request asks for it."""
+Endpoint = Callable[
+    ...,
+    Awaitable[TypedResponse[Body] | StreamingResponse | PlainTextResponse | AttachmentResponse],
+]
+"""An endpoint returns JSON. Some return text if the request asks for it, one returns files."""
 
 Hot = Callable[[Scope, Receive], Awaitable[Response]]
 HotEndpoint = Callable[[Scope, Receive], Awaitable[TypedResponse[Body]]]

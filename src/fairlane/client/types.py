@@ -96,8 +96,8 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`result` is the output of the last step, `context` the outputs of all steps, `sent` the whole
-    response of the server."""
+    """`result` is the output of the last step that is no quality check, `context` the outputs of
+    all steps, `sent` the whole response of the server."""
 
     job_id: str
     name: str
@@ -118,7 +118,12 @@ class Job:
 
     @property
     def result(self) -> Any:
-        steps = [value for name, value in self.context.items() if not name.endswith("__attempts")]
+        checks = {check["step"] for check in self.sent.get("quality", ())}
+        steps = [
+            value
+            for name, value in self.context.items()
+            if not name.endswith("__attempts") and name not in checks
+        ]
         return steps[-1]["data"] if steps else None
 
     @classmethod

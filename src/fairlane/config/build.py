@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fairlane.config.file_schema import File, ServiceTable, TaskTable
+from fairlane.config.file_schema import File, QualityCheckTable, ServiceTable, TaskTable
 from fairlane.config.setting_errors import BadSettings, SettingError, Sources, suggestion, unknown
 from fairlane.config.settings import Callbacks, PrioritySource, ServerSettings, Settings
 from fairlane.errors import FairlaneError
 from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.credits import CreditSettings
 from fairlane.model.endpoint import Endpoint, wrong_header
+from fairlane.model.quality_check import OnFail, QualityCheck, check_service_name
 from fairlane.model.service import (
     Affinity,
     Executor,
@@ -41,6 +43,7 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
         for name, table in file.services.items()
         if _called(table)
     }
+    endpoints |= dict(_check_endpoints(file, secrets))
     priority = _priority(file, secrets)
     problems += [
         SettingError(place, text, sources.of(tuple(place.split("."))))
@@ -92,6 +95,8 @@ def _wrong(file: File) -> Iterator[tuple[str, str]]:
     yield from _wrong_tiers(file)
     for name, table in file.services.items():
         yield from _wrong_service(f"services.{name}", table, file)
+        if table.quality_check is not None:
+            yield from _wrong_check(name, table.quality_check, file)
     known = [*file.services]
     for name, steps in file.pipelines.items():
         if not steps:
@@ -159,6 +164,19 @@ def _wrong_service(place: str, table: ServiceTable, file: File) -> Iterator[tupl
             )
 
 
+def _wrong_check(name: str, table: QualityCheckTable, file: File) -> Iterator[tuple[str, str]]:
+    place, implied = f"services.{name}.quality_check", check_service_name(name)
+    if table.service is not None:
+        if table.service not in file.services and file.tasks is None:
+            yield f"{place}.service", unknown("service", table.service, file.services)
+        for setting in sorted(table.model_fields_set - {"service", "on_fail"}):
+            yield f"{place}.{setting}", f"belongs to the service {table.service}; set it there"
+    elif implied in file.services:
+        yield place, f'the service "{implied}" is configured; set service = "{implied}" to use it'
+    if table.headers and table.url is None and table.service is None:
+        yield f"{place}.headers", "is only for a check with a url; add a url"
+
+
 def _called(table: ServiceTable) -> bool:
     """Whether the dispatcher calls it: it has a URL, or its executor says so."""
     addresses = [table.url, *(region.url for region in table.regions.values())]
@@ -202,12 +220,18 @@ def _server(file: File) -> ServerSettings:
 def _catalog(file: File) -> Catalog:
     return Catalog(
         _tiers(file),
-        [_service(name, table) for name, table in file.services.items()],
+        [*_services(file)],
         [Provider(name, table.limit, table.rate) for name, table in file.providers.items()],
         {name: tuple(steps) for name, steps in file.pipelines.items()},
         Limits(**file.limits.model_dump()),
         _task_defaults(file),
+        _credits(file),
     )
+
+
+def _credits(file: File) -> CreditSettings:
+    table = file.credits
+    return CreditSettings(table.currency, tuple(table.skip_prices), table.longer_skip_price)
 
 
 def _tiers(file: File) -> Tiers:
@@ -233,6 +257,37 @@ def _task_defaults(file: File) -> Service | None:
     return None if file.services else tasks().task_defaults
 
 
+def _services(file: File) -> Iterator[Service]:
+    """The configured services, and those that quality checks imply."""
+    for name, table in file.services.items():
+        service, check = _service(name, table), table.quality_check
+        yield service
+        if check is not None and check.service is None:
+            yield Service(
+                check_service_name(name),
+                executor=Executor.HTTP if check.url is not None else Executor.PULL,
+                limit=check.limit,
+                timeout=check.timeout,
+                max_attempts=check.max_attempts,
+                affinity=Affinity.NONE,
+                fairness=service.fairness,
+            )
+
+
+def _quality_check(name: str, table: QualityCheckTable | None) -> QualityCheck | None:
+    if table is None:
+        return None
+    return QualityCheck(table.service or check_service_name(name), OnFail(table.on_fail))
+
+
+def _check_endpoints(file: File, secrets: ConfiguredSecrets) -> Iterator[tuple[str, Endpoint]]:
+    for name, table in file.services.items():
+        check = table.quality_check
+        if check is not None and check.url is not None:
+            headers = secrets.headers(f"services.{name}.quality_check.headers", check.headers)
+            yield check_service_name(name), Endpoint(check.url, headers=headers)
+
+
 def _service(name: str, table: ServiceTable) -> Service:
     executor = Executor(table.executor or ("http" if _called(table) else "pull"))
     return replace(
@@ -242,6 +297,7 @@ def _service(name: str, table: ServiceTable) -> Service:
         regions={name: Region(name, region.limit) for name, region in table.regions.items()},
         failover=table.failover,
         paused=table.paused,
+        quality_check=_quality_check(name, table.quality_check),
     )
 
 
@@ -259,6 +315,7 @@ def _task(name: str, table: TaskTable) -> Service:
         overrun=None if table.overrun is None else Overrun(table.overrun),
         affinity=Affinity(table.affinity),
         batch_size=table.batch_size,
+        model_load=table.model_load,
         fairness=Fairness(table.fairness),
         shares=Shares(table.shares.skip, table.shares.front, table.shares.aged),
         capabilities=frozenset(table.capabilities),

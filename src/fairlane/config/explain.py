@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fairlane.config.settings import ServerSettings, Settings
 from fairlane.model.catalog import Catalog
+from fairlane.model.credits import CreditSettings
 from fairlane.model.service import Executor, Fairness, Service
 from fairlane.model.tier import Tier
 
@@ -31,6 +32,7 @@ def explain(settings: Settings) -> Iterator[str]:
     for name, steps in catalog.pipelines.items():
         yield f"Pipeline {name}: {' → '.join(steps)}"
     yield from _queue(catalog)
+    yield f"Paid skips: {_skips(catalog.credits)}"
     if settings.priority is not None:
         yield (
             f"The Priority Service at {settings.priority.url} names the tiers of users; a user "
@@ -119,6 +121,12 @@ def _queue(catalog: Catalog) -> Iterator[str]:
         f"Queue: at most {limits.waiting:,} jobs wait, fewer of lower tiers; finished jobs are "
         f"kept for {span(limits.keep_finished)}, dead letters for {span(limits.keep_dead)}"
     )
+
+
+def _skips(prices: CreditSettings) -> str:
+    said = [f"{price} up to {span(longest)}" for longest, price in prices.skip_prices]
+    said.append(f"{prices.longer_skip_price} {'for longer jobs' if said else 'for every job'}")
+    return f"{', '.join(said)}, in {prices.currency}"
 
 
 def span(seconds: float) -> str:

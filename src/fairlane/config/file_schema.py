@@ -9,7 +9,13 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from fairlane.config.settings import LogFormat, LogLevel
-from fairlane.model.setting_bounds import MAX_BYTES, MAX_COUNT, MAX_SECONDS, MAX_WAITING_JOBS
+from fairlane.model.setting_bounds import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_INTERVAL_SECONDS,
+    MAX_SECONDS,
+    MAX_WAITING_JOBS,
+)
 
 RATE = re.compile(r"^\s*(\d{1,15})\s*(?:/\s*(s|m|h|sec|min|hour|second|minute)\s*)?$")
 PER_MINUTE = {"s": 60, "m": 1, "h": 1 / 60}
@@ -31,6 +37,13 @@ def per_minute(value: object) -> object:
 def words(value: object) -> object:
     """A list, or words separated by commas, as in an environment variable."""
     return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
+def skip_price(value: object) -> object:
+    """A pair of seconds and credits."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError("the price of a skip is [seconds, credits], such as [10, 1]")
+    return tuple(value)
 
 
 def address(value: str) -> str:
@@ -55,11 +68,13 @@ Number = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Waiting = Annotated[int, Field(ge=0, le=MAX_WAITING_JOBS)]
 Bytes = Annotated[int, Field(ge=1, le=MAX_BYTES)]
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Interval = Annotated[float, Field(ge=0, le=MAX_INTERVAL_SECONDS, allow_inf_nan=False)]
 Patience = Annotated[float, Field(gt=0, le=MAX_SECONDS, allow_inf_nan=False)]
 Rate = Annotated[int, BeforeValidator(per_minute), Field(ge=0, le=MAX_COUNT)]
 Words = Annotated[list[str], BeforeValidator(words)]
 Address = Annotated[str, AfterValidator(address)]
 Headers = dict[str, str]
+SkipPrice = Annotated[tuple[Patience, Number], BeforeValidator(skip_price)]
 
 
 class Table(BaseModel):
@@ -140,9 +155,23 @@ class TaskTable(Table):
     overrun: Literal["strict", "fast"] | None = None
     affinity: Literal["residency", "batch", "none"] = "residency"
     batch_size: Number = 3
+    model_load: Seconds = 3.5
     fairness: Literal["user", "none"] = "user"
     shares: SharesTable = SharesTable()
     capabilities: Words = []
+
+
+class QualityCheckTable(Table):
+    """Which service checks the output: one at this url, a configured one, or (with neither) a pull
+    worker."""
+
+    url: Address | None = None
+    service: str | None = None
+    on_fail: Literal["retry", "fail", "mark"] = "retry"
+    limit: Count = 0
+    timeout: Seconds = 60
+    max_attempts: Count = 3
+    headers: Headers = {}
 
 
 class ServiceTable(TaskTable):
@@ -156,6 +185,7 @@ class ServiceTable(TaskTable):
     provider: str | None = None
     regions: dict[str, RegionTable] = {}
     paused: bool = False
+    quality_check: QualityCheckTable | None = None
 
 
 class ProviderTable(Table):
@@ -172,6 +202,13 @@ class LimitsTable(Table):
     keep_finished: Seconds = 7 * 86_400
     keep_dead: Seconds = 30 * 86_400
     keep_keys: Seconds = 86_400
+    cleanup_interval: Interval = 10
+
+
+class CreditsTable(Table):
+    currency: str = "aura"
+    skip_prices: list[SkipPrice] = [(10, 1), (30, 3), (60, 5), (120, 10)]
+    longer_skip_price: Number = 15
 
 
 class PriorityTable(Table):
@@ -195,5 +232,6 @@ class File(Table):
     pipelines: dict[str, list[str]] = {}
     tasks: TaskTable | None = None
     limits: LimitsTable = LimitsTable()
+    credits: CreditsTable = CreditsTable()
     priority: PriorityTable = PriorityTable()
     callbacks: CallbacksTable = CallbacksTable()

@@ -12,6 +12,9 @@ from aiohttp import web
 
 MAX_REMEMBERED_CALLS = 10_000
 
+PASSED = {"passed": True}
+"""What a simulated quality check answers."""
+
 TURNS = 10
 """Turns of the event loop in which everything in the sockets is read."""
 
@@ -25,6 +28,9 @@ class SimulatedExecution(NamedTuple):
     params: Any
     context: dict[str, Any]
     headers: dict[str, str]
+    model: str | None = None
+    slot: int | None = None
+    checked_step: str | None = None
 
 
 class Switches:
@@ -102,6 +108,9 @@ class SimulatedService:
             payload["params"],
             payload["context"],
             dict(request.headers),
+            meta.get("model"),
+            meta.get("slot"),
+            meta.get("checked_step"),
         )
         self.calls.append(call)
         del self.calls[:-MAX_REMEMBERED_CALLS]
@@ -157,6 +166,8 @@ class SimulatedService:
         if self.work is not None:
             return await self.work(call)
         await asyncio.sleep(self.seconds)
+        if call.checked_step is not None:
+            return PASSED
         return {"made_by": self.name, "for": call.job}
 
     async def _tell(self) -> None:

@@ -13,6 +13,7 @@ import aiohttp
 
 from fairlane.clock import seconds
 from fairlane.dispatch.held_leases import HeldLeases
+from fairlane.dispatch.progress_reports import ProgressReports
 from fairlane.dispatch.service_call import ServiceCall, checked, open_session
 from fairlane.dispatch.service_responses import Good, Meaning
 from fairlane.engine import Engine
@@ -71,6 +72,7 @@ class Dispatcher:
         self.name = name or f"dispatcher-{token()[:8]}"
         self._service_lanes = self._make_desks(endpoints, capacity, seconds(lease) // 3)
         self._held = HeldLeases(engine)
+        self._progress = ProgressReports(engine)
         self._draining = self._over = False
         self._claiming: list[asyncio.Task[None]] = []
         self._cancelling: set[asyncio.Task[None]] = set()
@@ -85,7 +87,7 @@ class Dispatcher:
             asyncio.create_task(self._claim(service_lane)) for service_lane in self._service_lanes
         ]
         if self._service_lanes:
-            forever = self._held.renew(self._workers), self._held.watch()
+            forever = self._held.renew(self._workers), self._held.watch(), self._progress.run()
             self._background = [asyncio.create_task(each) for each in forever]
         return self
 
@@ -186,12 +188,13 @@ class Dispatcher:
         answer = asyncio.create_task(call.make(self._session, clock))
         limit = asyncio.create_task(clock.sleep(lease.deadline - clock.now()))
         try:
-            with self._held.holding(lease, answer):
+            with self._held.holding(lease, answer), self._progress.following(call):
                 await asyncio.wait((answer, limit), return_when=asyncio.FIRST_COMPLETED)
                 await self._settle(self._report(call, answer))
         except asyncio.CancelledError:  # the grace time is over
             given_back = GivenBack(lease, closed=not call.begun)
-            await self._settle(self._report(call, answer) if answer.done() else given_back)
+            known = answer.done() or call.result is not None
+            await self._settle(self._report(call, answer) if known else given_back)
         finally:
             over = _is_over(call, answer)
             limit.cancel()
@@ -221,11 +224,11 @@ class Dispatcher:
         lease = call.lease
         if answer.cancelled():
             return None
-        if not answer.done():
+        meaning = answer.result() if answer.done() else call.cut_off()
+        if meaning is None:
             message = f"no answer after {(lease.deadline - lease.started_at) / 1e6:g} s"
             closed = not call.begun
             return Failed(lease, Fault.TIMEOUT, message, 0, closed, Outcome.TIMEOUT)
-        meaning = answer.result()
         if isinstance(meaning, Good):
             return Done(lease, meaning.data, meaning.metrics)
         after = seconds(meaning.retry_after)

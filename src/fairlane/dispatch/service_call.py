@@ -14,6 +14,14 @@ import orjson
 
 from fairlane.clock import Clock
 from fairlane.dispatch.service_responses import Bad, Good, Meaning, retry_after, understand
+from fairlane.dispatch.streamed_response import (
+    Told,
+    ends_visibly,
+    is_stream,
+    lines,
+    media_type,
+    understand_line,
+)
 from fairlane.errors import SetupError
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint, wrong_header
@@ -30,14 +38,21 @@ CANCEL_SECONDS = 10.0
 
 CHUNK_BYTES = 1 << 16
 
+ACCEPTED_TYPES = "application/json, application/x-ndjson, */*;q=0.1"
+"""The `Accept` header, unless the endpoint has one of its own."""
+
 
 class ServiceCall:
     """`begun` turns true when the service may have received the call. From then on only a response
-    proves that the call has ended: a service may continue after its caller has disconnected."""
+    proves that the call has ended: a service may continue after its caller has disconnected.
+    `told` is the last progress that a streamed response brought and that is not reported yet,
+    `result` its result."""
 
     def __init__(self, lease: Lease, endpoint: Endpoint) -> None:
         self.lease, self.endpoint = lease, endpoint
         self.begun = False
+        self.told: Told | None = None
+        self.result: Meaning | None = None
 
     async def make(self, session: aiohttp.ClientSession, clock: Clock) -> Meaning:
         service = self.lease.service
@@ -45,6 +60,8 @@ class ServiceCall:
         try:
             return await self._exchange(session, clock)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if (known := self.cut_off()) is not None:
+                return known
             what = "the connection was lost" if self.begun else "no connection"
             message = f"{service}: {what} ({type(error).__name__})"
             return Bad(Fault.UNAVAILABLE, message, over=not self.begun)
@@ -60,6 +77,11 @@ class ServiceCall:
         because the process stood still or the service took too long to accept."""
         self.begun = clock.now() < self.lease.lease_until
         return self.begun
+
+    def cut_off(self) -> Meaning | None:
+        """The result of a streamed response that has not ended, if it brought one. The service may
+        still be busy."""
+        return self.result._replace(over=False) if isinstance(self.result, Bad) else self.result
 
     async def is_over(self, session: aiohttp.ClientSession) -> bool:
         """Asks the service to end this cut-off call. Returns whether the service says that it has
@@ -87,6 +109,8 @@ class ServiceCall:
             headers={**self.endpoint.headers, **headers_of(self.lease)},
             allow_redirects=False,
         ) as response:
+            if self._is_streamed(response):
+                return await self._follow(response)
             body = await self._read(response)
         if body is None:
             message = f"{self.lease.service} answered more than {self.endpoint.max_response} bytes"
@@ -94,10 +118,39 @@ class ServiceCall:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             message = f"{self.lease.service} answered compressed, though it was asked not to"
             return Bad(Fault.SERVICE_ERROR, message)
-        meaning = understand(self.lease.service, self.endpoint, response.status, body)
+        media = media_type(response.headers)
+        meaning = understand(self.lease.service, self.endpoint, response.status, body, media)
         if isinstance(meaning, Good):
             return meaning
         return meaning._replace(retry_after=retry_after(response.headers, clock.now()))
+
+    def _is_streamed(self, response: aiohttp.ClientResponse) -> bool:
+        plain = response.headers.get("Content-Encoding", "identity") == "identity"
+        retried = response.status in self.endpoint.retry_on
+        return plain and not retried and is_stream(response.status, response.headers)
+
+    async def _follow(self, response: aiohttp.ClientResponse) -> Meaning:
+        """Reads a streamed response to its end: only then the service has certainly finished. The
+        first result counts."""
+        service, whole = self.lease.service, ends_visibly(response.headers)
+        parts = response.content.iter_chunked(CHUNK_BYTES)
+        async for line in lines(parts, self.endpoint.max_response):
+            if self.result is not None:
+                continue
+            if line is None:
+                message = f"{service} sent a line of more than {self.endpoint.max_response} bytes"
+                self.result = Bad(Fault.RESULT_TOO_LARGE, message)
+            elif whole or line.endswith(b"\n"):
+                said = understand_line(service, line)
+                if isinstance(said, Told):
+                    self.told = said
+                else:
+                    self.result = said
+        if self.result is not None:
+            return self.result
+        if not whole:
+            raise ConnectionError("the response may not be complete")
+        return Bad(Fault.TRANSIENT, f"{service} ended its response without a result")
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
         """The body, or None if it is too long. A too long body is still read to its end: only then
@@ -114,13 +167,18 @@ class ServiceCall:
 
 
 def body_of(lease: Lease) -> dict[str, Any]:
+    meta: dict[str, Any] = {
+        "job_id": lease.job,
+        "step_index": lease.step,
+        "service_name": lease.service,
+        "attempt": lease.attempt,
+    }
+    if lease.model:
+        meta |= {"model": lease.model, "slot": lease.slot}
+    if lease.checked_step is not None:
+        meta["checked_step"] = lease.checked_step
     return {
-        "meta": {
-            "job_id": lease.job,
-            "step_index": lease.step,
-            "service_name": lease.service,
-            "attempt": lease.attempt,
-        },
+        "meta": meta,
         "payload": {"params": lease.input, "context": lease.context},
     }
 
@@ -185,4 +243,5 @@ def open_session() -> aiohttp.ClientSession:
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
+        headers={"Accept": ACCEPTED_TYPES},
     )

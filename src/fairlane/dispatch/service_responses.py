@@ -11,6 +11,7 @@ import orjson
 from fairlane.engine.json_text import large_integer
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint
+from fairlane.model.file_result import FileResult, is_file
 from fairlane.model.job import Json
 
 UNAVAILABLE = frozenset({429, 502, 503, 504})
@@ -42,8 +43,11 @@ class Bad(NamedTuple):
 Meaning = Good | Bad
 
 
-def understand(service: str, endpoint: Endpoint, status: int, body: bytes) -> Meaning:
-    """The retry matrix. Messages name the service, never its URL."""
+def understand(
+    service: str, endpoint: Endpoint, status: int, body: bytes, media_type: str = ""
+) -> Meaning:
+    """The retry matrix. Messages name the service, never its URL. A body whose media type is that
+    of a file is the result as it is; any other is read as JSON."""
     if status in UNAVAILABLE:
         return Bad(
             Fault.UNAVAILABLE, f"{service} answered {status}", over=status not in UNKNOWN_END
@@ -51,7 +55,9 @@ def understand(service: str, endpoint: Endpoint, status: int, body: bytes) -> Me
     if status in endpoint.retry_on:
         return Bad(Fault.TRANSIENT, f"{service} answered {status}{_reason(body)}")
     if 200 <= status < 300:
-        return _result(service, body)
+        if is_file(media_type):
+            return Good(FileResult(body, media_type).json(), None)
+        return result(service, body)
     if 300 <= status < 400:
         message = f"{service} answered {status}: redirects are not followed"
         return Bad(Fault.SERVICE_ERROR, message)
@@ -59,7 +65,8 @@ def understand(service: str, endpoint: Endpoint, status: int, body: bytes) -> Me
     return Bad(kind, f"{service} answered {status}{_reason(body)}")
 
 
-def _result(service: str, body: bytes) -> Meaning:
+def result(service: str, body: bytes) -> Meaning:
+    """The result in the body of a 2xx response, or in a line of a streamed one."""
     try:
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:

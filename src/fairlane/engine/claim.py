@@ -21,7 +21,7 @@ from fairlane.index.index import Proposal
 from fairlane.ledger.messages import Confirmation, Unconfirmed
 from fairlane.model.construct import maker
 from fairlane.model.lease import Lease
-from fairlane.model.service import user_pool
+from fairlane.model.service import Executor, user_pool
 from fairlane.model.state import State
 from fairlane.model.step import service_of
 from fairlane.model.worker import Loaded, Worker, holder
@@ -102,7 +102,8 @@ async def _try(
             core.instrumentation.started(leases, perf_counter() - began)
             job_log.started(leases)
             for lease in leases:
-                loaded = loaded.after(lease.model, lease.started_at)
+                if not (lease.slot and core.service(lease.service).executor is Executor.HTTP):
+                    loaded = loaded.after(lease.model, lease.started_at)  # else its slot has it
             core.loaded[worker.id] = loaded
             return leases, look_again_at
     await asyncio.sleep(REFUSED_PAUSE_SECONDS if look_again_at == 0 else 0)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence, S
 
 from fairlane.background import end_all
 from fairlane.clock import Clock
-from fairlane.engine import job_actions, live_settings, queries
+from fairlane.engine import job_actions, live_settings, queries, queue_view
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core, TierSource
 from fairlane.engine.follow import Change, Pause, changes, events, follow
@@ -26,7 +26,7 @@ from fairlane.engine.worker_registry import WorkerRegistry
 from fairlane.engine.worker_retry_terms import refresh_declared
 from fairlane.errors import FairlaneError, InvalidInput, SetupError, StaleLease, UnknownName
 from fairlane.ids import Ids
-from fairlane.index.index import Index, Stats
+from fairlane.index.index import Index, ModelReport, ModelSample, Stats
 from fairlane.ledger.ledger import Ledger
 from fairlane.ledger.messages import (
     AuditedChange,
@@ -40,13 +40,16 @@ from fairlane.ledger.messages import (
     SubmissionAccepted,
     SubmitOutcome,
 )
+from fairlane.ledger.statement import MAX_TIME, CreditStatement
 from fairlane.model.attempt import Attempt, Fault
 from fairlane.model.catalog import Catalog
 from fairlane.model.event import Event
 from fairlane.model.job import Job, Json, NewJob, Progress
 from fairlane.model.lease import Lease
+from fairlane.model.progress import bounded
 from fairlane.model.state import Move, State
 from fairlane.model.worker import Worker, WorkerState
+from fairlane.policy.eta_calibration import Eta
 from fairlane.units import SECOND
 
 LOCAL = Caller()
@@ -75,6 +78,7 @@ class Engine:
         self.known_tiers, self.store_stats = ledger.known_tiers, ledger.vitals
         self._core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
         self.workers, self.leases = WorkerRegistry(self._core), Leases(self._core)
+        self._fronts = queue_view.Fronts()
         self._sweeping = sweeping
         self._sweeper = Maintenance(self._core)
         self._background: list[asyncio.Task[None]] = []
@@ -253,7 +257,12 @@ class Engine:
         return await self._settle(GivenBack(lease, closed))
 
     async def progress(self, lease: Lease, percent: float, text: str = "") -> None:
-        progress = Progress(percent, text, self._core.now())
+        """Store the progress of a running step for its listeners, and wake them. A percentage
+        outside 0 to 100 is moved to its nearer end, and a long text is cut."""
+        told = bounded(percent, text)
+        if told is None:
+            raise InvalidInput("percent: a number from 0 to 100 is needed")
+        progress = Progress(*told, self._core.now())
         state = await self._core.ledger.progress(lease.job, lease.token, progress)
         if state is not None:
             raise StaleLease(lease.job, state)
@@ -261,7 +270,13 @@ class Engine:
 
     async def loaded(self, service: str, model: str, seconds: float) -> None:
         """Record how many seconds a worker took to load a model."""
-        await self._core.index.learn_load(service, model, round(seconds * SECOND))
+        await self._core.index.learn_times([ModelSample(service, model, round(seconds * SECOND))])
+
+    async def model_report(self) -> ModelReport:
+        """What is known of models: their learnt times, and where they were loaded last."""
+        report = await self._core.index.models()
+        loaded = {name: each for name, each in self._core.loaded.items() if each.model}
+        return report._replace(workers=loaded)
 
     async def _settle(self, report: Report) -> Settled:
         (outcome,) = await settle(self._core, [report])
@@ -301,6 +316,32 @@ class Engine:
     async def placement(self, accepted: SubmissionAccepted, request: NewJob) -> queries.Placement:
         """The position of a job that was just accepted."""
         return await queries.placement(self._core, accepted, request)
+
+    async def placements(self, jobs: Sequence[Job]) -> dict[str, queries.Placement]:
+        """The present positions of those of these jobs that are queued: exact near the front, as of
+        at most a second ago, and estimates elsewhere."""
+        return await queue_view.placements(self._core, self._fronts, jobs)
+
+    async def service_view(self, service: str, limit: int) -> queue_view.QueueView:
+        """The running jobs of a service and its first waiting jobs, at most `limit` together."""
+        return await queue_view.service_view(self._core, self._fronts, service, limit)
+
+    async def expected_waits(
+        self, service: str, models: Sequence[str]
+    ) -> dict[str, dict[str, Eta | None]]:
+        """By tier and model, the time until a job that a new user submits now would start (µs);
+        None if it is unknown."""
+        return await queue_view.expected_waits(self._core, service, models)
+
+    async def running_jobs(
+        self, wanted: Filter, limit: int, service: str | None = None
+    ) -> list[Job]:
+        """Running jobs of this tenant, user, key and service, the longest-running first."""
+        return await self._core.ledger.running_jobs(wanted, service, limit)
+
+    async def load(self) -> tuple[int, int]:
+        """How many jobs are queued and how many run, of all tenants."""
+        return await self._core.ledger.load()
 
     async def list_jobs(
         self, wanted: Filter | None = None, cursor: str | None = None, limit: int = 50
@@ -410,6 +451,19 @@ class Engine:
 
     async def balance(self, user: str, tenant: str = "default") -> int:
         return await self._core.ledger.balance(tenant, user)
+
+    async def statement(
+        self,
+        user: str,
+        tenant: str = "default",
+        *,
+        since: int = 0,
+        before: int = MAX_TIME,
+        limit: int = 50,
+    ) -> CreditStatement:
+        """A user's balance and a page of its bookings, newest first. The next page is the one
+        `before` the time of the last entry. Times are microseconds since 1970."""
+        return await self._core.ledger.statement(tenant, user, since, before, limit)
 
     async def change(
         self, kind: str, name: str, setting: str, value: Json, actor: str = "local"

@@ -83,17 +83,28 @@ class Forecasts:
         """The time until this job starts (µs). The jobs ahead of it must end first, and one more if
         no slot is free. Model loads are part of the durations. Later arrivals of better tiers are
         part of the calibration. A job with a `ready_at` in the future also waits until then."""
-        ahead = standing.ahead + (0 if serving.free else 1)
-        cost = self._usual[job.service].value if job.service in self._usual else serving.cost
-        predicted = ahead * cost // max(1, serving.slots)
+        predicted = self._predicted(job.service, standing.ahead, serving)
         delay = max(0, job.ready_at - now)
-        warm = self._is_warm(job, serving.slots)
+        warm = self._is_warm(job.service, job.model, serving.slots)
         group = Group(job.service, job.tier, standing.behind_own > 0, warm)
         eta = self._calibration(group).eta(predicted)
         if job.id not in self._told and len(self._told) < MAX_PREDICTIONS:
             self._told[job.id] = ToldEta(now + delay, predicted, eta.p50, group)
             self._learn(job.service, serving.cost)
         return Eta(delay + eta.p50, delay + eta.p90)
+
+    def for_new_job(
+        self, service: str, tier: str, model: str, ahead: int, serving: ServiceRate
+    ) -> Eta:
+        """The time until a job with so many jobs ahead of it would start (µs). It is given for no
+        particular job, so nothing is learnt from it."""
+        warm = self._is_warm(service, model, serving.slots)
+        calibration = self._calibration(Group(service, tier, behind_own=False, warm=warm))
+        return calibration.eta(self._predicted(service, ahead, serving))
+
+    def _predicted(self, service: str, ahead: int, serving: ServiceRate) -> int:
+        cost = self._usual[service].value if service in self._usual else serving.cost
+        return (ahead + (0 if serving.free else 1)) * cost // max(1, serving.slots)
 
     def started(self, job: str, service: str, model: str, at: int) -> int | None:
         """Record the start of a job. Returns by how much (µs) it was later than its ETA; None if no
@@ -137,13 +148,12 @@ class Forecasts:
             found = self._calibrations.get(group.all())
         return found or Calibration()
 
-    def _is_warm(self, job: Waiting, slots: int) -> bool:
-        """Whether the job's model is probably in memory: each slot keeps the model that it ran
-        last."""
-        models = self._models.get(job.service)
+    def _is_warm(self, service: str, model: str, slots: int) -> bool:
+        """Whether the model is probably in memory: each slot keeps the model that it ran last."""
+        models = self._models.get(service)
         if models is None or models.maxlen != slots:
-            models = self._models[job.service] = deque(models or (), slots)
-        return job.model in models
+            models = self._models[service] = deque(models or (), slots)
+        return model in models
 
 
 def is_busy(standing: Standing) -> bool:

@@ -85,14 +85,14 @@ async def quote(core: Core, job: str, tenant: str | None) -> SkipQuote:
         return SkipQuote(0, balance, None)
     if seen.job.fan_out:
         raise InvalidInput("skip the executions of a fan-out one by one")
-    return SkipQuote(price(seen.job.duration), balance, seen.saved_by_skip)
+    return SkipQuote(price(seen.job.duration, core.catalog.credits), balance, seen.saved_by_skip)
 
 
 async def skip(
     core: Core, job: str, tenant: str | None, max_price: int | None, op: str | None
 ) -> Skipped:
     found = await get(core, job, tenant)
-    cost = price(found.duration)
+    cost = price(found.duration, core.catalog.credits)
     if max_price is not None and cost > max_price and found.band is not Band.SKIP:
         raise TooDear(cost, max_price)
     written = await core.ledger.skip(_request(core, job, tenant, Move.SKIP, op), cost)

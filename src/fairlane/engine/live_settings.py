@@ -145,6 +145,7 @@ def changed(catalog: Catalog, path: str, value: Json) -> Catalog:
         catalog.pipelines,
         catalog.limits,
         catalog.task_defaults,
+        catalog.credits,
     )
 
 

@@ -28,6 +28,13 @@ FORECAST_BATCH = 200
 RETENTION_BATCH = 200
 """Jobs that one retention transaction deletes. Each job has a few rows."""
 
+FIRST_RETENTION_ROUND = 10
+"""The first run of retention after a start, also if processes are restarted more often than
+`cleanup_interval`."""
+
+RETENTION_BATCHES_PER_SECOND = 5
+"""Retention transactions for each second since the last run: 1,000 jobs/s."""
+
 LATE_ROUND_MICROSECONDS = 3 * SECOND
 """A maintenance round that begins this late shows that the process was suspended."""
 
@@ -166,14 +173,15 @@ class Maintenance:
                 await _guarded(step, self._core)
 
     async def compare(self) -> None:
-        """Full passes: retention every 10 rounds, reconciliation every 30, cleanup every 60."""
+        """Full passes: retention every `cleanup_interval`, reconciliation every 30 rounds, cleanup
+        of the index every 60."""
         core = self._core
         self._compared += 1
         if self._compared % 30 == 0:
             await _guarded(reconcile, core)
         if self._compared % 60 == 0:
             await _guarded(_clean_up, core)
-        if self._compared % 10 == 0:
+        if (self._compared - FIRST_RETENTION_ROUND) % retention_rounds(core) == 0:
             await _guarded(_retire_all, core)
 
     async def run(self, sweep: Callable[[], Awaitable[None]]) -> None:
@@ -188,9 +196,15 @@ class Maintenance:
             await sweep()
 
 
+def retention_rounds(core: Core) -> int:
+    """The number of rounds between two runs of retention. A round takes a second."""
+    return max(1, round(core.catalog.limits.cleanup_interval))
+
+
 async def _retire_all(core: Core) -> int:
-    """Run retention in at most 50 small transactions, so that other writers do not wait long."""
-    for _ in range(50):
+    """Run retention in small transactions, so that other writers do not wait long. Their number is
+    bounded by the jobs that may have to be deleted since the last run."""
+    for _ in range(RETENTION_BATCHES_PER_SECOND * retention_rounds(core)):
         if await retire(core) < RETENTION_BATCH:
             break
     return 0

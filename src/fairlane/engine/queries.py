@@ -4,7 +4,7 @@ state of the whole queue."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from fairlane.engine.worker_coverage import uncovered
 from fairlane.errors import Expired, NotFound, NotReady
 from fairlane.index.index import Standing, Stats
 from fairlane.ledger.messages import Filter, SubmissionAccepted
-from fairlane.model.attempt import Attempt, Outcome
+from fairlane.model.attempt import Attempt, Fault, Outcome
 from fairlane.model.job import Band, Job, Json, NewJob
+from fairlane.model.quality_check import QualityVerdict, verdict_of
 from fairlane.model.service import Executor
 from fairlane.model.state import State
 from fairlane.model.step import Lane, attempts_name, context_name
@@ -34,10 +35,20 @@ class WaitReason(NamedTuple):
     until: int | None = None
 
 
+class QualityResult(NamedTuple):
+    """The latest verdict of a quality check. `step` and `checked_step` are the names of their
+    outputs in the context; a rejected output may no longer be there."""
+
+    step: str
+    checked_step: str
+    verdict: QualityVerdict
+
+
 class JobDetail(NamedTuple):
     """A job as its owner sees it. Position, ETA, reasons and the saving of a paid skip are set only
     while it is queued. `started_at` is its first start, `execution_time` the total time of its
-    attempts (µs), `last_error` the last failed attempt of a job that has not ended."""
+    attempts (µs), `last_error` the last failed attempt of a job that has not ended. `quality` has
+    the latest verdict of each quality check."""
 
     job: Job
     input: Json
@@ -52,6 +63,7 @@ class JobDetail(NamedTuple):
     started_at: int | None = None
     execution_time: int | None = None
     last_error: Attempt | None = None
+    quality: tuple[QualityResult, ...] = ()
 
 
 class Placement(NamedTuple):
@@ -101,8 +113,8 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> JobDetail:
             standing = await core.index.standing(job_id, now)
     names = core.catalog.tiers.names
     runnable = standing is None or await is_runnable(core, job.lane)
-    eta = _eta(core, _waiting(job), standing, now) if standing and runnable else None
-    saves = _saved_by_skip(core, _waiting(job), standing, now) if standing and runnable else None
+    eta = _eta(core, waiting_of(job), standing, now) if standing and runnable else None
+    saves = _saved_by_skip(core, waiting_of(job), standing, now) if standing and runnable else None
     reasons = tuple(_reasons(core, job, standing, now)) if standing else ()
     return JobDetail(
         job=job,
@@ -118,6 +130,7 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> JobDetail:
         started_at=min((each.started_at for each in tried), default=job.started_at),
         execution_time=_execution_time(job, tried, now),
         last_error=_last_error(job, tried),
+        quality=tuple(_quality(job, context, tried)),
     )
 
 
@@ -133,9 +146,34 @@ def _last_error(job: Job, tried: Sequence[Attempt]) -> Attempt | None:
     return max(failed, key=lambda each: each.fence) if failed and job.live else None
 
 
+def _quality(
+    job: Job, context: dict[str, Json], tried: Sequence[Attempt]
+) -> Iterator[QualityResult]:
+    for number, step in enumerate(job.plan):
+        if step.quality_check is None:
+            continue
+        name = context_name(number, step.service)
+        checked = context_name(number - 1, job.plan[number - 1].service)
+        if name in context:
+            verdict = verdict_of(context[name]["data"])
+        else:
+            verdict = _last_rejection([each for each in tried if each.step == number])
+        if verdict is not None:
+            yield QualityResult(name, checked, verdict)
+
+
+def _last_rejection(tried: Sequence[Attempt]) -> QualityVerdict | None:
+    found = [each for each in tried if each.fault is Fault.QUALITY]
+    if not found:
+        return None
+    last = max(found, key=lambda each: each.fence)
+    return QualityVerdict(passed=False, reason=last.message or "")
+
+
 def _with_times(context: dict[str, Json], job: Job, tried: Sequence[Attempt]) -> dict[str, Json]:
-    """Adds the execution time (ms) of each finished step, unless its service has reported one."""
-    for each in tried:
+    """Adds the execution time (ms) of each finished step, unless its service has reported one. The
+    last success counts: a quality check may have rejected an earlier one."""
+    for each in sorted(tried, key=lambda each: each.fence, reverse=True):
         found = context.get(context_name(each.step, job.plan[each.step].service))
         if each.outcome is Outcome.COMPLETED and isinstance(found, dict):
             metrics = found.get("metrics")
@@ -161,7 +199,8 @@ async def standing(core: Core, job: Job) -> Placement | None:
         return None
     if found is None:
         return None
-    return await _placed(core, _waiting(job), job.lane, found, now)
+    runnable = await is_runnable(core, job.lane)
+    return placed(core, waiting_of(job), found, now, runnable=runnable)
 
 
 async def placement(core: Core, accepted: SubmissionAccepted, request: NewJob) -> Placement:
@@ -175,7 +214,8 @@ async def placement(core: Core, accepted: SubmissionAccepted, request: NewJob) -
     first = core.terms.of(request, tier).plan[0]
     ready_at = max(now, request.run_at or 0)
     waiting = Waiting(job_id, first.service, tier, request.model, ready_at)
-    return await _placed(core, waiting, first.lane, found, now)
+    runnable = await is_runnable(core, first.lane)
+    return placed(core, waiting, found, now, runnable=runnable)
 
 
 def unplaced(tier: str) -> Placement:
@@ -183,8 +223,7 @@ def unplaced(tier: str) -> Placement:
     return Placement(tier, tier, None, None)
 
 
-async def _placed(core: Core, job: Waiting, lane: str, found: Standing, now: int) -> Placement:
-    runnable = await is_runnable(core, lane)
+def placed(core: Core, job: Waiting, found: Standing, now: int, *, runnable: bool) -> Placement:
     return Placement(
         job.tier,
         core.catalog.tiers.names[found.level],
@@ -272,7 +311,7 @@ def _unrunnable_reason(lane_name: str) -> WaitReason:
 
 
 # --- when ----------------------------------------------------------------------------------------
-def _waiting(job: Job) -> Waiting:
+def waiting_of(job: Job) -> Waiting:
     return Waiting(job.id, job.current.service, job.tier, job.model, job.ready_at)
 
 
@@ -281,14 +320,19 @@ def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
     and waits for a probe. Before `_not_before` no job starts, so the queue does not move either."""
     if any(reason.partition(":")[0] in ("paused", "probing") for reason in standing.reasons):
         return None
-    limit = core.catalog.service(job.service).limit
-    serving = ServiceRate(
-        slots=limit or max(1, len(core.loaded)),
-        cost=core.costs.get(job.service),
-        free=not is_busy(standing) if limit else core.waiting_claims > 0,
-    )
+    serving = service_rate(core, job.service, free=not is_busy(standing))
     stopped = job._replace(ready_at=max(job.ready_at, _not_before(standing)))
     return core.forecasts.eta(stopped, standing, serving, now)
+
+
+def service_rate(core: Core, service: str, *, free: bool) -> ServiceRate:
+    """The capacity of a service. `free` is whether one of its limited slots is free."""
+    limit = core.service(service).limit
+    return ServiceRate(
+        slots=limit or max(1, len(core.loaded)),
+        cost=core.costs.get(service),
+        free=free if limit else core.waiting_claims > 0,
+    )
 
 
 def _not_before(standing: Standing) -> int:

@@ -19,5 +19,5 @@ class ServicesInUse:
         for job in jobs:
             if (job.plan, job.step) not in self._checked:
                 self._checked.add((job.plan, job.step))
-                for step in job.plan[job.step :]:
+                for step in job.plan[job.delivered :]:
                     self._catalog.service(step.service)

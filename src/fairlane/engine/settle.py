@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
-from fairlane.engine import job_log
+from fairlane.engine import job_log, quality_check
 from fairlane.engine.circuit_breaker import (
     FailureTerms,
     Place,
@@ -20,7 +20,8 @@ from fairlane.engine.circuit_breaker import (
 )
 from fairlane.engine.core import Core
 from fairlane.engine.json_text import json_text
-from fairlane.index.index import Freed
+from fairlane.engine.model_times import samples_of
+from fairlane.index.index import Freed, ModelSample
 from fairlane.ledger.messages import Settled, Settlement, Stale, Unwritten
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.event import EventType, Fact, place
@@ -73,7 +74,7 @@ Report = Done | Failed | GivenBack
 
 async def settle(core: Core, reports: Sequence[Report]) -> list[Settled | Stale]:
     """Each report's own outcome, in order. Stale: the lease was lost and nothing was written."""
-    now, reports = core.now(), [_bounded(report) for report in reports]
+    now, reports = core.now(), [_with_verdict(_bounded(report)) for report in reports]
     failures = [report for report in reports if isinstance(report, Failed)]
     shown = await read_breakers(core, failures) if failures else {}
     return await asyncio.shield(_write(core, reports, failures, shown, now))
@@ -137,6 +138,24 @@ def _bounded(report: Report) -> Report:
     return report._replace(message=message.replace("\0", "?"), retry_after=retry_after)
 
 
+def _with_verdict(report: Report) -> Report:
+    """The report of a quality check as success or failure. An advisory check succeeds whatever its
+    verdict."""
+    lease = report.lease
+    if lease.at.quality_check is None:
+        return report
+    advisory = quality_check.is_advisory(lease)
+    match report:
+        case Done():
+            found = quality_check.fault_in(lease, report.output)
+            if found is None or (advisory and found[0] is Fault.QUALITY):
+                return report
+            return Failed(lease, *found)
+        case Failed(fault=Fault.QUALITY) if advisory:
+            return Done(lease, {"passed": False, "reason": report.message})
+    return report
+
+
 def _settlement(core: Core, report: Report, terms: FailureTerms, now: int) -> Settlement:
     match report:
         case Done():
@@ -151,6 +170,7 @@ async def _tell_index(
     core: Core, settled: list[tuple[Settlement, Settled | Stale]], now: int
 ) -> None:
     freed, queued = [], []
+    times: list[ModelSample] = []
     for settlement, outcome in settled:
         lease = settlement.lease
         if isinstance(outcome, Stale):
@@ -159,9 +179,11 @@ async def _tell_index(
             continue
         cost: int | None = None
         answered: Place | None = (lease.service, lease.region)
-        if settlement.outcome is Outcome.COMPLETED:
+        if settlement.outcome is Outcome.COMPLETED and settlement.fault is None:
             cost = now - lease.started_at
             core.costs.learn(cost, lease.service, lease.model)
+            if lease.model:
+                times += samples_of(core, settlement, cost)
         elif settlement.fault is None or settlement.fault in NO_ANSWER:
             answered = None
         freed.append(Freed(lease.token, cost, outcome.kept, answered))
@@ -170,6 +192,8 @@ async def _tell_index(
     await core.index.free(freed, now)
     if queued:
         await core.index.put(queued, now)
+    if times:
+        await core.index.learn_times(times)
 
 
 def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:
@@ -205,6 +229,8 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
         output=output,
         metrics=json_text("metrics", report.metrics) if report.metrics is not None else None,
     )
+    if lease.at.quality_check is not None:
+        settlement = _marked(settlement, report.output)
     if lease.last_step:
         return settlement
     step = lease.plan[lease.step + 1]
@@ -218,6 +244,12 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
         band=Band.SKIP if lease.skipped else Band.TIER,
         lane=step.lane,
     )
+
+
+def _marked(settlement: Settlement, verdict: Json) -> Settlement:
+    """The settlement of a check; after a rejection it says why, and the job goes on."""
+    fault, message = quality_check.fault_in(settlement.lease, verdict) or (None, None)
+    return settlement._replace(fault=fault, message=message)
 
 
 def _too_large(core: Core, lease: Lease, output: str) -> str | None:
@@ -234,6 +266,8 @@ def _too_large(core: Core, lease: Lease, output: str) -> str | None:
 # --- the step failed -----------------------------------------------------------------------------
 def _failed(core: Core, report: Failed, terms: FailureTerms, now: int) -> Settlement:
     lease, service = report.lease, core.service(report.lease.service)
+    if lease.at.quality_check is not None and report.fault is Fault.QUALITY:
+        return quality_check.rejected(core, report, now)
     not_before = max(terms.open_until.get(lease.token, 0), now + report.retry_after)
     verdict = judge(
         Tried(
@@ -247,9 +281,18 @@ def _failed(core: Core, report: Failed, terms: FailureTerms, now: int) -> Settle
         core.jitter.randrange(1000),
         lease.at.backoff or tuple(round(delay * SECOND) for delay in service.backoff),
     )
+    if quality_check.is_advisory(lease) and not isinstance(verdict, Retry) and not report.ended_at:
+        return _unjudged(core, report, now)._replace(strict=service.strict, closed=report.closed)
     return _judged(report, verdict, service, max(now, not_before), now)._replace(
         strict=service.strict, closed=report.closed, lease_until=report.ended_at or None
     )
+
+
+def _unjudged(core: Core, report: Failed, now: int) -> Settlement:
+    """An advisory check has failed for good: the job goes on without a verdict. Not for an expired
+    lease: the statement that completes a job does not compare the lease's end."""
+    done = _done(core, Done(report.lease, {"passed": None, "reason": report.message}), now)
+    return done._replace(fault=report.fault, message=report.message)
 
 
 def _judged(report: Failed, verdict: Verdict, service: Service, start: int, now: int) -> Settlement:

@@ -3,7 +3,7 @@ for equal requests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fairlane.errors import InvalidInput, UnknownName
@@ -74,10 +74,20 @@ class TermsBook:
         return Terms(
             tier,
             catalog.tiers.rank(tier_name),
-            tuple(self._step(service, request, tier) for service in services),
+            tuple(step for service in services for step in self._steps(service, request, tier)),
             quota_of(catalog.tiers, tier_name, catalog.limits.waiting),
             room(services[0].waiting, catalog.tiers.rank(tier_name), len(catalog.tiers)),
         )
+
+    def _steps(self, service: Service, request: NewJob, tier: Tier) -> Iterator[Step]:
+        """The step at this service, and its quality check if it has one. Of the request's terms,
+        the check keeps only the regions: the others are meant for the work."""
+        yield self._step(service, request, tier)
+        check = service.quality_check
+        if check is not None:
+            only_regions = NewJob(request.name, regions=request.regions)
+            step = self._step(self._catalog.service(check.service), only_regions, tier)
+            yield step._replace(quality_check=check.on_fail)
 
     def _step(self, service: Service, request: NewJob, tier: Tier) -> Step:
         """The step of a job at this service. Precedence: the request, then the terms that a worker

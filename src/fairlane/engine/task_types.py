@@ -88,5 +88,7 @@ def in_use(catalog: Catalog, jobs: Iterable[Job]) -> set[tuple[str, str]]:
     if catalog.task_defaults is None:
         return set()
     return {
-        (job.tenant, name) for job in jobs for name in task_types(catalog, job.plan[job.step :])
+        (job.tenant, name)
+        for job in jobs
+        for name in task_types(catalog, job.plan[job.delivered :])
     }

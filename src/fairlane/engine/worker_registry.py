@@ -9,6 +9,7 @@ from dataclasses import replace
 from fairlane.engine.core import Core
 from fairlane.engine.worker_retry_terms import refresh_declared
 from fairlane.errors import NotFound
+from fairlane.index.index import ModelSample
 from fairlane.model.job import Job
 from fairlane.model.worker import Loaded, Worker, WorkerState
 
@@ -64,14 +65,21 @@ class WorkerRegistry:
         """Whether this process knows that the worker takes no new jobs."""
         return name in self._core.draining
 
-    async def has_loaded(self, worker: Worker, model: str, took: int) -> None:
+    async def has_loaded(
+        self, worker: Worker, model: str, took: int, age: int | None = None, tasks: int = 0
+    ) -> None:
         """Record that the worker has this model in memory. `took`: the load time in microseconds,
-        if the model was just loaded, else 0."""
+        if the model was just loaded, else 0. `age` (µs) and `tasks`: for how long, and for how many
+        tasks in a row; a worker that says so may poll several processes in turn."""
         core = self._core
-        if core.loaded.get(worker.id, Loaded()).model != model:
+        if age is not None:
+            core.loaded[worker.id] = Loaded(model, core.now() - age, tasks)
+        elif core.loaded.get(worker.id, Loaded()).model != model:
             core.loaded[worker.id] = Loaded(model, core.now(), 0)
-        for service in worker.services or () if took else ():
-            await core.index.learn_load(service, model, took)
+        if took and worker.services:
+            await core.index.learn_times(
+                [ModelSample(each, model, took) for each in worker.services]
+            )
 
     async def get(self, name: str) -> Worker | None:
         return await self._core.ledger.worker(name)

@@ -3,10 +3,12 @@ specification: every other index must choose the same jobs. All times are micros
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from fairlane.model.catalog import Catalog
+from fairlane.model.job import Band
 from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.worker import Loaded, Worker
@@ -104,6 +106,25 @@ class Depth(NamedTuple):
     oldest: int | None
 
 
+class BandDepth(NamedTuple):
+    """The queued jobs of one service in one band, and in one tier of the last band (otherwise the
+    rank is -1): how many jobs, and how many flows they make."""
+
+    band: Band
+    rank: int
+    jobs: int
+    flows: int
+
+
+def by_band(queues: Iterable[BandDepth]) -> list[BandDepth]:
+    """Adds up the lanes of a service."""
+    found: dict[tuple[Band, int], BandDepth] = {}
+    for band, rank, jobs, flows in queues:
+        known = found.get((band, rank), BandDepth(band, rank, 0, 0))
+        found[band, rank] = BandDepth(band, rank, known.jobs + jobs, known.flows + flows)
+    return [found[key] for key in sorted(found)]
+
+
 class PoolUse(NamedTuple):
     """The number of held slots of one pool, and its limit."""
 
@@ -124,6 +145,47 @@ class Stats(NamedTuple):
     lanes: dict[str, int]
     delayed: dict[str, int]
     oldest: dict[str, int]
+
+
+class ModelSample(NamedTuple):
+    """What one completed attempt says of its model: how long the model took to load, and how long
+    the work took without that (µs; None = not known)."""
+
+    service: str
+    model: str
+    load: int | None = None
+    work: int | None = None
+
+
+class ModelTimes(NamedTuple):
+    """What is learnt of one model of a service: the averages of its load time and of its work time
+    without the load (µs; None = not known), and how many jobs were started that had to load it."""
+
+    service: str
+    model: str
+    load: int | None
+    work: int | None
+    loads: int
+
+
+class SlotModel(NamedTuple):
+    """The model that one slot of a called service ran last."""
+
+    pool: str
+    n: int
+    loaded: Loaded
+
+
+class ModelReport(NamedTuple):
+    """`times` are those of every known model. `last` is, by service, the model of the job started
+    last, since when it is loaded, and how many jobs in a row it has served. `slots` are those of
+    called services that remember a model. `workers` are, by id, the models of the workers that this
+    process knows; only `Engine.model_report` fills it."""
+
+    times: list[ModelTimes]
+    last: dict[str, Loaded]
+    slots: list[SlotModel]
+    workers: Mapping[str, Loaded] = MappingProxyType({})
 
 
 class Index(Protocol):
@@ -186,12 +248,24 @@ class Index(Protocol):
         """Count a failed call. Returns the consequences for the circuit breaker and for this job.
         `retry_after` is what the service asked for (0 = nothing)."""
 
-    async def learn_load(self, service: str, model: str, duration: int) -> None:
-        """Update the average load time of the model: a worker took `duration` to load it."""
+    async def learn_times(self, samples: Sequence[ModelSample]) -> None:
+        """Update the average load and work times of these models, and of their services."""
 
     # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
         """The position of the job, or None if the index has no such waiting job."""
+
+    async def estimates(self, jobs: Sequence[str], now: int) -> dict[str, Standing]:
+        """Like `standing` for each of these jobs that waits, except that every position is an
+        estimate. Much cheaper."""
+
+    async def front(self, service: str, now: int) -> list[str]:
+        """The first EXACT_POSITIONS waiting jobs of this service, in the order in which they would
+        start. Empty while the index is being rebuilt."""
+
+    async def band_depths(self, service: str) -> list[BandDepth]:
+        """The queued jobs of this service by band and tier, without delayed ones. Its cost does not
+        depend on their number."""
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
         """Queued jobs that by ageing count as a better rank than was announced: (job, rank)."""
@@ -204,6 +278,9 @@ class Index(Protocol):
         """All waiting jobs, in pages, as of the start of the iteration."""
 
     async def stats(self) -> Stats: ...
+
+    async def models(self) -> ModelReport:
+        """What is known of models: their learnt times, and where they were loaded last."""
 
     async def lanes(self, service: str) -> Mapping[str, int]:
         """The number of waiting jobs in each lane of this service, delayed ones included."""

@@ -9,7 +9,7 @@ from fairlane.ledger.messages import Confirmation, Unconfirmed
 from fairlane.ledger.rows import plan
 from fairlane.model.construct import maker
 from fairlane.model.job import Band, Job, Json
-from fairlane.model.lease import Lease
+from fairlane.model.lease import Lease, service_slot
 from fairlane.model.state import Move, moved
 
 COLUMNS = (
@@ -57,6 +57,7 @@ def granted(item: Confirmation, row: Iterable[Any], sent: Json, context: dict[st
         paid_at,
         parent,
         trace,
+        service_slot(item.slots) if model else 0,
     )
     return lease(values)
 

@@ -38,6 +38,7 @@ from fairlane.ledger.messages import (
     Unwritten,
     WrittenOrNot,
 )
+from fairlane.ledger.statement import CreditStatement
 from fairlane.ledger.store_stats import StoreStats
 from fairlane.ledger.webhooks import Webhooks
 from fairlane.model.attempt import Attempt
@@ -211,6 +212,10 @@ class Ledger(Protocol):
     async def running_in(self) -> Counter[tuple[str, str | None]]:
         """How many jobs of each service run in each region. Reads all running jobs."""
 
+    async def running_jobs(self, wanted: Filter, service: str | None, limit: int) -> list[Job]:
+        """Running jobs of this tenant, user and key (None = any) and service, the longest-running
+        first. Reads all running jobs."""
+
     async def finished_since(self, since: int) -> dict[State, int]:
         """How many jobs have ended since then, by state."""
 
@@ -240,6 +245,14 @@ class Ledger(Protocol):
         changes nothing, and another amount under the same name is a Conflict."""
 
     async def balance(self, tenant: str, user: str) -> int: ...
+
+    async def statement(
+        self, tenant: str, user: str, since: int, before: int, limit: int
+    ) -> CreditStatement:
+        """The balance, and the entries booked from `since` on and before `before`, newest first,
+        with the balance after each. Entries are never changed, and each is booked later than all
+        others of its user, so the pages of a statement have no gap and no repetition. Raises
+        TookTooLong after five seconds."""
 
     async def set_pools(
         self,

@@ -135,7 +135,8 @@ class Settlement(NamedTuple):
     """How an attempt ended and the job's next state. `facts` are its events; the row of a completed
     job implies them. `closed`: the call is certainly over, so its slots are free; otherwise, if
     `strict`, they stay taken until the deadline. `lease_until`: settle only if the lease still ends
-    then, and has not been renewed."""
+    then, and has not been renewed. `step`: the earlier step that the job returns to or ends at,
+    with `attempt` used attempts; its output is deleted if it runs again."""
 
     lease: Lease
     now: int
@@ -156,6 +157,7 @@ class Settlement(NamedTuple):
     closed: bool = True
     strict: bool = False
     lease_until: int | None = None
+    step: int | None = None
 
 
 class Settled(NamedTuple):
@@ -220,6 +222,9 @@ GIVEN_UP = "there was too much to look at; name a user, or try again later"
 
 
 class Filter(NamedTuple):
+    """Which jobs are wanted (None = any). `key` finds the jobs that this API key submitted for no
+    user."""
+
     tenant: str | None = None
     user: str | None = None
     states: tuple[State, ...] = ()

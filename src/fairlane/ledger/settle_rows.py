@@ -59,6 +59,11 @@ def step_row(item: Settlement) -> tuple[Any, ...]:
     )
 
 
+def discarded_row(item: Settlement) -> tuple[Any, ...]:
+    """The output of a step that was rejected and runs again."""
+    return (item.lease.job, item.step)
+
+
 def complete_row(item: Settlement) -> tuple[Any, ...]:
     lease = item.lease
     if not fits(item):
@@ -69,11 +74,13 @@ def complete_row(item: Settlement) -> tuple[Any, ...]:
 def end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
     lease, error = item.lease, item.error
     code, message = (error.code, error.message) if error is not None else (None, None)
+    step, attempt = (lease.step, lease.attempt) if item.step is None else (item.step, item.attempt)
     return (
         AFTER[item.move],
         seq,
         item.now,
-        lease.attempt,
+        step,
+        attempt,
         code,
         message,
         item.lease_until,
@@ -84,10 +91,10 @@ def end_row(item: Settlement, seq: int) -> tuple[Any, ...]:
 
 def requeue_row(item: Settlement, seq: int) -> tuple[Any, ...]:
     lease = item.lease
-    step = lease.step + 1 if item.move is Move.ADVANCE else lease.step
+    step = lease.step if item.step is None else item.step
     return (
         seq,
-        step,
+        step + 1 if item.move is Move.ADVANCE else step,
         item.lane,
         item.attempt,
         item.timeout,

@@ -61,6 +61,7 @@ from fairlane.ledger.requests import (
     TierChange,
     UnconfirmedProposal,
 )
+from fairlane.ledger.statement import CreditStatement, StatementQuery
 from fairlane.ledger.store_stats import StoreStats, StoreWaits
 from fairlane.ledger.webhooks import Webhooks
 from fairlane.model.attempt import Attempt
@@ -119,6 +120,9 @@ class SqlReader(ABC):
 
     async def running_in(self) -> Counter[tuple[str, str | None]]:
         return await self._read(self._queries.running_in)
+
+    async def running_jobs(self, wanted: Filter, service: str | None, limit: int) -> list[Job]:
+        return await self._read(self._queries.running_jobs, wanted, service, limit)
 
     async def finished_since(self, since: int) -> dict[State, int]:
         return await self._read(self._queries.finished_since, since)
@@ -295,6 +299,12 @@ class SqlLedger(SqlReader):
 
     async def balance(self, tenant: str, user: str) -> int:
         return await self._read(self._credits.balance, account_of(tenant, user))
+
+    async def statement(
+        self, tenant: str, user: str, since: int, before: int, limit: int
+    ) -> CreditStatement:
+        wanted = StatementQuery(account_of(tenant, user), since, before, limit)
+        return await self._read(self._credits.statement, wanted)
 
     async def set_pools(
         self,

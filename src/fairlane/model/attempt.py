@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,6 +26,13 @@ class Fault(StrEnum):
     SERVICE_ERROR = "service_error"
     RESULT_TOO_LARGE = "result_too_large"
     QUALITY = "quality"
+
+
+def fault_named(code: str, retriable: bool) -> Fault:  # noqa: FBT001 - as it is reported
+    """The fault that `code` names, in any case. If it names none, `retriable` decides."""
+    with suppress(ValueError):
+        return Fault(code.lower())
+    return Fault.TRANSIENT if retriable else Fault.SERVICE_ERROR
 
 
 @dataclass(frozen=True, slots=True)

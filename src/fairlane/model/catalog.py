@@ -7,10 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fairlane.errors import InvalidInput, UnknownName
-from fairlane.model.service import RATE_WINDOW_MICROSECONDS, Pool, Provider, Service, rate_pool
+from fairlane.model.credits import CreditSettings
+from fairlane.model.quality_check import QualityCheck
+from fairlane.model.service import (
+    RATE_WINDOW_MICROSECONDS,
+    Executor,
+    Pool,
+    Provider,
+    Service,
+    rate_pool,
+)
 from fairlane.model.setting_bounds import (
     MAX_BYTES,
     MAX_COUNT,
+    MAX_INTERVAL_SECONDS,
     MAX_SECONDS,
     MAX_WAITING_JOBS,
     demand,
@@ -33,6 +43,7 @@ class Limits:
     keep_finished: float = 7 * 86_400
     keep_dead: float = 30 * 86_400
     keep_keys: float = 86_400
+    cleanup_interval: float = 10
 
     def __post_init__(self) -> None:
         demand("limits", MAX_WAITING_JOBS, waiting=self.waiting)
@@ -41,6 +52,7 @@ class Limits:
         demand("limits", MAX_BYTES, context_bytes=self.context_bytes)
         demand("limits", MAX_SECONDS, keep_finished=self.keep_finished, keep_dead=self.keep_dead)
         demand("limits", MAX_SECONDS, keep_keys=self.keep_keys)
+        demand("limits", MAX_INTERVAL_SECONDS, cleanup_interval=self.cleanup_interval)
 
 
 class Catalog:
@@ -55,6 +67,7 @@ class Catalog:
         pipelines: Mapping[str, tuple[str, ...]] | None = None,
         limits: Limits | None = None,
         task_defaults: Service | None = None,
+        credits: CreditSettings | None = None,
     ) -> None:
         self.tiers = tiers
         self.services = {service.name: service for service in services}
@@ -62,6 +75,7 @@ class Catalog:
         self.pipelines = dict(pipelines or {})
         self.limits = limits or Limits()
         self.task_defaults = task_defaults
+        self.credits = credits or CreditSettings()
         self._types: dict[str, Service] = {}
         self._check()
 
@@ -128,11 +142,26 @@ class Catalog:
                 checked_name("region", region)
             for capability in service.capabilities:
                 checked_name("capability", capability)
+            self._check_quality_check(service, service.quality_check)
         for name, steps in self.pipelines.items():
             if not steps:
                 raise InvalidInput(f'pipeline "{name}" has no steps')
             for each in steps:
                 self.service(each)
+
+    def _check_quality_check(self, service: Service, setting: QualityCheck | None) -> None:
+        if setting is None:
+            return
+        check = self.service(setting.service)
+        if Executor.CALLER in (service.executor, check.executor):
+            raise InvalidInput(
+                f'service "{service.name}": the caller runs it or its quality check itself, so '
+                "Fairlane cannot check it"
+            )
+        if check.quality_check is not None:
+            raise InvalidInput(
+                f'service "{service.name}": its quality check "{check.name}" has a quality check'
+            )
 
 
 def checked_name(kind: str, name: str) -> str:

@@ -3,11 +3,14 @@ it."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import orjson
 
 from fairlane.model.catalog import Catalog, Limits
+from fairlane.model.credits import CreditSettings
+from fairlane.model.quality_check import OnFail, QualityCheck
 from fairlane.model.service import (
     Affinity,
     Executor,
@@ -21,18 +24,28 @@ from fairlane.model.service import (
 )
 from fairlane.model.tier import Tier, Tiers
 
+ADDED_LATER = frozenset(
+    {"cleanup_interval", "lowest_tier_share", "model_load", "quality_check", "users_per_key"}
+)
+"""Settings that older versions cannot read. They are left out while they have their defaults:
+processes of both versions read the text during a rolling upgrade."""
+
+DEFAULT_SERVICE = Service("any")
+
 
 def catalog_text(catalog: Catalog) -> str:
     default = catalog.task_defaults
-    parts = {
+    parts: dict[str, Any] = {
         "tiers": catalog.tiers.all,
         "default": catalog.tiers.default,
-        "services": list(catalog.services.values()),
+        "services": [_stored(service, DEFAULT_SERVICE) for service in catalog.services.values()],
         "providers": list(catalog.providers.values()),
         "pipelines": catalog.pipelines,
-        "limits": catalog.limits,
-        "task_defaults": default,
+        "limits": _stored(catalog.limits, Limits()),
+        "task_defaults": None if default is None else _stored(default, DEFAULT_SERVICE),
     }
+    if catalog.credits != CreditSettings():  # else the text is that of older versions
+        parts["credits"] = catalog.credits
     return orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -46,11 +59,28 @@ def catalog_of(text: str) -> Catalog:
         {name: tuple(steps) for name, steps in parts["pipelines"].items()},
         Limits(**parts["limits"]),
         _service(default) if default is not None else None,
+        _credits(parts.get("credits", {})),
     )
 
 
+def _credits(values: dict[str, Any]) -> CreditSettings:
+    """Texts of older versions, and of the default prices, have no credits."""
+    if "skip_prices" in values:
+        values = values | {"skip_prices": tuple(map(tuple, values["skip_prices"]))}
+    return CreditSettings(**values)
+
+
+def _stored(item: Service | Limits, default: Service | Limits) -> dict[str, Any]:
+    values = {field.name: getattr(item, field.name) for field in fields(item)}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in ADDED_LATER or value != getattr(default, name)
+    }
+
+
 def _service(values: dict[str, Any]) -> Service:
-    overrun = values["overrun"]
+    overrun, check = values["overrun"], values.get("quality_check")
     return Service(
         **values
         | {
@@ -63,6 +93,7 @@ def _service(values: dict[str, Any]) -> Service:
             "fairness": Fairness(values["fairness"]),
             "shares": Shares(*values["shares"]),
             "capabilities": frozenset(values["capabilities"]),
+            "quality_check": None if check is None else QualityCheck(check[0], OnFail(check[1])),
         }
     )
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fairlane.model.state import LIVE, RESUMABLE, Code, State
-from fairlane.model.step import Plan, Step
+from fairlane.model.step import Plan, Step, delivered
 
 Json = Any
 """Any JSON value. It is stored as text and returned parsed."""
@@ -111,6 +111,12 @@ class Job(NamedTuple):
     def current(self) -> Step:
         """The current step. A finished job is at its last step."""
         return self.plan[min(self.step, len(self.plan) - 1)]
+
+    @property
+    def delivered(self) -> int:
+        """How many steps are completed for good: a checked step counts once its check has
+        passed."""
+        return delivered(self.plan, self.step)
 
     @property
     def live(self) -> bool:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fairlane.model.job import Band, Json
-from fairlane.model.step import Plan, Step
+from fairlane.model.service import is_service_pool
+from fairlane.model.step import Plan, Step, context_name, delivered
 
 
 class Slot(NamedTuple):
@@ -16,6 +17,13 @@ class Slot(NamedTuple):
     pool: str
     n: int
     until: int = 0
+
+
+def service_slot(slots: tuple[Slot, ...]) -> int:
+    """The number of the slot in the service's most specific pool: of its region, if that has a
+    limit. 0 without a limit."""
+    own = [slot.n for slot in slots if is_service_pool(slot.pool)]
+    return own[-1] if own else 0
 
 
 class Lease(NamedTuple):
@@ -52,6 +60,8 @@ class Lease(NamedTuple):
     paid_at: int
     parent: str | None
     trace: str | None
+    slot: int = 0
+    """The slot of the service that a job with a model runs in, counted from 1; 0 = none."""
 
     @property
     def skipped(self) -> bool:
@@ -64,6 +74,18 @@ class Lease(NamedTuple):
     @property
     def service(self) -> str:
         return self.plan[self.step].service
+
+    @property
+    def delivered(self) -> int:
+        return delivered(self.plan, self.step)
+
+    @property
+    def checked_step(self) -> str | None:
+        """The name of the output that this step checks, in the context; None if it is no quality
+        check."""
+        if self.at.quality_check is None:
+            return None
+        return context_name(self.step - 1, self.plan[self.step - 1].service)
 
     @property
     def last_step(self) -> bool:

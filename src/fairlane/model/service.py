@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from fairlane.model.quality_check import QualityCheck
 from fairlane.model.setting_bounds import MAX_COUNT, MAX_SECONDS, MAX_WAITING_JOBS, demand
 
 
@@ -63,6 +64,11 @@ def rate_pool(pool: str) -> str:
 
 def is_rate_pool(name: str) -> bool:
     return name.startswith("rate:")
+
+
+def is_service_pool(name: str) -> bool:
+    """Whether this is the concurrency limit of a service, or of one of its regions."""
+    return name.startswith("svc:")
 
 
 def user_pool(user: str) -> str:
@@ -139,6 +145,8 @@ class Service:
     shares: Shares = Shares(500, 200, 250)  # noqa: RUF009 - a tuple of numbers
     capabilities: frozenset[str] = frozenset()
     paused: bool = False
+    model_load: float = 3.5
+    quality_check: QualityCheck | None = None
 
     def __post_init__(self) -> None:
         whose = f'service "{self.name}"'
@@ -146,6 +154,7 @@ class Service:
         demand(whose, MAX_COUNT, batch_size=self.batch_size)
         demand(whose, MAX_WAITING_JOBS, waiting=self.waiting)
         demand(whose, MAX_SECONDS, timeout=self.timeout, max_wait=self.max_wait)
+        demand(whose, MAX_SECONDS, model_load=self.model_load)
         for pause in self.backoff:
             demand(whose, MAX_SECONDS, backoff=pause)
 

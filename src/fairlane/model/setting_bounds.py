@@ -13,6 +13,9 @@ MAX_WAITING_JOBS = 100_000_000
 MAX_SECONDS = 10 * 365 * 86_400
 """Upper bound of times, in seconds: ten years."""
 
+MAX_INTERVAL_SECONDS = 86_400
+"""Upper bound of the time between two runs of periodic work, in seconds: a day."""
+
 MAX_BYTES = 1 << 30
 """Upper bound of sizes, in bytes: 1 GiB."""
 

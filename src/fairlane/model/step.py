@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from fairlane.model.quality_check import OnFail
 from fairlane.model.service import Executor
 
 
@@ -68,6 +69,8 @@ class Step(NamedTuple):
     """Pauses before retries; the last one repeats. Empty means the service's backoff."""
     timeout_given: bool = False
     """Whether the caller, or a worker for its task type, set the timeout."""
+    quality_check: OnFail | None = None
+    """Set if this step checks the step before it: what a failed check does."""
 
     def as_list(self) -> list[Any]:
         """The stored form. Fields that older versions do not know are written only if they are
@@ -81,12 +84,14 @@ class Step(NamedTuple):
             self.max_wait,
         ]
         more = [list(self.backoff), self.timeout_given]
+        if self.quality_check is not None:
+            return [*known, *more, str(self.quality_check)]
         return [*known, *more] if self.backoff or self.timeout_given else known
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Step:
         service, executor, lane, timeout, max_attempts, max_wait, *more = values
-        backoff, timeout_given = more or ((), False)
+        backoff, timeout_given, *check = more or ((), False)
         return cls(
             str(service),
             Executor(str(executor)),
@@ -96,7 +101,14 @@ class Step(NamedTuple):
             int(max_wait),
             tuple(backoff),
             bool(timeout_given),
+            OnFail(str(check[0])) if check else None,
         )
 
 
 Plan = tuple[Step, ...]
+
+
+def delivered(plan: Plan, step: int) -> int:
+    """How many steps are completed for good when a job is at this step. The check of the step
+    before may still reject it."""
+    return step - 1 if step < len(plan) and plan[step].quality_check else step

@@ -18,6 +18,9 @@ MIN_LOAD_THOUSANDTHS = 50
 MAX_COMPARED_MODELS = 256
 """The most models of one tier that are compared: a claim that loads a model reads all of them."""
 
+MAX_MODEL_SLOTS = 256
+"""The most slots of a called service that remember their models: a claim compares all of them."""
+
 
 class Pick(NamedTuple):
     """The next job in order: its tier's rank and patience, how long it has aged, how long loading
@@ -62,6 +65,12 @@ def most_wanted(users: Mapping[str, int], loads: Mapping[str, int], own: str) ->
         if here > there or (here == there and best != own and model < best):
             best = model
     return best
+
+
+def slot_preference(loaded: Loaded, model: str) -> tuple[int, int]:
+    """Orders the free slots of a called service for a job with this model, the best one first: it
+    has the model, it has none, its model was loaded first."""
+    return (0 if loaded.model == model else 2 if loaded.model else 1), loaded.since
 
 
 def is_worth_it(pick: Pick) -> bool:

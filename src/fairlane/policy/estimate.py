@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 FIRST_COST_MICROSECONDS = 1_000_000
-FIRST_LOAD_MICROSECONDS = 3_500_000
 ALPHA_THOUSANDTHS = 200
 """The weight of the newest value, in thousandths."""
 MAX_AVERAGES = 10_000
+
+
+def moving_average(old: int | None, value: int) -> int:
+    return value if old is None else old + (value - old) * ALPHA_THOUSANDTHS // 1000
 
 
 class Average:
@@ -25,8 +28,6 @@ class Average:
 
     def learn(self, value: int, service: str, model: str = "") -> None:
         for key in {(service, model), (service, "")}:
-            old = self._values.pop(key, None)
-            new = value if old is None else old + (value - old) * ALPHA_THOUSANDTHS // 1000
-            self._values[key] = new
+            self._values[key] = moving_average(self._values.pop(key, None), value)
         while len(self._values) > self._most:
             del self._values[next(iter(self._values))]

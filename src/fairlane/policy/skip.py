@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-PRICES = ((10, 1), (30, 3), (60, 5), (120, 10))
-MAX_PRICE_CREDITS = 15
+from fairlane.model.credits import CreditSettings
 
 
-def price(duration: float, prices: tuple[tuple[float, int], ...] = PRICES) -> int:
+def price(duration: float, credits: CreditSettings) -> int:
     """The price, in credits, of moving a job of this many seconds to the front."""
-    for longest, cost in prices:
+    for longest, cost in credits.skip_prices:
         if duration <= longest:
             return cost
-    return MAX_PRICE_CREDITS
+    return credits.longer_skip_price

@@ -122,4 +122,5 @@ def _like(
         catalog.pipelines,
         catalog.limits,
         task_defaults or catalog.task_defaults,
+        catalog.credits,
     )

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fairlane.clock import ManualClock
 from fairlane.engine.eta import Forecasts, ServiceRate, Waiting, is_busy
-from fairlane.index.index import LOOK_AGAIN_MICROSECONDS, Freed
+from fairlane.index.index import LOOK_AGAIN_MICROSECONDS, Freed, ModelSample
 from fairlane.index.memory import MemoryIndex
 from fairlane.index.memory.wakeups import serves
 from fairlane.model.catalog import Catalog
@@ -111,7 +111,7 @@ class FairlaneOrder:
         at_once(self.index.free((Freed(token, now - started),), now))
 
     def loaded(self, step: SimulatedStep, duration: int) -> None:
-        at_once(self.index.learn_load(step.service, step.model, duration))
+        at_once(self.index.learn_times([ModelSample(step.service, step.model, duration)]))
 
     def eta(self, step: SimulatedStep, now: int, slots: int) -> Eta | None:
         """The ETA that the owner of a waiting job gets."""

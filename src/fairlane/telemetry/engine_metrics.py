@@ -13,7 +13,7 @@ from fairlane.ledger.messages import (
     SubmissionAccepted,
     SubmitOutcome,
 )
-from fairlane.model.attempt import Outcome
+from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.state import ENDED, Move, State
 from fairlane.telemetry.gauges import Gauges
@@ -79,8 +79,18 @@ class EngineMeter:
         if settlement.move is Move.RETRY:
             fault = str(settlement.fault or "")
             numbers.add("fairlane_task_retries_total", lease.tier, fault)
+        if lease.at.quality_check is not None:
+            self._checked(settlement)
         if outcome.state in ENDED:
             self._ended(settlement, outcome.state)
+
+    def _checked(self, settlement: Settlement) -> None:
+        """Counts a quality check that has ended. One that will be tried again has not."""
+        fault = settlement.fault
+        if fault is not Fault.QUALITY and settlement.move in (Move.RETRY, Move.GIVE_BACK):
+            return
+        verdict = {None: "passed", Fault.QUALITY: "rejected"}.get(fault, "none")
+        self._numbers.add("fairlane_quality_checks_total", settlement.lease.service, verdict)
 
     def _ended(self, settlement: Settlement, state: State) -> None:
         lease = settlement.lease

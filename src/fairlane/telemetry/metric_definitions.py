@@ -60,6 +60,12 @@ METRICS = (
     ),
     Metric("fairlane_tasks_failed_total", "counter", "Jobs that ended badly.", ("reason",)),
     Metric("fairlane_tasks_dlq_total", "counter", "Jobs that became dead letters."),
+    Metric(
+        "fairlane_quality_checks_total",
+        "counter",
+        "Ended quality checks, by the checking service.",
+        ("service", "verdict"),
+    ),
     # --- workers ---
     Metric("fairlane_workers", "gauge", "Workers, by state.", ("status",)),
     Metric("fairlane_worker_capacity_used_ratio", "gauge", "Running work by offered capacity."),

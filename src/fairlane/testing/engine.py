@@ -14,6 +14,7 @@ from fairlane.compose import embedded
 from fairlane.engine import Engine
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Job, Json, NewJob
+from fairlane.model.job_result import result_of
 from fairlane.presets import tasks
 from fairlane.worker import Worker
 
@@ -40,11 +41,11 @@ class Queue:
         return await self.engine.wait(job)
 
     async def result(self, job: str) -> Json:
-        """Wait until the job has ended, and return the output of its last step."""
-        await self.ended(job)
+        """Wait until the job has ended, and return the output of its last step that is no quality
+        check."""
+        ended = await self.ended(job)
         _, context = await self.engine.payload(job)
-        steps = [value for name, value in context.items() if not name.endswith("__attempts")]
-        return steps[-1]["data"] if steps else None
+        return result_of(ended, context)
 
     @asynccontextmanager
     async def working(self, worker: Worker) -> AsyncIterator[None]:

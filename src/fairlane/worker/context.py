@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fairlane.model.progress import bounded
 from fairlane.trace_context import traceparent
 from fairlane.worker_protocol.messages import Task
 
@@ -22,12 +23,14 @@ class TaskFailed(Exception):
 
 class Context:
     """`model` is what the worker's loader returned for the task's model. `context` holds the
-    outputs of earlier steps."""
+    outputs of earlier steps. `checked_step` is the name of the output that a quality check
+    judges."""
 
     def __init__(self, task: Task, tell: Tell, model: Any = None) -> None:
         self.task_id, self.task_type = task.id, task.type
         self.attempt, self.trace_id = task.attempt, task.trace
         self.context, self.model_name, self.model = task.context, task.model, model
+        self.checked_step = task.checked_step
         self._tell = tell
         self._cancelled = False
 
@@ -44,8 +47,11 @@ class Context:
         return traceparent(self.trace_id) if self.trace_id else None
 
     def progress(self, percent: float, text: str = "") -> None:
-        """Reports progress to the job's listeners, about once a second. The last report wins."""
-        self._tell(percent, text)
+        """Reports progress to the job's listeners, about once a second. The last report wins. A
+        text of more than 200 characters is cut; a percentage that is NaN is not reported."""
+        told = bounded(percent, text)
+        if told is not None:
+            self._tell(*told)
 
     def cancel(self) -> None:
         self._cancelled = True

@@ -43,6 +43,17 @@ class Handler:
         self._known = frozenset(self.signature.parameters)
         self._needed = frozenset(each.name for each in taken if each.default is each.empty)
 
+    loads_model = True
+    """Whether the worker loads the task's model before it calls the function."""
+
+    def parameters(self, task: Task) -> Any:
+        """What the function is called with."""
+        return task.parameters
+
+    def output(self, returned: Any) -> Any:
+        """The task's result, from what the function returned."""
+        return returned
+
     def fits(self, given: dict[str, Any]) -> bool:
         """Whether the function certainly accepts these keywords."""
         return self._by_name and self._needed <= given.keys() <= self._known
@@ -102,7 +113,7 @@ async def call(handler: Handler, held: Held, threads: Executor, hold: Hold) -> A
 def _arguments(handler: Handler, task: Task, ctx: Context) -> Arguments:
     signature = handler.signature
     own = {"ctx": ctx} if handler.wants_context else {}
-    given = task.parameters
+    given = handler.parameters(task)
     try:
         if isinstance(given, dict):
             named = {**given, **own}

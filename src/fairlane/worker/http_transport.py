@@ -69,6 +69,11 @@ class HttpTransport:
                 "loaded": ask.model.name,
                 "load_seconds": ask.model.load / SECOND,
             }
+            if ask.model.age is not None:
+                sent["model"] |= {
+                    "age_seconds": ask.model.age / SECOND,
+                    "tasks": ask.model.tasks,
+                }
         return _news(await self._post(f"{self._me}/poll", sent, ask.wait + ANSWER_TIMEOUT_SECONDS))
 
     async def heartbeat(self, state: WorkerState, leases: Sequence[Ref]) -> News:
@@ -148,6 +153,8 @@ def _result(result: Result) -> dict[str, Any]:
     }
     if result.status == "completed":
         sent["result"] = result.output
+        if result.metrics is not None:
+            sent["metrics"] = result.metrics
     if result.status == "failed":
         sent["error"] = result.trouble._asdict()
     return sent
@@ -174,4 +181,5 @@ def _task(sent: LeasedTaskResponse) -> Task:
         sent["lease"],
         0,
         sent.get("timeout_given", False),
+        sent.get("checked_step"),
     )

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fairlane.engine.json_text import json_bytes
+from fairlane.engine.model_times import LOAD_METRIC
 from fairlane.errors import InvalidInput
+from fairlane.model.file_result import FileResult
 from fairlane.worker.blocked_loop import BlockedLoopWatch
 from fairlane.worker.context import Context, TaskFailed
 from fairlane.worker.elapsed import Moment
@@ -114,8 +116,10 @@ class Runner:
         try:
             async with scope:
                 await self._hold(running)
-                ctx.model = await self.models.get(task.model)
+                model = task.model if handler.loads_model else ""
+                ctx.model, load_seconds = await self.models.get(model)
                 output = await call(handler, running, self._threads, lambda: self._hold(running))
+                output = handler.output(output)
         except asyncio.CancelledError:
             return EndedTask(
                 Result(task.ref, "released"), cut=handler.is_async
@@ -130,7 +134,7 @@ class Runner:
             return _failed(task, Trouble(f"no result after {limit:g} s", code="timeout"))
         except Exception as error:  # noqa: BLE001 - whatever a task raises is its failure
             return _failed(task, _unexpected(task, error))
-        return _completed(task, output)
+        return _with_load_time(_completed(task, output), load_seconds)
 
     async def _hold(self, running: Running) -> None:
         """Waits until the lease is certainly valid: this process may have stood still. If the queue
@@ -147,7 +151,12 @@ class Runner:
 
 
 def _completed(task: Task, output: Any) -> EndedTask:
-    """A result that is not JSON fails the task without a retry: it would return the same again."""
+    """Bytes are a file. A result that is not JSON fails the task without a retry: it would return
+    the same again."""
+    if isinstance(output, bytes | bytearray):
+        output = FileResult(bytes(output))
+    if isinstance(output, FileResult):
+        output = output.json()
     try:
         json_bytes("result", output)
     except InvalidInput as error:
@@ -155,6 +164,14 @@ def _completed(task: Task, output: Any) -> EndedTask:
         message = f"task {task.type}: {error}"
         return _failed(task, Trouble(message, retriable=False, code=NOT_JSON))
     return EndedTask(Result(task.ref, "completed", output))
+
+
+def _with_load_time(ended: EndedTask, load_seconds: float | None) -> EndedTask:
+    """The same, with how long this task took to load its model, if it did."""
+    if load_seconds is None or ended.result is None:
+        return ended
+    metrics = {LOAD_METRIC: round(load_seconds, 3)}
+    return ended._replace(result=ended.result._replace(metrics=metrics))
 
 
 def _failed(task: Task, trouble: Trouble) -> EndedTask:

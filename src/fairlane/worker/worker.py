@@ -17,6 +17,7 @@ from fairlane.worker.event_loops import LoopCalls, LoopThread
 from fairlane.worker.handlers import NOTHING_DECLARED, Function, Handler
 from fairlane.worker.http_transport import HttpTransport
 from fairlane.worker.models import Loader
+from fairlane.worker.quality_check import QualityCheckHandler
 from fairlane.worker.signals import calling_on_signals
 from fairlane.worker.task_runner import Runner
 from fairlane.worker.transport import Transport
@@ -78,15 +79,34 @@ class Worker:
         check_retries(terms.max_retries, terms.backoff)
 
         def declare(function: AnyFunction) -> AnyFunction:
-            if task_type in self._handlers:
-                raise SetupError(
-                    f'two functions are declared for task type "{task_type}"; remove one of them'
-                )
-            needs = frozenset(capabilities)
-            self._handlers[task_type] = Handler(task_type, function, needs, terms)
+            self._add(Handler(task_type, function, frozenset(capabilities), terms))
             return function
 
         return declare
+
+    def quality_check(
+        self, service: str, *, timeout: float = 0
+    ) -> Callable[[AnyFunction], AnyFunction]:
+        """Declares the function that checks the output of a service whose settings have a table
+        `quality_check` without `url` and `service`. It gets the output as `result` and, if it has
+        such arguments, the job's `parameters` and `ctx`. It returns whether the output is good
+        enough: a bool, `(bool, reason)`, or a dict with `passed` and `reason`. `ctx.model` is
+        None."""
+
+        def declare(function: AnyFunction) -> AnyFunction:
+            terms = RetryTerms(timeout=round(timeout * 1_000_000))
+            self._add(QualityCheckHandler(service, function, terms))
+            return function
+
+        return declare
+
+    def _add(self, handler: Handler) -> None:
+        name = handler.task_type
+        if name in self._handlers:
+            raise SetupError(
+                f'two functions are declared for task type "{name}"; remove one of them'
+            )
+        self._handlers[name] = handler
 
     @property
     def offer(self) -> Offer:

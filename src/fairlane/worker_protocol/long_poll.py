@@ -69,7 +69,7 @@ class LongPoll:
             if before:
                 return self._news(worker, before)
         if ask.model is not None:
-            await self._engine.workers.has_loaded(worker, ask.model.name, ask.model.load)
+            await self._engine.workers.has_loaded(worker, *ask.model)
         refs = self._lease_cache.of(worker.id) if ask.leases is None else ask.leases
         began = self._engine.clock.now()
         with self._open_polls.open(worker.id, ask.name, refs) as open_poll:

@@ -12,6 +12,9 @@ from fairlane.model.lease import Lease
 from fairlane.model.step import RetryTerms
 from fairlane.trace_context import trace_id
 
+MAX_TASKS_IN_A_ROW = 1_000_000
+"""The most tasks of one model that a worker reports. More make no difference."""
+
 Status = Literal["completed", "failed", "released"]
 
 
@@ -37,10 +40,14 @@ class Offer(NamedTuple):
 
 
 class LoadedModel(NamedTuple):
-    """The model a worker has in memory. `load` is the load time, or 0 if it was loaded before."""
+    """The model a worker has in memory, or is loading. `load` is the load time, or 0 if it was
+    loaded before or is reported with a result. `age` is for how long the worker has it (None = the
+    worker does not say), and `tasks` how many tasks in a row needed it."""
 
     name: str
     load: int = 0
+    age: int | None = None
+    tasks: int = 0
 
 
 class PollAsk(NamedTuple):
@@ -73,6 +80,8 @@ class Task(NamedTuple):
     lease_until: int
     timeout_given: bool = False
     """True if the submit or a worker set the timeout, false if it is from the settings."""
+    checked_step: str | None = None
+    """For a quality check: the name of the checked output in `context`."""
 
     @property
     def ref(self) -> Ref:
@@ -92,6 +101,7 @@ def task_of(lease: Lease) -> Task:
         lease.token,
         lease.lease_until,
         lease.at.timeout_given,
+        lease.checked_step,
     )
 
 

@@ -4,13 +4,12 @@ this service, and so does an in-process worker. Decision 11 lists every interlea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.errors import BadRequest, InvalidInput, NotFound, NotYours, StaleLease
 from fairlane.ledger.messages import Settled, Stale
-from fairlane.model.attempt import Fault, Outcome
+from fairlane.model.attempt import Fault, Outcome, fault_named
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
 from fairlane.model.worker import Worker, WorkerState
@@ -149,23 +148,17 @@ def report_of(lease: Lease, result: Result) -> Report:
         case "released":
             return GivenBack(lease)
         case "failed":
-            fault = fault_of(result)
+            fault = fault_named(result.trouble.code, result.trouble.retriable)
             outcome = Outcome.TIMEOUT if fault is Fault.TIMEOUT else Outcome.FAILED
             return Failed(lease, fault, result.trouble.message, outcome=outcome)
-
-
-def fault_of(result: Result) -> Fault:
-    """Returns the fault that `code` names. If it names none, `retriable` decides."""
-    with suppress(ValueError):
-        return Fault(result.trouble.code.lower())
-    return Fault.TRANSIENT if result.trouble.retriable else Fault.SERVICE_ERROR
 
 
 def _verdict(report: Report, outcome: Settled | Stale | BadRequest) -> Verdict:
     task = report.lease.job
     match outcome:
         case Settled():
-            too_large = isinstance(report, Done) and outcome.state is State.FAILED
+            work = report.lease.at.quality_check is None  # a check may fail its job
+            too_large = work and isinstance(report, Done) and outcome.state is State.FAILED
             detail = "the result is too large; the task has failed" if too_large else ""
             return Verdict(task, outcome.state, TOO_LARGE if too_large else "", detail)
         case Stale():

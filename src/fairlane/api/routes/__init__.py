@@ -6,6 +6,9 @@ from fairlane.api.routes import (
     dead_letters,
     events,
     fanout_executions,
+    generation,
+    generation_queue,
+    job_result,
     jobs,
     skips_and_credits,
     slots,
@@ -20,6 +23,7 @@ from fairlane.api.routes import (
 GROUPS = [
     submit.routes,
     jobs.routes,
+    job_result.routes,
     events.routes,
     websocket.routes,
     fanout_executions.routes,
@@ -32,6 +36,8 @@ GROUPS = [
     tasks.routes,
     workers.routes,
     slots.routes,
+    generation.routes,
+    generation_queue.routes,
 ]
 
 __all__ = ["GROUPS"]

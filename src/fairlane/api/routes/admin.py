@@ -8,7 +8,7 @@ from fastapi import Path, Query
 
 from fairlane.api.context import Here, RequestContext
 from fairlane.api.http.problem_details import ProblemDetails
-from fairlane.api.routes.skips_and_credits import CURRENCY, UserId
+from fairlane.api.routes.skips_and_credits import UserId
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import examples, serializers
 from fairlane.api.schemas.requests import (
@@ -102,7 +102,8 @@ async def add_credits(
     balance = await call.engine.add_credits(
         user_id, body.amount, body.operation_key, body.note, call.tenant, call.actor
     )
-    return serializers.answer({"user_id": user_id, "currency": CURRENCY, "balance": balance})
+    currency = call.engine.catalog.credits.currency
+    return serializers.answer({"user_id": user_id, "currency": currency, "balance": balance})
 
 
 @routes.add("GET", "/admin/audit", "admin", example=examples.AUDIT)

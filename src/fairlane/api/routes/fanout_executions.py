@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import Header, Query
@@ -12,6 +10,7 @@ from starlette.responses import PlainTextResponse
 
 from fairlane.api.auth.ownership import checked
 from fairlane.api.context import Here, RequestContext
+from fairlane.api.csv_page import CSV, csv_page
 from fairlane.api.http.problem_details import no_job
 from fairlane.api.pagination import cursor, read_cursor
 from fairlane.api.routes.jobs import Cursor, IdempotencyKey, JobId, Limit, operation
@@ -24,7 +23,6 @@ from fairlane.responses import ExecutionPageResponse, ExecutionResponse, RetryRe
 
 routes = Routes("executions")
 
-CSV = "text/csv"
 FIELDS = ("execution_id", "job_id", "status", "region", "attempts", "result")
 CELL = "cell."
 """The prefix of a CSV column whose axis has the name of a field."""
@@ -117,15 +115,12 @@ def _csv(rows: list[ExecutionResponse], following: str | None) -> PlainTextRespo
     axes = sorted({axis for row in rows for axis in row["cell"]})
     names = _names(axes)
     columns = ["execution_id", "job_id", *names.values(), *FIELDS[2:]]
-    written = io.StringIO()
-    writer = csv.writer(written)
-    writer.writerow(columns)
-    for row in rows:
-        cell = {names[axis]: value for axis, value in row["cell"].items()}
-        flat = {**cell, **row, "result": orjson.dumps(row["result"]).decode()}
-        writer.writerow([_cell_text(flat.get(column)) for column in columns])
-    headers = {"X-Next-Cursor": following} if following is not None else None
-    return PlainTextResponse(written.getvalue(), 200, headers, CSV)
+    flat = (
+        {names[axis]: value for axis, value in row["cell"].items()}
+        | {**row, "result": orjson.dumps(row["result"]).decode()}
+        for row in rows
+    )
+    return csv_page(columns, flat, following)
 
 
 def _names(axes: list[str]) -> dict[str, str]:
@@ -137,9 +132,3 @@ def _names(axes: list[str]) -> dict[str, str]:
             name = f"{CELL}{name}"
         names[axis] = name
     return names
-
-
-def _cell_text(value: Any) -> str:
-    """Escapes text that a spreadsheet would run as a formula (CSV injection)."""
-    text = "" if value is None else str(value)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -18,6 +18,7 @@ from fairlane.api.http.validation_errors import invalid
 from fairlane.api.overload.limiter import Place
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import examples, serializers
+from fairlane.api.schemas.generation_requests import GenerationRequest
 from fairlane.api.schemas.requests import (
     IDEMPOTENCY_KEY,
     MAX_BATCH_JOBS,
@@ -141,7 +142,9 @@ def _one_by_one(bodies: list[Any]) -> list[JobRequestBody | ProblemDetails]:
 
 
 async def taken(
-    scope: Scope, receive: Receive, model: type[JobRequestBody] | type[TaskRequest]
+    scope: Scope,
+    receive: Receive,
+    model: type[JobRequestBody] | type[TaskRequest] | type[GenerationRequest],
 ) -> tuple[NewJob, SubmissionAccepted | Replayed]:
     """Submits the one job of a request. Returns it and its outcome. The body is read before the
     request takes a place in the admission limiter, so that a slow body holds none."""
@@ -169,7 +172,7 @@ def _errors(error: ValidationError) -> list[Any]:
 async def allowed_job(
     app_context: AppContext,
     identity: Identity,
-    request: JobRequestBody | TaskRequest | SlotRequest,
+    request: JobRequestBody | TaskRequest | SlotRequest | GenerationRequest,
     key: str | None,
     trace: str | None,
 ) -> NewJob:

@@ -170,6 +170,7 @@ def _task(task: Task) -> LeasedTaskResponse:
         "context": task.context,
         "timeout_seconds": seconds(task.timeout),
         "timeout_given": task.timeout_given,
+        "checked_step": task.checked_step,
         "trace_id": task.trace,
         "attempt": task.attempt,
         "model": task.model,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.api.http.problem_details import ProblemDetails, no_job, problem_body, problem_of
-from fairlane.api.schemas import serializers
+from fairlane.api.schemas import generation, serializers
 from fairlane.api.schemas.requests import EXAMPLE_ID, EXAMPLE_LEASE
 from fairlane.api.schemas.timestamps import iso, microseconds
 from fairlane.engine.queries import JobDetail, Placement, WaitReason
@@ -18,6 +18,7 @@ from fairlane.errors import (
     Refused,
     WrongState,
 )
+from fairlane.ledger.statement import StatementEntry
 from fairlane.model.attempt import Attempt, Fault, Outcome
 from fairlane.model.event import Event, EventType, place
 from fairlane.model.job import Error, Job, Progress
@@ -40,6 +41,9 @@ from fairlane.responses import (
     ExecutionPageResponse,
     ExecutionResponse,
     ExplanationResponse,
+    GenerationAcceptedResponse,
+    GenerationResponse,
+    GenerationStateResponse,
     HeartbeatResponse,
     JobPageResponse,
     JobResponse,
@@ -47,6 +51,7 @@ from fairlane.responses import (
     KeyListResponse,
     KeyResponse,
     NewKeyResponse,
+    OwnQueueResponse,
     PollResponse,
     ProviderResponse,
     QueueStatsResponse,
@@ -58,11 +63,14 @@ from fairlane.responses import (
     RuntimeStatsResponse,
     SecretsResponse,
     ServiceListResponse,
+    ServiceQueueResponse,
     ServiceResponse,
     ServiceStatusResponse,
     SkipResponse,
     SlotRenewedResponse,
     SlotResponse,
+    StatementResponse,
+    StatusResponse,
     TaskAcceptedResponse,
     TaskResponse,
     TaskStateResponse,
@@ -118,6 +126,7 @@ def _detail(job: Job, **known: Any) -> JobDetail:
         "effective_tier": job.level,
         "reasons": (),
         "started_at": job.started_at,
+        "quality": (),
     }
     return JobDetail(**{**dict.fromkeys(JobDetail._fields), "job": job, **values, **known})
 
@@ -215,6 +224,7 @@ EXECUTION: ExecutionResponse = serializers.execution(
     _job(
         State.COMPLETED,
         id=EXECUTION_ID,
+        plan=(_step("image_gen", Executor.HTTP),),
         parent=EXAMPLE_ID,
         cell={"model": "flux", "prompt": "a heron"},
         region="EU",
@@ -224,6 +234,7 @@ EXECUTION: ExecutionResponse = serializers.execution(
     ),
     {context_name(0, "image_gen"): {"data": {"url": "https://cdn.example/heron.png"}}},
 )
+JOB_RESULT = {"url": "https://cdn.example/heron.png"}
 EXECUTION_PAGE: ExecutionPageResponse = {"executions": [EXECUTION], "next": None}
 EXECUTION_CSV = (
     "execution_id,job_id,model,prompt,status,region,attempts,result\r\n"
@@ -245,6 +256,24 @@ QUOTE: QuoteResponse = {
 }
 SKIPPED: SkipResponse = {"job_id": EXAMPLE_ID, "price": 5, "balance": 15}
 BALANCE: BalanceResponse = {"user_id": "ada", "currency": "aura", "balance": 20}
+STATEMENT: StatementResponse = {
+    "user_id": "ada",
+    "currency": "aura",
+    "balance": 15,
+    "entries": [
+        serializers.statement_entry(each)
+        for each in (
+            StatementEntry(NOW, "payment", -5, 15, EXAMPLE_ID, None, f"skip of {EXAMPLE_ID}"),
+            StatementEntry(CREATED_AT, "grant", 20, 20, None, "invoice-7", "bought"),
+        )
+    ],
+    "next": None,
+}
+STATEMENT_CSV = (
+    "at,kind,amount,balance,job_id,operation_key,note\r\n"
+    f"{iso(NOW)},payment,-5,15,{EXAMPLE_ID},,skip of {EXAMPLE_ID}\r\n"
+    f"{iso(CREATED_AT)},grant,20,20,,invoice-7,bought\r\n"
+)
 
 # --- status of the queue -------------------------------------------------------------------------
 SERVICE_STATUS: ServiceStatusResponse = {
@@ -351,6 +380,75 @@ SLOT: SlotResponse = {
 SLOT_RENEWED: SlotRenewedResponse = {"slot_id": EXAMPLE_ID, "lease_seconds": 15.0}
 SLOT_RELEASED: SlotRenewedResponse = {"slot_id": EXAMPLE_ID, "lease_seconds": 0}
 
+# --- generations ---------------------------------------------------------------------------------
+RUNNING_GENERATION = RUNNING_JOB._replace(
+    name="generate",
+    plan=(_step("generate", Executor.PULL),),
+    step=0,
+    model="music",
+    duration=30.0,
+    tier="premium",
+    level="premium",
+    paid_at=0,
+    progress=Progress(45.0, "", NOW),
+)
+GENERATION_ACCEPTED: GenerationAcceptedResponse = generation.accepted(
+    EXAMPLE_ID, Placement("premium", "premium", 3, ETA)
+)
+GENERATION: GenerationResponse = generation.detail(
+    _detail(
+        RUNNING_GENERATION, input={"prompt": "a heron at dawn", "model": "music", "duration": 30}
+    )
+)
+OWN_QUEUE: OwnQueueResponse = {
+    "queue_length": 5,
+    "current_job": EXAMPLE_ID,
+    "jobs": [generation.summary(RUNNING_GENERATION, None, None)],
+    "next": None,
+}
+SERVICE_QUEUE: ServiceQueueResponse = {
+    "service": "generate",
+    "jobs": [
+        generation.row(RUNNING_GENERATION, 0, own=True, same_tenant=True),
+        generation.row(
+            RUNNING_GENERATION._replace(state=State.QUEUED, progress=None),
+            1,
+            own=False,
+            same_tenant=True,
+        ),
+    ],
+    "total": 6,
+    "not_shown": 4,
+}
+STATUS: StatusResponse = {
+    "service": "generate",
+    "scheduler": {
+        "last_model_used": "audio",
+        "batch_count": 2,
+        "max_batch_size": 3,
+        "starvation_timeouts": {"admin": 30.0, "creator": 45.0, "free": 120.0},
+    },
+    "estimated_wait": {"audio": 45.0, "music": 90.0},
+    "estimated_wait_by_tier": {
+        "admin": {"audio": 5.0, "music": 8.0},
+        "creator": {"audio": 20.0, "music": 24.0},
+        "free": {"audio": 45.0, "music": 90.0},
+    },
+    "models": {"music": {"load_seconds": 3.4, "service_seconds": 28.1, "loads": 12}},
+    "workers": [
+        {
+            "worker_id": WORKER_ID,
+            "slot": None,
+            "model": "audio",
+            "since": iso(STARTED_AT),
+            "batch_count": 2,
+        }
+    ],
+    "queue_length": 5,
+    "running": 1,
+}
+GENERATION_CANCELLED: GenerationStateResponse = {"id": EXAMPLE_ID, "status": "cancelled"}
+
 # --- worker protocol -----------------------------------------------------------------------------
 REGISTERED: RegisterResponse = {
     "worker_id": WORKER_ID,
@@ -367,6 +465,7 @@ POLLED: PollResponse = {
             "context": {},
             "timeout_seconds": 600.0,
             "timeout_given": False,
+            "checked_step": None,
             "trace_id": EXAMPLE_ID.replace("-", ""),
             "attempt": 1,
             "model": "",

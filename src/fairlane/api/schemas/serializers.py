@@ -9,11 +9,14 @@ from starlette.responses import Response
 
 from fairlane.api.schemas.states import task_status
 from fairlane.api.schemas.timestamps import iso, iso_or_none, seconds
-from fairlane.engine.queries import JobDetail, Placement, WaitReason
+from fairlane.engine.queries import JobDetail, Placement, QualityResult, WaitReason
 from fairlane.ledger.messages import AuditedChange
+from fairlane.ledger.statement import StatementEntry
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
+from fairlane.model.file_result import FileResult, safe_type
 from fairlane.model.job import Error, Job, Json, Progress
+from fairlane.model.job_result import result_of
 from fairlane.model.key import Key
 from fairlane.model.service import Service
 from fairlane.model.state import Code, State
@@ -33,8 +36,10 @@ from fairlane.responses import (
     KeyResponse,
     LastErrorResponse,
     ProgressResponse,
+    QualityResponse,
     ReasonResponse,
     ServiceResponse,
+    StatementEntryResponse,
     TaskErrorResponse,
     TaskResponse,
 )
@@ -45,6 +50,14 @@ Body = TypeVar("Body")
 
 class TypedResponse(Response, Generic[Body]):
     """A JSON response with the type of its body, for mypy and for the OpenAPI description."""
+
+
+class AttachmentResponse(Response):
+    """A file that a browser saves and never shows: a page of this origin could act for its user."""
+
+    def __init__(self, file: FileResult) -> None:
+        headers = {"Content-Disposition": "attachment"}
+        super().__init__(file.data, 200, headers, safe_type(file.content_type))
 
 
 def answer(
@@ -95,7 +108,17 @@ def view(seen: JobDetail) -> JobResponse:
         "context": seen.context,
         "position": seen.position,
         "eta": eta(seen.eta),
-        "reason": _reason(seen),
+        "reason": wait_reason(seen),
+        "quality": [_quality(each) for each in seen.quality],
+    }
+
+
+def _quality(value: QualityResult) -> QualityResponse:
+    return {
+        "step": value.step,
+        "checked_step": value.checked_step,
+        "passed": value.verdict.passed,
+        "reason": value.verdict.reason,
     }
 
 
@@ -103,7 +126,6 @@ def task(seen: JobDetail, *, unrunnable: bool) -> TaskResponse:
     """Serializes a job of one step with the field names of task queues."""
     job = seen.job
     step = job.current
-    outputs = [value for name, value in seen.context.items() if not name.endswith("__attempts")]
     return {
         "task_id": job.id,
         "task_type": job.name,
@@ -121,10 +143,10 @@ def task(seen: JobDetail, *, unrunnable: bool) -> TaskResponse:
         "execution_time_ms": milliseconds(seen.execution_time),
         "assigned_worker_id": worker(job),
         "queue_position": seen.position,
-        "reason": _reason(seen),
+        "reason": wait_reason(seen),
         "unrunnable": unrunnable,
         "progress": progress(job.progress),
-        "result": outputs[-1].get("data") if outputs else None,
+        "result": result_of(job, seen.context),
         "error": _task_error(job.error),
         "last_error": last_error(seen.last_error),
         "trace_id": trace_id(job.id, job.trace),
@@ -141,7 +163,7 @@ def _task_error(value: Error | None) -> TaskErrorResponse | None:
     }
 
 
-def _reason(seen: JobDetail) -> str | None:
+def wait_reason(seen: JobDetail) -> str | None:
     return " · ".join(reason.text for reason in seen.reasons) or None
 
 
@@ -234,7 +256,6 @@ def reason(value: WaitReason) -> ReasonResponse:
 
 
 def execution(cell: Job, context: dict[str, Json]) -> ExecutionResponse:
-    steps = [value for name, value in context.items() if not name.endswith("__attempts")]
     return {
         "execution_id": cell.id,
         "job_id": cell.parent or "",
@@ -246,7 +267,7 @@ def execution(cell: Job, context: dict[str, Json]) -> ExecutionResponse:
         "finished_at": iso_or_none(cell.finished_at),
         "progress": progress(cell.progress),
         "error": error(cell.error),
-        "result": steps[-1].get("data") if steps else None,
+        "result": result_of(cell, context),
     }
 
 
@@ -288,6 +309,18 @@ def service(value: Service) -> ServiceResponse:
         "paused": value.paused,
         "provider": value.provider,
         "regions": {name: region.limit for name, region in value.regions.items()},
+    }
+
+
+def statement_entry(value: StatementEntry) -> StatementEntryResponse:
+    return {
+        "at": iso(value.at),
+        "kind": value.kind,
+        "amount": value.amount,
+        "balance": value.balance,
+        "job_id": value.job,
+        "operation_key": value.operation_key,
+        "note": value.note,
     }
 
 

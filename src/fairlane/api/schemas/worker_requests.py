@@ -25,7 +25,15 @@ from fairlane.model.step import RetryTerms
 from fairlane.model.worker import WorkerState
 from fairlane.units import SECOND
 from fairlane.worker_protocol.long_poll import DEFAULT_WAIT_SECONDS
-from fairlane.worker_protocol.messages import LoadedModel, Offer, PollAsk, Ref, Result, Trouble
+from fairlane.worker_protocol.messages import (
+    MAX_TASKS_IN_A_ROW,
+    LoadedModel,
+    Offer,
+    PollAsk,
+    Ref,
+    Result,
+    Trouble,
+)
 
 MAX_RESULTS_PER_REQUEST = 1_000
 
@@ -96,6 +104,12 @@ Leases = Annotated[list[LeaseReference], Field(max_length=MAX_RESULTS_PER_REQUES
 class LoadedModelReport(RequestModel):
     loaded: Annotated[str, Field(max_length=100, pattern=r"^[^|\u0000]*$")]
     load_seconds: Seconds = 0
+    age_seconds: Seconds | None = None
+    tasks: Annotated[int, Field(ge=0, le=MAX_TASKS_IN_A_ROW)] = 0
+
+    def report(self) -> LoadedModel:
+        age = None if self.age_seconds is None else round(self.age_seconds * SECOND)
+        return LoadedModel(self.loaded, round(self.load_seconds * SECOND), age, self.tasks)
 
 
 class PollRequest(RequestModel):
@@ -117,16 +131,13 @@ class PollRequest(RequestModel):
     capabilities: Names | None = None
 
     def ask(self) -> PollAsk:
-        model = None
-        if self.model is not None:
-            model = LoadedModel(self.model.loaded, round(self.model.load_seconds * SECOND))
         return PollAsk(
             self.available_capacity,
             self.wait_seconds,
             self.poll_id or "",
             not self.again,
             None if self.leases is None else tuple(each.ref() for each in self.leases),
-            model,
+            None if self.model is None else self.model.report(),
             self.confirms,
         )
 

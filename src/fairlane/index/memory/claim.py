@@ -6,17 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlane.index.index import RESERVATION_MICROSECONDS, Proposal
-from fairlane.index.memory.concurrency_limits import SlotPool
+from fairlane.index.memory.concurrency_limits import NO_CHOICE, SlotChoice, SlotPool
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.service_queue import Candidates, LaneQueue, ServiceQueue
 from fairlane.index.memory.wakeups import serves
 from fairlane.model.construct import maker
 from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry
+from fairlane.model.service import Executor, is_service_pool
 from fairlane.model.tier import Tiers
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.affinity import (
     MAX_COMPARED_MODELS,
+    MAX_MODEL_SLOTS,
     Pick,
     may_wait,
     most_wanted,
@@ -26,6 +28,7 @@ from fairlane.policy.affinity import (
 from fairlane.policy.aging import RESERVE_AFTER_PATIENCES
 from fairlane.policy.order import Candidate, Choice, QueueHeads, between_services, choose
 from fairlane.policy.shares import ShareKind, granted, may_jump
+from fairlane.units import SECOND
 
 if TYPE_CHECKING:
     from fairlane.index.memory.memory import MemoryIndex
@@ -84,6 +87,16 @@ class ServiceView:
         for i, each in enumerate(self.queues):
             if each is queue or each.rank == rank:
                 candidates[i] = None
+
+    @property
+    def model_pool(self) -> SlotPool | None:
+        """The pool whose slots remember their models: the most specific one of a called service.
+        None if the worker remembers its model."""
+        service = self.service_queue.service
+        if service.executor is not Executor.HTTP or not self.service_queue.keeps_models:
+            return None
+        own = [pool for pool in self.pools if is_service_pool(pool.name)]
+        return own[-1] if own and own[-1].limit <= MAX_MODEL_SLOTS else None
 
     def has_room(self, hold: Reservation | None) -> bool:
         for pool in self.pools:
@@ -156,14 +169,15 @@ class ClaimRound:
         return view.heads(self.now, self.index.catalog.tiers)
 
     def _with_affinity(self, view: ServiceView, choice: Choice) -> tuple[ServiceView, Choice]:
-        model, service_queue = self.loaded.model, view.service_queue
-        candidate = choice.candidate
+        service_queue, candidate = view.service_queue, choice.candidate
         if candidate.kind is ShareKind.SKIP or not service_queue.keeps_models:
             return view, choice
         wanted = service_queue.flows[candidate.flow].model
-        if wanted == model:
+        pool = view.model_pool if wanted or self.loaded.model else None
+        loaded = self.loaded if pool is None else pool.loaded_for(wanted)
+        if wanted == loaded.model:
             return view, choice
-        warm = self._warm(model) if model else None
+        warm = self._warm(loaded.model, view if pool else None) if loaded.model else None
         may_load = (
             wanted
             and candidate.kind is ShareKind.FRESH
@@ -175,7 +189,7 @@ class ClaimRound:
         pick, service = self._pick(view, candidate), service_queue.service
         if warm is not None:
             warm_view, (*_, rank, kind) = warm
-            if stays(service.affinity, service.batch_size, self.loaded, pick, rank, self.now):
+            if stays(service.affinity, service.batch_size, loaded, pick, rank, self.now):
                 return warm_view, Choice(warm[1], jumped=kind is not ShareKind.FRESH)
             if rank <= pick.rank:
                 return view, choice
@@ -189,7 +203,9 @@ class ClaimRound:
             entry.rank,
             self.index.catalog.tiers.patience[entry.rank],
             self.now - candidate.since,
-            self.index.loads.get(service.name, entry.model),
+            self.index.model_times.load_time(
+                service.name, entry.model, round(service.model_load * SECOND)
+            ),
             entry.cost,
             service.limit == 1,
         )
@@ -213,11 +229,15 @@ class ClaimRound:
             return up
         return Choice(best, jumped=False)
 
-    def _warm(self, model: str) -> tuple[ServiceView, Candidate] | None:
+    def _warm(self, model: str, called: ServiceView | None) -> tuple[ServiceView, Candidate] | None:
+        """The best job for this model, which is loaded in a slot of a called service, or (None) in
+        the memory of the worker."""
         hold = self.index.current_hold(self.now)
         best: tuple[ServiceView, Candidate] | None = None
-        for view in self.views:
+        for view in self.views if called is None else (called,):
             if not view.service_queue.keeps_models or not view.has_room(hold):
+                continue
+            if called is None and view.model_pool is not None:
                 continue
             service_queue = view.service_queue
             for queue in view.queues:
@@ -265,17 +285,32 @@ class ClaimRound:
         index, service_queue, now = self.index, view.service_queue, self.now
         entry = index.waiting.pop(flow.line.pop().id)
         token = index.new_token()
+        chosen = self._load(view, entry.model) if entry.model else NO_CHOICE
         slots: tuple[Slot, ...] = ()
         if view.pools or flow.cap:
             own = [index.pools.of_user(flow.user, flow.cap)] if flow.cap else []
-            slots = index.pools.take([*view.pools, *own], token, now)
+            slots = index.pools.take([*view.pools, *own], token, now, chosen)
         service_queue.started(flow, entry, now, in_turn=in_turn)
-        if flow.model not in ("", self.loaded.model):
-            service_queue.loads.append((now, flow.model))
         index.hand_out(token, entry, slots, self.worker.region, now)
-        self.loaded = self.loaded.after(entry.model, now)
         self._touched(view, flow.queue, entry.rank)
         return proposal((token, entry, slots))
+
+    def _load(self, view: ServiceView, model: str) -> SlotChoice:
+        """Note the model that a slot, or the worker, has from now on. Returns the chosen slot."""
+        service_queue, pool = view.service_queue, view.model_pool
+        n = pool.slot_for(model) if pool is not None else 0
+        before = pool.loaded(n) if pool is not None else self.loaded
+        after, name = before.after(model, self.now), service_queue.service.name
+        if service_queue.keeps_models:
+            self.index.last_models[name] = after
+            if model != before.model:
+                service_queue.loads.append((self.now, model))
+                self.index.model_times.count_load(name, model)
+        if pool is None:
+            self.loaded = after
+        else:
+            pool.models[n] = after
+        return SlotChoice(pool, n)
 
     def _park(self, view: ServiceView, flow: Flow) -> None:
         self.index.park(view.service_queue, flow)

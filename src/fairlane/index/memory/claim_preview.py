@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 def place_of(index: MemoryIndex, service_queue: ServiceQueue, job: str, now: int) -> int | None:
     """The job's position if it is one of the first EXACT_POSITIONS, else None."""
-    turns = islice(_turns(index, service_queue.preview(EXACT_POSITIONS), now), EXACT_POSITIONS)
+    turns = front(index, service_queue, now)
     return next((n for n, entry in enumerate(turns, 1) if entry.id == job), None)
+
+
+def front(index: MemoryIndex, service_queue: ServiceQueue, now: int) -> Iterator[Entry]:
+    """The first EXACT_POSITIONS jobs, in the order in which they would start."""
+    return islice(_turns(index, service_queue.preview(EXACT_POSITIONS), now), EXACT_POSITIONS)
 
 
 def is_at_limit(index: MemoryIndex, flow: Flow) -> bool:

@@ -1,9 +1,11 @@
-"""Slot pools (concurrency and rate limits): which numbered slots are taken, and by which token."""
+"""Slot pools (concurrency and rate limits): which numbered slots are taken, by which token, and
+which models the slots of called services ran last."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Container, Iterator, Sequence
+from typing import NamedTuple
 
 from fairlane.model.lease import Slot
 from fairlane.model.service import (
@@ -15,30 +17,52 @@ from fairlane.model.service import (
     user_of_pool,
     user_pool,
 )
+from fairlane.model.worker import Loaded
+from fairlane.policy.affinity import slot_preference
+
+COLD = Loaded()
 
 
 class SlotPool:
-    """The slots of one pool. After the limit was lowered, held slots above it still count."""
+    """The slots of one pool. After the limit was lowered, held slots above it still count. `models`
+    are those that the slots of a called service ran last, by slot number."""
 
-    __slots__ = ("_free", "_temporary", "held", "limit", "name", "window")
+    __slots__ = ("_free", "_temporary", "held", "limit", "models", "name", "window")
 
     def __init__(self, pool: Pool) -> None:
         self.name, self.limit, self.window = pool.name, pool.limit, pool.window
         self.held: dict[int, str] = {}
         self._free = list(range(1, pool.limit + 1))
         self._temporary: list[tuple[int, int, str]] = []
+        self.models: dict[int, Loaded] = {}
 
     @property
     def spare(self) -> int:
         return self.limit - len(self.held)
 
-    def take(self, token: str, now: int) -> Slot:
-        """Take the lowest free slot. Requires a spare slot."""
-        while (n := heapq.heappop(self._free)) in self.held or n > self.limit:
-            pass
+    def take(self, token: str, now: int, n: int = 0) -> Slot:
+        """Take this free slot, or the lowest one (0). Requires a spare slot."""
+        if n:
+            self._free = [each for each in self._free if each != n]
+            heapq.heapify(self._free)
+        else:
+            while (n := heapq.heappop(self._free)) in self.held or n > self.limit:
+                pass
         until = now + self.window if self.window else 0
         self.hold(Slot(self.name, n, until), token)
         return Slot(self.name, n, until)
+
+    def slot_for(self, model: str) -> int:
+        """The free slot that a job with this model takes. Requires a spare slot."""
+        free = (n for n in range(1, self.limit + 1) if n not in self.held)
+        return min(free, key=lambda n: (*slot_preference(self.loaded(n), model), n))
+
+    def loaded(self, n: int) -> Loaded:
+        return self.models.get(n, COLD)
+
+    def loaded_for(self, model: str) -> Loaded:
+        """What is loaded in the slot for a job with this model. A job without one needs nothing."""
+        return self.loaded(self.slot_for(model)) if model else COLD
 
     def hold(self, slot: Slot, token: str) -> None:
         self.held[slot.n] = token
@@ -73,6 +97,16 @@ class SlotPool:
     def resize(self, limit: int) -> None:
         self.limit = limit
         self._free = [n for n in range(1, limit + 1) if n not in self.held]
+
+
+class SlotChoice(NamedTuple):
+    """The slot that a job takes in one of its pools. None: the lowest free one in all of them."""
+
+    pool: SlotPool | None
+    n: int
+
+
+NO_CHOICE = SlotChoice(None, 0)
 
 
 class Pools:
@@ -134,8 +168,16 @@ class Pools:
         service = service_of_pool(name)
         return service is not None and service not in self._services
 
-    def take(self, pools: list[SlotPool], token: str, now: int) -> tuple[Slot, ...]:
-        slots = tuple([pool.take(token, now) for pool in pools])
+    def take(
+        self, pools: list[SlotPool], token: str, now: int, chosen: SlotChoice = NO_CHOICE
+    ) -> tuple[Slot, ...]:
+        """Take a slot in each of these pools: the chosen one, or the lowest free one."""
+        if chosen.pool is None:
+            slots = tuple([pool.take(token, now) for pool in pools])
+        else:
+            numbers = [chosen.n if pool is chosen.pool else 0 for pool in pools]
+            taken = zip(pools, numbers, strict=True)
+            slots = tuple([pool.take(token, now, n) for pool, n in taken])
         if slots:
             self._by_token[token] = list(slots)
         return slots
@@ -174,6 +216,13 @@ class Pools:
         if stays:
             self._by_token[token] = stays
         return users
+
+    def forget_models(self, slots: Sequence[Slot]) -> None:
+        """The process behind these slots is probably a new one: it has no model."""
+        for slot in slots:
+            pool = self._pools.get(slot.pool)
+            if pool is not None:
+                pool.models.pop(slot.n, None)
 
     def sync(
         self, name: str, rows: Sequence[tuple[Slot, str]], proposed: Container[str], now: int

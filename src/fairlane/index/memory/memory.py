@@ -11,11 +11,15 @@ from fairlane.ids import Tokens
 from fairlane.index.index import (
     LOOK_AGAIN_MICROSECONDS,
     MAX_DUE_JOBS_PER_CLAIM,
+    BandDepth,
     Freed,
     HeldEntry,
+    ModelReport,
+    ModelSample,
     Picks,
     Proposal,
     ServiceCallRef,
+    SlotModel,
     Standing,
     Stats,
 )
@@ -26,6 +30,7 @@ from fairlane.index.memory.concurrency_limits import Pools, SlotPool
 from fairlane.index.memory.delayed_jobs import DelayedJobs
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.idle_workers import IdleWorkers
+from fairlane.index.memory.model_times import LearntTimes
 from fairlane.index.memory.parked_flows import ParkedFlows
 from fairlane.index.memory.service_queue import ServiceQueue
 from fairlane.index.memory.wakeups import has_work_for
@@ -37,7 +42,6 @@ from fairlane.model.service import is_user_pool, user_of_pool
 from fairlane.model.step import Lane, service_of
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
-from fairlane.policy.estimate import FIRST_LOAD_MICROSECONDS, Average
 
 held = maker(HeldEntry)
 
@@ -51,8 +55,8 @@ class MemoryIndex:
         self.catalog, self._clock, self._settings = catalog, clock, 0
         self.new_token = new_token or Tokens().new
         self._clear("")
-        self.loads, self.idle, self.breakers = (
-            Average(FIRST_LOAD_MICROSECONDS),
+        self.model_times, self.idle, self.breakers = (
+            LearntTimes(),
             IdleWorkers(),
             CircuitBreakerTable(),
         )
@@ -68,6 +72,7 @@ class MemoryIndex:
         self.delays = DelayedJobs()
         self._parking = ParkedFlows()
         self._gone, self._freed = dict[str, int](), set[str]()
+        self.last_models = dict[str, Loaded]()
 
     # --- waiting jobs ------------------------------------------------------------------------
     async def put(self, entries: Sequence[Entry], now: int) -> None:
@@ -161,8 +166,8 @@ class MemoryIndex:
         closed = self.breakers and self.breakers.closed_by(
             ServiceCallRef(*answered, token) for token, _, _, answered in freed if answered
         )
-        for token, actual, kept, _ in freed:
-            self._release(token, actual, kept=kept)
+        for token, actual, kept, answered in freed:
+            self._release(token, actual, kept=kept, answered=answered is not None)
         self._wake(len(self.idle) if closed else len(freed))
 
     async def unverified(self, before: int, limit: int) -> list[HeldEntry]:
@@ -202,6 +207,7 @@ class MemoryIndex:
         *,
         kept: tuple[Slot, ...] = (),
         refused: bool = False,
+        answered: bool = False,
     ) -> None:
         for user in self.pools.release(token, kept=kept, refused=refused):
             self._parking.unpark(user)
@@ -216,6 +222,8 @@ class MemoryIndex:
         entry = held.entry
         if self.held_revs.get(entry.id) == entry.rev:
             del self.held_revs[entry.id]
+        if entry.model and not answered:
+            self.pools.forget_models(held.slots)
         self._service_queue(entry).ended(entry, 0 if refused else actual)
 
     def park(self, service_queue: ServiceQueue, flow: Flow) -> None:
@@ -285,8 +293,9 @@ class MemoryIndex:
     ) -> FailureVerdict:
         return self.breakers.unavailable(call, job, now, retry_after)
 
-    async def learn_load(self, service: str, model: str, duration: int) -> None:
-        self.loads.learn(duration, service, model)
+    async def learn_times(self, samples: Sequence[ModelSample]) -> None:
+        for sample in samples:
+            self.model_times.learn(sample)
 
     # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
@@ -297,6 +306,17 @@ class MemoryIndex:
         """Like `standing`, but every position is an estimate. Much faster: for simulations."""
         self._move_due(now)
         return None if self._loading else queries.estimated(self, job, now)
+
+    async def estimates(self, jobs: Sequence[str], now: int) -> dict[str, Standing]:
+        found = ((job, self.estimated(job, now)) for job in jobs)
+        return {job: standing for job, standing in found if standing is not None}
+
+    async def front(self, service: str, now: int) -> list[str]:
+        self._move_due(now)
+        return [] if self._loading else queries.front(self, service, now)
+
+    async def band_depths(self, service: str) -> list[BandDepth]:
+        return queries.band_depths(self, service)
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
         self._move_due(now)
@@ -310,6 +330,14 @@ class MemoryIndex:
 
     def scan(self, page: int) -> AsyncIterator[list[Entry]]:
         return queries.pages(self, page)
+
+    async def models(self) -> ModelReport:
+        slots = [
+            SlotModel(pool.name, n, loaded)
+            for pool in self.pools
+            for n, loaded in pool.models.items()
+        ]
+        return ModelReport(self.model_times.all(), dict(self.last_models), sorted(slots))
 
     async def lanes(self, service: str) -> dict[str, int]:
         return queries.lanes(self, service)
@@ -384,3 +412,4 @@ class MemoryIndex:
             idle = service_queue.cleanup(now, self.catalog.tiers.patience)
             if idle and self.pools.forgets(name, now):
                 del self.service_queues[name]
+                self.last_models.pop(name, None)

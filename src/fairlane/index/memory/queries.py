@@ -7,7 +7,17 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from fairlane.index.index import EXACT_POSITIONS, Depth, HeldEntry, PoolUse, Standing, Stats
+from fairlane.index.index import (
+    EXACT_POSITIONS,
+    BandDepth,
+    Depth,
+    HeldEntry,
+    PoolUse,
+    Standing,
+    Stats,
+    by_band,
+)
+from fairlane.index.memory import claim_preview
 from fairlane.index.memory.claim_preview import is_at_limit, is_user_at_limit, place_of
 from fairlane.index.memory.flow_queue import NO_ENTRY
 from fairlane.index.memory.service_queue import LaneQueue, ServiceQueue
@@ -245,6 +255,23 @@ def lanes(index: MemoryIndex, service: str) -> dict[str, int]:
     found = Counter() if service_queue is None else Counter(service_queue.lanes)
     found.update(index.delays.lanes_of(service))
     return found
+
+
+def front(index: MemoryIndex, service: str, now: int) -> list[str]:
+    service_queue = index.service_queues.get(service)
+    if service_queue is None:
+        return []
+    return [entry.id for entry in claim_preview.front(index, service_queue, now)]
+
+
+def band_depths(index: MemoryIndex, service: str) -> list[BandDepth]:
+    service_queue = index.service_queues.get(service)
+    if service_queue is None:
+        return []
+    return by_band(
+        BandDepth(queue.band, queue.rank, queue.count, len(queue.flows))
+        for queue in service_queue.queues.values()
+    )
 
 
 async def pages(index: MemoryIndex, size: int) -> AsyncIterator[list[Entry]]:

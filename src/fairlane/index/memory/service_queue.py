@@ -278,8 +278,8 @@ class ServiceQueue:
         copy.line = line
         self.flows[flow.name] = queue.flows[flow.name] = copy
         queue.count += len(line)
-        for entry in line.first(most):
-            self.lanes[entry.lane] = self.lanes.get(entry.lane, 0) + 1
+        lane = line.head.lane  # all jobs of a flow wait in one lane
+        self.lanes[lane] = self.lanes.get(lane, 0) + len(line)
         copy.parked = flow.parked
         if not copy.parked:
             queue.flow_added(copy)

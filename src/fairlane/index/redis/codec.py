@@ -16,8 +16,9 @@ from fairlane.model.construct import maker
 from fairlane.model.job import Band
 from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry
-from fairlane.model.service import Fairness, Service
+from fairlane.model.service import Executor, Fairness, Service
 from fairlane.model.worker import Loaded, Worker
+from fairlane.units import SECOND
 
 entry_of, slot_of, proposal_of = maker(Entry), maker(Slot), maker(Proposal)
 BANDS = tuple(Band)
@@ -217,7 +218,9 @@ def _service(catalog: Catalog, service: Service) -> str:
         "paused": service.paused,
         "fair": service.fairness is Fairness.USER,
         "affinity": str(service.affinity),
+        "called": service.executor is Executor.HTTP,
         "batch": service.batch_size,
+        "model_load": round(service.model_load * SECOND),
         "limit": service.limit,
         "rate": service.rate,
         "shares": service.shares,

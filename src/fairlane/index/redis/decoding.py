@@ -6,9 +6,21 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from fairlane.index.index import Depth, PoolUse, Standing, Stats
+from fairlane.index.index import (
+    BandDepth,
+    Depth,
+    ModelReport,
+    ModelTimes,
+    PoolUse,
+    SlotModel,
+    Standing,
+    Stats,
+    by_band,
+)
 from fairlane.index.redis import codec
+from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
+from fairlane.model.worker import Loaded
 from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
 
 
@@ -29,11 +41,33 @@ def stats(answer: list[Any]) -> Stats:
     )
 
 
+def models(answer: list[Any]) -> ModelReport:
+    times, last, slots = codec.plain(answer)
+    return ModelReport(
+        sorted(ModelTimes(*row) for row in times),
+        {service: Loaded(*loaded) for service, *loaded in last},
+        sorted(SlotModel(pool, n, Loaded(*loaded)) for pool, n, *loaded in slots),
+    )
+
+
 def standing(answer: list[Any] | None) -> Standing | None:
     if answer is None:
         return None
     position, level, since, ahead, behind_own, reasons = codec.plain(answer)
     return Standing(position, level, since, ahead, behind_own, tuple(reasons))
+
+
+def estimates(answer: list[Any]) -> dict[str, Standing]:
+    found = ((codec.plain(job), standing(each)) for job, each in answer)
+    return {job: each for job, each in found if each is not None}
+
+
+def names(answer: list[Any]) -> list[str]:
+    return list(codec.plain(answer))
+
+
+def band_depths(answer: list[Any]) -> list[BandDepth]:
+    return by_band(BandDepth(Band(band), *rest) for band, *rest in answer)
 
 
 def promotable(answer: list[Any]) -> list[tuple[str, int]]:

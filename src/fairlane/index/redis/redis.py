@@ -9,7 +9,17 @@ from typing import Any, Self, TypeVar
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
 from fairlane.ids import Tokens
-from fairlane.index.index import Freed, HeldEntry, Picks, ServiceCallRef, Standing, Stats
+from fairlane.index.index import (
+    BandDepth,
+    Freed,
+    HeldEntry,
+    ModelReport,
+    ModelSample,
+    Picks,
+    ServiceCallRef,
+    Standing,
+    Stats,
+)
 from fairlane.index.redis import codec, decoding
 from fairlane.index.redis.batching import Batcher
 from fairlane.index.redis.codec import Asking, json, plain
@@ -169,12 +179,24 @@ class RedisIndex:
     ) -> FailureVerdict:
         return await self._read(decoding.failure, "unavailable", json(call), job, now, retry_after)
 
-    async def learn_load(self, service: str, model: str, duration: int) -> None:
-        await self._run("learn_load", service, model, duration)
+    async def learn_times(self, samples: Sequence[ModelSample]) -> None:
+        if samples:
+            await self._run("learn_times", json(samples))
 
     # --- queries -----------------------------------------------------------------------------
     async def standing(self, job: str, now: int) -> Standing | None:
         return await self._read(decoding.standing, "standing", job, now)
+
+    async def estimates(self, jobs: Sequence[str], now: int) -> dict[str, Standing]:
+        if not jobs:
+            return {}
+        return await self._read(decoding.estimates, "estimates", now, *jobs)
+
+    async def front(self, service: str, now: int) -> list[str]:
+        return await self._read(decoding.names, "front", service, now)
+
+    async def band_depths(self, service: str) -> list[BandDepth]:
+        return await self._read(decoding.band_depths, "band_depths", service)
 
     async def promotable(self, now: int, limit: int) -> list[tuple[str, int]]:
         return await self._read(decoding.promotable, "promotable", now, limit)
@@ -200,6 +222,9 @@ class RedisIndex:
                 del seen[:page]
             if cursor == b"0":
                 return
+
+    async def models(self) -> ModelReport:
+        return await self._read(decoding.models, "models")
 
     async def lanes(self, service: str) -> dict[str, int]:
         return await self._read(lambda found: dict(plain(found)), "lanes", service)

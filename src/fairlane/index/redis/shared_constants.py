@@ -7,6 +7,7 @@ from fairlane.index import index
 from fairlane.model.job import Band
 from fairlane.model.service import Service
 from fairlane.policy import affinity, aging, circuit_breaker, estimate, shares
+from fairlane.units import SECOND
 
 DEFAULTS = Service("any")
 """The settings of a service that is no longer configured."""
@@ -15,11 +16,12 @@ SHARED_CONSTANTS = {
     "LOAD_SHARE_THOUSANDTHS": affinity.LOAD_SHARE_THOUSANDTHS,
     "MIN_LOAD_THOUSANDTHS": affinity.MIN_LOAD_THOUSANDTHS,
     "MAX_COMPARED_MODELS": affinity.MAX_COMPARED_MODELS,
+    "MAX_MODEL_SLOTS": affinity.MAX_MODEL_SLOTS,
     "RESERVE_AFTER_PATIENCES": aging.RESERVE_AFTER_PATIENCES,
     "OPEN_AFTER_FAILURES": circuit_breaker.OPEN_AFTER_FAILURES,
     "FIRST_DELAY_MICROSECONDS": circuit_breaker.FIRST_DELAY_MICROSECONDS,
     "MAX_DELAY_MICROSECONDS": circuit_breaker.MAX_DELAY_MICROSECONDS,
-    "FIRST_LOAD_MICROSECONDS": estimate.FIRST_LOAD_MICROSECONDS,
+    "FIRST_LOAD_MICROSECONDS": round(DEFAULTS.model_load * SECOND),
     "ALPHA_THOUSANDTHS": estimate.ALPHA_THOUSANDTHS,
     "MAX_AVERAGES": estimate.MAX_AVERAGES,
     "GRANT_THOUSANDTHS": shares.GRANT_THOUSANDTHS,

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows, worker_specs
-from fairlane.ledger.credit_account_names import MINT, account_of, reused
+from fairlane.ledger.credit_account_names import (
+    MINT,
+    account_of,
+    credit_operation,
+    reused,
+)
 from fairlane.ledger.messages import (
     AuditedChange,
     PoolLimit,
@@ -129,7 +134,7 @@ async def credit(tx: PostgresTransaction, items: Sequence[Grant]) -> list[int | 
     for item in items:
         account = account_of(item.tenant, item.user)
         source, target = (MINT, account) if item.amount >= 0 else (account, MINT)
-        operation = f"credit:{account}:{item.operation}"
+        operation = credit_operation(account, item.operation)
         amount = abs(item.amount)
         was = await booked(tx, operation, account)
         if was not in (None, item.amount):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fairlane.errors import InsufficientCredits
-from fairlane.ledger.credit_account_names import SKIPS, is_house
+from fairlane.ledger.credit_account_names import SKIPS, is_house, refund_operation
 from fairlane.ledger.postgres.named_parameters import Statement, table
-from fairlane.ledger.postgres.read_connection import Connection
+from fairlane.ledger.postgres.read_connection import Connection, brief
 from fairlane.ledger.postgres.transaction import PostgresTransaction
+from fairlane.ledger.statement import CreditStatement, StatementQuery, credit_statement
 from fairlane.model.job import Band
 
 CREDITS_LOCK = 4221
@@ -22,7 +23,7 @@ FROM unnest($1::text[], $2::bigint[]) v (name, change) WHERE accounts.name = v.n
 """
 ENTER = Statement(f"""
 INSERT INTO entries (operation, account, amount, at, note)
-SELECT :operation, v.name, v.change, :now, :note FROM {table("name text, change bigint")}
+SELECT :operation, v.name, v.change, :at, :note FROM {table("name text, change bigint")}
 """)
 
 
@@ -54,7 +55,8 @@ async def transfer(
     now: int,
     note: str,
 ) -> InsufficientCredits | None:
-    """Transfer credits, idempotently: once per operation name."""
+    """Transfer credits, idempotently: once per operation name. The entries of a user's account have
+    rising times, so they are in the order of booking."""
     await tx.execute("SELECT pg_advisory_xact_lock($1)", CREDITS_LOCK)
     if await is_done(tx, operation):
         return None
@@ -63,10 +65,35 @@ async def transfer(
     available = await balance(tx, source)
     if available < amount and not is_house(source):
         return InsufficientCredits(amount, available)
+    at = max(now, await _last_booking(tx, target if is_house(source) else source) + 1)
     changes = [-amount, amount]
     await tx.execute(BOOK, accounts, changes)
-    await tx.execute(*ENTER(operation=operation, name=accounts, change=changes, now=now, note=note))
+    await tx.execute(*ENTER(operation=operation, name=accounts, change=changes, at=at, note=note))
     return None
+
+
+async def _last_booking(tx: PostgresTransaction, account: str) -> int:
+    last = await tx.fetchval("SELECT max(at) FROM entries WHERE account = $1", account)
+    return last or 0
+
+
+PAGE = """
+SELECT operation, amount, at, note FROM entries WHERE account = $1 AND at >= $2 AND at < $3
+ORDER BY at DESC LIMIT $4
+"""
+NEWER = """
+SELECT coalesce(sum(amount), 0)::bigint FROM entries WHERE account = $1 AND at >= $2
+"""
+
+
+async def statement(connection: Connection, query: StatementQuery) -> CreditStatement:
+    """Balance and entries are read in one snapshot, so they agree."""
+    account, since, before, limit = query
+    async with brief(connection):
+        now = await balance(connection, account)
+        rows = await connection.fetch(PAGE, account, since, before, limit)
+        newer = await connection.fetchval(NEWER, account, before)
+    return credit_statement(account, now, newer, [tuple(row) for row in rows])
 
 
 async def refund(tx: PostgresTransaction, job: str, now: int) -> None:
@@ -80,7 +107,7 @@ async def refund(tx: PostgresTransaction, job: str, now: int) -> None:
     if paid is not None:
         account, amount = paid
         note = f"skip of {job} refunded"
-        await transfer(tx, f"refund:{charge}", SKIPS, account, amount, now, note)
+        await transfer(tx, refund_operation(charge), SKIPS, account, amount, now, note)
     await tx.execute(
         "UPDATE jobs SET charge = NULL, band = $2, paid_at = 0 WHERE id = $1", job, Band.TIER
     )

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
-from fairlane.ledger.credit_account_names import SKIPS, account_of
+from fairlane.ledger.credit_account_names import SKIPS, account_of, skip_operation
 from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
-from fairlane.ledger.postgres.credits import balance, is_done, refund, transfer
+from fairlane.ledger.postgres.credits import balance, booked, refund, transfer
 from fairlane.ledger.postgres.events import JOB, find, write_all, write_events
 from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
 from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, add_to_list, add_to_live_list
@@ -83,7 +83,7 @@ async def _cancel_all(
     await tx.execute(CANCEL, ids, waited, times.values())
     await add_to_list(tx, State.CANCELLED, max(times.values()), ids)
     for job in jobs:
-        if job.band is Band.SKIP and job.step == 0:
+        if job.band is Band.SKIP and job.delivered == 0:
             await refund(tx, job.id, now)
     return ended
 
@@ -189,10 +189,16 @@ PLACES = table("id text, attempt bigint, timeout bigint, give_up_at bigint, lane
 BACK_IN_LINE = Statement(f"""
 UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = v.at,
     attempt = v.attempt, timeout = v.timeout, give_up_at = v.give_up_at, lane = v.lane,
-    error_code = NULL, error_message = NULL
+    error_code = NULL, error_message = NULL, progress = NULL
 FROM {PLACES}
 WHERE jobs.id = v.id
 """)
+
+
+REJECTED_OUTPUTS = """
+DELETE FROM steps USING jobs WHERE jobs.id = ANY($1::text[]) AND steps.job = jobs.id
+    AND steps.step >= jobs.step
+"""
 
 
 async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move, now: int) -> None:
@@ -204,6 +210,7 @@ async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move
     ids = [job.id for job in jobs]
     places = [(job.id, *place(job, move, times[job.id]), times[job.id]) for job in jobs]
     await tx.execute(*BACK_IN_LINE.rows(places))
+    await tx.execute(REJECTED_OUTPUTS, ids)
     await add_to_live_list(tx, ids)
     tx.line += len(jobs)
     tx.touched += ids
@@ -235,10 +242,10 @@ async def _skip(
     if job.user is None:
         return InvalidInput("a job without a user cannot be charged; submit it with a user_id")
     account = account_of(job.tenant, job.user)
-    charge = f"skip:{job.id}:{request.op}"
-    done = await is_done(tx, charge)
-    if done or job.band is Band.SKIP:
-        return Skipped(price if done else 0, await balance(tx, account), again=True)
+    charge = skip_operation(job.id, request.op)
+    paid = await booked(tx, charge, account)
+    if paid is not None or job.band is Band.SKIP:
+        return Skipped(-(paid or 0), await balance(tx, account), again=True)
     if moved(job.state, Move.SKIP) is None:
         return WrongState(job.id, job.state, Move.SKIP)
     if job.fan_out:

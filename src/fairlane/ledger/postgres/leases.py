@@ -226,7 +226,7 @@ async def give_up(tx: PostgresTransaction, items: Sequence[tuple[int, int]]) -> 
     for parent, now in sorted((job.parent, now) for job, now in ended if job.parent is not None):
         await cell_ended(tx, parent, now)
     for job, now in ended:
-        if job.band is Band.SKIP and job.step == 0:
+        if job.band is Band.SKIP and job.delivered == 0:
             await refund(tx, job.id, now)
     return given_up
 

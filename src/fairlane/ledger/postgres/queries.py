@@ -9,7 +9,7 @@ from fairlane.ledger import row_groups, rows
 from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Counts, Filter, LiveSlot
 from fairlane.ledger.postgres.events import JOB
-from fairlane.ledger.postgres.job_lists import IS_LEASED, IS_LIVE
+from fairlane.ledger.postgres.job_lists import IS_LEASED, IS_LIVE, OLDEST_LIVE
 from fairlane.ledger.postgres.read_connection import Connection, brief, snapshot
 from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
@@ -84,6 +84,21 @@ async def running_in(connection: Connection) -> Counter[tuple[str, str | None]]:
     return row_groups.running_in(await connection.fetch(RUNNING))
 
 
+RUNNING_JOBS = f"""
+SELECT {JOB} FROM jobs
+WHERE {IS_LEASED} AND ($1::text IS NULL OR tenant = $1) AND ($2::text IS NULL OR username = $2)
+    AND ($3::text IS NULL OR key = $3) AND ($4::text IS NULL OR split_part(lane, '|', 1) = $4)
+ORDER BY started_at, id LIMIT $5
+"""
+
+
+async def running_jobs(
+    connection: Connection, wanted: Filter, service: str | None, limit: int
+) -> list[Job]:
+    args = (wanted.tenant, wanted.user, wanted.key, service, limit)
+    return [read_job(tuple(row)) for row in await connection.fetch(RUNNING_JOBS, *args)]
+
+
 async def slots(connection: Connection, pool: str | None) -> list[LiveSlot]:
     columns = "SELECT pool, n, until, token, job FROM slots"
     if pool is None:
@@ -116,6 +131,16 @@ BAD = frozenset({State.FAILED, State.DEAD})
 TAGGED = "EXISTS (SELECT 1 FROM json_array_elements(tags::json) WHERE value::text = {})"
 
 
+def _in_states(states: Sequence[State]) -> list[str]:
+    """Conditions for jobs in these states, with what narrows the search for them."""
+    found = [f"state IN ({', '.join(repr(str(State(each))) for each in states)})"]
+    if BAD.issuperset(states):
+        found.append("error_code IS NOT NULL")
+    if LIVE_STATES.issuperset(states):
+        found += [f"id >= ({OLDEST_LIVE})", "finished_at IS NULL"]
+    return found
+
+
 async def list_jobs(
     connection: Connection, wanted: Filter, after: str | None, limit: int
 ) -> list[Job]:
@@ -140,10 +165,10 @@ async def list_jobs(
             need(f"{column} = {{}}", value)
     if wanted.parent is None:
         where.append("parent IS NULL")
+    if wanted.key is not None and wanted.user is None:
+        where.append("username IS NULL")  # such a key names no user; finds the jobs by index
     if wanted.states:
-        where.append(f"state IN ({', '.join(repr(str(State(each))) for each in wanted.states)})")
-        if BAD.issuperset(wanted.states):
-            where.append("error_code IS NOT NULL")
+        where += _in_states(wanted.states)
     if wanted.tag is not None:
         need(TAGGED, rows.dumps(wanted.tag))
     condition = " AND ".join(where)

@@ -22,9 +22,10 @@ def snapshot(connection: Connection) -> Snapshot:
 
 @asynccontextmanager
 async def brief(connection: Connection) -> AsyncIterator[None]:
-    """Run the block's queries with a time limit, which the server enforces. Raises TookTooLong."""
+    """Run the block's queries in one snapshot and with a time limit for each, which the server
+    enforces. Raises TookTooLong."""
     try:
-        async with connection.transaction(readonly=True):
+        async with snapshot(connection):
             most = round(QUERY_TIMEOUT_SECONDS * 1000)
             await connection.execute(f"SET LOCAL statement_timeout = {most}")
             yield

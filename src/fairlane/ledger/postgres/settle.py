@@ -20,6 +20,7 @@ from fairlane.ledger.settle_rows import (
     AFTER,
     attempt_row,
     complete_row,
+    discarded_row,
     end_row,
     fits,
     requeue_row,
@@ -40,13 +41,13 @@ COMPLETE_ALL = Statement(
 )
 
 ENDS = table(
-    "state text, seq bigint, now bigint, attempt bigint, code text, message text, "
+    "state text, seq bigint, now bigint, step bigint, attempt bigint, code text, message text, "
     "seen_until bigint, id text, token text"
 )
 END = Statement(f"""
 UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
-    finished_at = v.now, attempt = v.attempt, error_code = v.code, error_message = v.message,
-    token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
+    finished_at = v.now, step = v.step, attempt = v.attempt, error_code = v.code,
+    error_message = v.message, token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
 FROM {ENDS}
 WHERE {HOLDS_AS_SEEN}
 RETURNING v.token
@@ -59,6 +60,7 @@ REQUEUES = table(
 REQUEUE = Statement(f"""
 UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, step = v.step,
     lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
+    progress = NULL,
     give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
 FROM {REQUEUES}
 WHERE {HOLDS_AS_SEEN}
@@ -74,6 +76,10 @@ STEP_ROWS = table(
     "job text, step bigint, service text, output text, metrics text, attempts bigint, at bigint"
 )
 STEPS = Statement(f"INSERT INTO steps SELECT * FROM {STEP_ROWS}")
+DISCARD = Statement(f"""
+DELETE FROM steps USING {table("job text, step bigint")}
+WHERE steps.job = v.job AND steps.step = v.step
+""")
 EVENTS = Statement(f"INSERT INTO events SELECT * FROM {table('job text, first bigint, body text')}")
 
 
@@ -123,7 +129,7 @@ async def _write(tx: PostgresTransaction, items: Sequence[Settlement]) -> set[st
         here = await _write_others(tx, others)
         held |= here
         steps += [i for i in others if i.lease.token in here and i.move is Move.ADVANCE]
-    await _insert(tx, STEPS, [step_row(item) for item in steps])
+    await _execute(tx, STEPS, [step_row(item) for item in steps])
     return held
 
 
@@ -142,8 +148,10 @@ async def _write_others(tx: PostgresTransaction, items: Sequence[Settlement]) ->
             ends.append(end_row(item, seq))
     held = await _update(tx, END, ends) | await _update(tx, REQUEUE, requeues)
     winners = [item for item in items if item.lease.token in held]
-    await _insert(tx, ATTEMPTS, [attempt_row(item) for item in winners])
-    await _insert(tx, EVENTS, [told[item.lease.token] for item in winners])
+    await _execute(tx, ATTEMPTS, [attempt_row(item) for item in winners])
+    await _execute(tx, EVENTS, [told[item.lease.token] for item in winners])
+    again = [i for i in winners if i.step is not None and AFTER[i.move] is State.QUEUED]
+    await _execute(tx, DISCARD, [discarded_row(item) for item in again])
     return held
 
 
@@ -155,7 +163,7 @@ async def _update(
     return {row[0] for row in await tx.fetch(*statement.rows(rows))}
 
 
-async def _insert(
+async def _execute(
     tx: PostgresTransaction, statement: Statement, rows: Sequence[tuple[Any, ...]]
 ) -> None:
     if rows:
@@ -179,7 +187,7 @@ async def _account_for(tx: PostgresTransaction, item: Settlement) -> None:
     if AFTER[item.move] is State.QUEUED:
         tx.line += 1
         tx.touched.append(lease.job)
-    elif lease.paid_at and item.move is not Move.COMPLETE and lease.step == 0:
+    elif lease.paid_at and item.move is not Move.COMPLETE and lease.delivered == 0:
         await refund(tx, lease.job, item.now)
 
 

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows, worker_specs
-from fairlane.ledger.credit_account_names import MINT, account_of, reused
+from fairlane.ledger.credit_account_names import (
+    MINT,
+    account_of,
+    credit_operation,
+    reused,
+)
 from fairlane.ledger.messages import AuditedChange, PoolLimit, SettingChange, Stamp, StoredSettings
 from fairlane.ledger.requests import (
     MAX_ADDED_POOLS,
@@ -87,7 +92,7 @@ def credit(tx: SqliteTransaction, items: Sequence[Grant]) -> list[int | Fairlane
     for item in items:
         account = account_of(item.tenant, item.user)
         source, target = (MINT, account) if item.amount >= 0 else (account, MINT)
-        operation = f"credit:{account}:{item.operation}"
+        operation = credit_operation(account, item.operation)
         was, before = booked(tx, operation, account), balance(tx, account)
         if was not in (None, item.amount):
             outcomes.append(reused(item.operation, was))

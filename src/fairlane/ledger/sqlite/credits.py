@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 
 from fairlane.errors import InsufficientCredits
-from fairlane.ledger.credit_account_names import SKIPS, is_house
+from fairlane.ledger.credit_account_names import SKIPS, is_house, refund_operation
+from fairlane.ledger.sqlite.read_connection import brief
 from fairlane.ledger.sqlite.writer import SqliteTransaction
+from fairlane.ledger.statement import CreditStatement, StatementQuery, credit_statement
 from fairlane.model.job import Band
 
 
@@ -37,19 +39,47 @@ def transfer(
     now: int,
     note: str,
 ) -> InsufficientCredits | None:
-    """Transfer credits, idempotently: once per operation name."""
+    """Transfer credits, idempotently: once per operation name. The entries of a user's account have
+    rising times, so they are in the order of booking."""
     if is_done(tx, operation):
         return None
     available = balance(tx, source)
     if available < amount and not is_house(source):
         return InsufficientCredits(amount, available)
+    at = max(now, _last_booking(tx, target if is_house(source) else source) + 1)
     for account, change in ((source, -amount), (target, amount)):
         tx.execute("INSERT OR IGNORE INTO accounts VALUES (?, 0)", (account,))
         tx.execute("UPDATE accounts SET balance = balance + ? WHERE name = ?", (change, account))
         tx.execute(
-            "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", (operation, account, change, now, note)
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", (operation, account, change, at, note)
         )
     return None
+
+
+def _last_booking(tx: SqliteTransaction, account: str) -> int:
+    (last,) = tx.execute("SELECT max(at) FROM entries WHERE account = ?", (account,)).fetchone()
+    return last or 0
+
+
+PAGE = """
+SELECT operation, amount, at, note FROM entries WHERE account = ? AND at >= ? AND at < ?
+ORDER BY at DESC LIMIT ?
+"""
+NEWER = "SELECT coalesce(sum(amount), 0) FROM entries WHERE account = ? AND at >= ?"
+
+
+def statement(connection: sqlite3.Connection, query: StatementQuery) -> CreditStatement:
+    """Balance and entries are read in one snapshot, so they agree."""
+    account, since, before, limit = query
+    connection.execute("BEGIN")
+    try:
+        with brief(connection):
+            now = balance(connection, account)
+            rows = connection.execute(PAGE, (account, since, before, limit)).fetchall()
+            (newer,) = connection.execute(NEWER, (account, before)).fetchone()
+    finally:
+        connection.execute("COMMIT")
+    return credit_statement(account, now, newer, rows)
 
 
 def refund(tx: SqliteTransaction, job: str, now: int) -> None:
@@ -63,7 +93,9 @@ def refund(tx: SqliteTransaction, job: str, now: int) -> None:
     ).fetchone()
     if paid is not None:
         account, amount = paid
-        transfer(tx, f"refund:{charge}", SKIPS, account, amount, now, f"skip of {job} refunded")
+        transfer(
+            tx, refund_operation(charge), SKIPS, account, amount, now, f"skip of {job} refunded"
+        )
     tx.execute(
         "UPDATE jobs SET charge = NULL, band = ?, paid_at = 0 WHERE id = ?", (Band.TIER, job)
     )

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
-from fairlane.ledger.credit_account_names import SKIPS, account_of
+from fairlane.ledger.credit_account_names import SKIPS, account_of, skip_operation
 from fairlane.ledger.job_columns import JOB, read_job
 from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
 from fairlane.ledger.reopen_rows import place
 from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipCommand
-from fairlane.ledger.sqlite.credits import balance, is_done, refund, transfer
+from fairlane.ledger.sqlite.credits import balance, booked, refund, transfer
 from fairlane.ledger.sqlite.events import find, write_events
 from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
 from fairlane.ledger.sqlite.slots import keep_until
@@ -68,7 +68,7 @@ def _cancel_one(tx: SqliteTransaction, job: Job, now: int, strict: Container[str
         "WHERE id = ?",
         (now, job.waited_until(now), job.id),
     )
-    if job.band is Band.SKIP and job.step == 0:
+    if job.band is Band.SKIP and job.delivered == 0:
         refund(tx, job.id, now)
     tx.touched.append(job.id)
     return Ended(job.id, job.rev + 1, job.token, kept)
@@ -148,9 +148,10 @@ def _back_in_line(tx: SqliteTransaction, job: Job, move: Move, now: int) -> None
     tx.execute(
         "UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = ?, "
         "attempt = ?, timeout = ?, give_up_at = ?, lane = ?, error_code = NULL, "
-        "error_message = NULL WHERE id = ?",
+        "error_message = NULL, progress = NULL WHERE id = ?",
         (now, *there, job.id),
     )
+    tx.execute("DELETE FROM steps WHERE job = ? AND step >= ?", (job.id, job.step))
     tx.tally.queued += 1
     tx.tally.changed(_who(job), 1)
     tx.touched.append(job.id)
@@ -170,10 +171,10 @@ def _skip(tx: SqliteTransaction, request: Request, price: int) -> Skipped | Fair
     if job.user is None:
         return InvalidInput("a job without a user cannot be charged; submit it with a user_id")
     account = account_of(job.tenant, job.user)
-    charge = f"skip:{job.id}:{request.op}"
-    done = is_done(tx, charge)
-    if done or job.band is Band.SKIP:
-        return Skipped(price if done else 0, balance(tx, account), again=True)
+    charge = skip_operation(job.id, request.op)
+    paid = booked(tx, charge, account)
+    if paid is not None or job.band is Band.SKIP:
+        return Skipped(-(paid or 0), balance(tx, account), again=True)
     if moved(job.state, Move.SKIP) is None:
         return WrongState(job.id, job.state, Move.SKIP)
     if job.fan_out:

@@ -139,7 +139,7 @@ def _give_up(tx: SqliteTransaction, now: int, limit: int) -> list[Job]:
                 job.id,
             ),
         )
-        if job.band is Band.SKIP and job.step == 0:
+        if job.band is Band.SKIP and job.delivered == 0:
             refund(tx, job.id, now)
         if job.parent is not None:
             cell_ended(tx, job.parent, now)

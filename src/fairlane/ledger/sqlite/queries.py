@@ -71,6 +71,21 @@ def running_in(connection: sqlite3.Connection) -> Counter[tuple[str, str | None]
     return row_groups.running_in(connection.execute(RUNNING))
 
 
+RUNNING_JOBS = f"""
+SELECT {JOB} FROM jobs
+WHERE token IS NOT NULL AND (?1 IS NULL OR tenant = ?1) AND (?2 IS NULL OR user = ?2)
+    AND (?3 IS NULL OR key = ?3) AND (?4 IS NULL OR substr(lane, 1, instr(lane, '|') - 1) = ?4)
+ORDER BY started_at, id LIMIT ?5
+"""
+
+
+def running_jobs(
+    connection: sqlite3.Connection, wanted: Filter, service: str | None, limit: int
+) -> list[Job]:
+    args = (wanted.tenant, wanted.user, wanted.key, service, limit)
+    return [read_job(row) for row in connection.execute(RUNNING_JOBS, args)]
+
+
 def slots(connection: sqlite3.Connection, pool: str | None) -> list[LiveSlot]:
     where, args = ("WHERE pool = ?", (pool,)) if pool is not None else ("", ())
     return [
@@ -113,6 +128,10 @@ def list_jobs(
         where.append("parent IS NULL")
     if wanted.states:
         where.append(f"state IN ({', '.join(repr(str(State(each))) for each in wanted.states)})")
+    if wanted.user is None and wanted.key is not None:
+        where.append("user IS NULL")  # such a key names no user; finds the jobs by index
+    elif wanted.user is None and wanted.states and LIVE_STATES.issuperset(wanted.states):
+        where.append("finished_at IS NULL")
     if wanted.tag is not None:
         where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
         args.append(wanted.tag)

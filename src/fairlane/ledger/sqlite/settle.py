@@ -15,6 +15,7 @@ from fairlane.ledger.settle_rows import (
     AFTER,
     attempt_row,
     complete_row,
+    discarded_row,
     end_row,
     fits,
     requeue_row,
@@ -39,17 +40,18 @@ COMPLETE_VALUES = ("now", "output", "metrics", "id", "token")
 
 END = f"""
 UPDATE jobs SET state = v.state, rev = rev + 1, seq = v.seq, written = v.seq,
-    finished_at = v.now, attempt = v.attempt, error_code = v.code,
+    finished_at = v.now, step = v.step, attempt = v.attempt, error_code = v.code,
     error_message = v.message, token = NULL, lease_until = NULL, deadline = NULL, give_up_at = NULL
 FROM v WHERE {HOLDS_AS_SEEN}
 """
 END_VALUES = (
-    "state", "seq", "now", "attempt", "code", "message", "seen_until", "id", "token",
+    "state", "seq", "now", "step", "attempt", "code", "message", "seen_until", "id", "token",
 )  # fmt: skip
 
 REQUEUE = f"""
 UPDATE jobs SET state = 'queued', rev = rev + 1, seq = v.seq, written = v.seq, step = v.step,
     lane = v.lane, attempt = v.attempt, timeout = v.timeout, ready_at = v.ready_at,
+    progress = NULL,
     give_up_at = v.give_up_at, band = v.band, token = NULL, lease_until = NULL, deadline = NULL
 FROM v WHERE {HOLDS_AS_SEEN}
 """
@@ -142,7 +144,7 @@ def _write(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
 def _write_others(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
     """Write settlements that do not complete a job, with the attempts and events that the row of a
     completed job would imply."""
-    ends, requeues, attempts, events = [], [], [], []
+    ends, requeues, attempts, events, discarded = [], [], [], [], []
     for item in items:
         lease = item.lease
         facts = [*unwritten(lease), *item.facts]
@@ -151,12 +153,16 @@ def _write_others(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:
         attempts.append(attempt_row(item))
         if AFTER[item.move] is State.QUEUED:
             requeues.append(requeue_row(item, seq))
+            if item.step is not None:
+                discarded.append(discarded_row(item))
         else:
             ends.append(end_row(item, seq))
     held = _update(tx, END, END_VALUES, ends) + _update(tx, REQUEUE, REQUEUE_VALUES, requeues)
     if held == len(items):
         _insert(tx, "attempts", attempts)
         _insert(tx, "events", events)
+        if discarded:
+            tx.executemany("DELETE FROM steps WHERE job = ? AND step = ?", discarded)
     return held
 
 
@@ -184,5 +190,5 @@ def _account_for(tx: SqliteTransaction, item: Settlement) -> None:
         tx.touched.append(lease.job)
         return
     tx.tally.changed(lease.user, -1)
-    if lease.paid_at and item.move is not Move.COMPLETE and lease.step == 0:
+    if lease.paid_at and item.move is not Move.COMPLETE and lease.delivered == 0:
         refund(tx, lease.job, item.now)

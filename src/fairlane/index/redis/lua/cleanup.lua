@@ -21,6 +21,7 @@ local nothing_left = page[1] == '0'
   and pools.forgets(service, now)
 if nothing_left then
   call('ZREM', life .. 'desks', service)
+  call('HDEL', life .. 'last_models', service)
   call('DEL', life .. 'virtual:' .. service, life .. 'loaded:' .. service)
 end
 return page[1]

@@ -5,6 +5,6 @@
 --@include idle_workers
 local actual = {}
 for i = 1, #refused do actual[i] = 0 end
-release_leases(refused, actual, {}, true)
+release_leases(refused, actual, {}, true, {})
 flows.save()
 idle.wake(#refused)

@@ -1,10 +1,10 @@
 --@include keys
 -- Model affinity: when a worker keeps its loaded model instead of taking the next job in order.
 
--- The load time of this model in microseconds: its average, else the service's, else a default.
+-- The load time of this model in microseconds: its average, else the service's, else the assumed one.
 local function load_time(service, model)
-  local found = call('HGET', prefix .. 'loads', service .. '|' .. model)
-  return tonumber(found or call('HGET', prefix .. 'loads', service .. '|') or FIRST_LOAD_MICROSECONDS)
+  local known = values_of(prefix .. 'loads', {service.name .. '|' .. model, service.name .. '|'})
+  return tonumber(known[1] or known[2] or service.model_load or FIRST_LOAD_MICROSECONDS)
 end
 
 local function residency(pick)

@@ -30,18 +30,19 @@ local function rejoin(view, put_off)
   return any
 end
 
--- The job's position if it is one of the first EXACT_POSITIONS, else nil. Jobs of users at their running
--- limit come last. Each job is treated as ended before the next one is chosen.
-function preview.place_of(service, job, now)
+-- The first EXACT_POSITIONS jobs in the order in which they would start; none after `last`, if it is one of
+-- them. Jobs of users at their running limit come last. Each job is treated as ended before the next one is
+-- chosen.
+function preview.front(service, last, now)
   local view, put_off, limits_count = round.view(service, service_queue.queues(service.name)), {}, true
-  local place = 1
+  local found = {}
   round.now, flows.asked = now, EXACT_POSITIONS
   flows.forget_parked = function(flow) flow.parked = false end
-  while place <= EXACT_POSITIONS do
+  while #found < EXACT_POSITIONS do
     local chosen, jumped = order.choose(round.heads(view), view.credits, service.shares)
     local flow = chosen and chosen.of
     if not flow then
-      if not limits_count or not rejoin(view, put_off) then return nil end
+      if not limits_count or not rejoin(view, put_off) then return found end
       limits_count = false
     elseif limits_count and preview.is_at_limit(flow) then
       local list = put_off[flow.place.queue] or {}
@@ -49,12 +50,18 @@ function preview.place_of(service, job, now)
       round.forget_heads(view, flow.place.queue, flow.place.rank)
     else
       local entry = flows.known_head(flow)
-      if entry.id == job then return place end
+      found[#found + 1] = entry.id
+      if entry.id == last then return found end
       view.credits = order.granted(view.credits, chosen.kind, service.shares, jumped)
       service_queue.start(flow, entry, chosen.kind == KIND_FRESH, now)
       round.forget_heads(view, flow.place.queue, entry.spec.rank)
-      place = place + 1
     end
   end
-  return nil
+  return found
+end
+
+-- The job's position if it is one of the first EXACT_POSITIONS, else nil.
+function preview.place_of(service, job, now)
+  local found = preview.front(service, job, now)
+  return found[#found] == job and #found or nil
 end

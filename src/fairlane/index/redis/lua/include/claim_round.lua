@@ -1,5 +1,7 @@
 --@include lane_queue
 --@include affinity
+--@include model_times
+--@include slot_models
 --@include held
 --@include delayed_jobs
 --@include pools
@@ -146,11 +148,26 @@ local function best_choice()
   return best_view, best, best_jumped
 end
 
-local function best_warm(model)
+-- The pool whose slots remember their models: the most specific one of a called service. Nil if the worker
+-- remembers its model.
+local function model_pool(view)
+  if view.model_pool == nil then
+    local found = false
+    for _, pool in ipairs(view.service.called and view.service.keeps_models and view.pools or NO_SLOTS) do
+      if sub(pool.name, 1, 4) == 'svc:' then found = pool end
+    end
+    view.model_pool = found and found.limit <= MAX_MODEL_SLOTS and found
+  end
+  return view.model_pool or nil
+end
+
+-- The best job for this model, which is loaded in a slot of the called service, or (nil) in the memory of
+-- the worker.
+local function best_warm(model, called)
   local best_view, best
   local reserved = hold.current(round.now)
-  for _, view in ipairs(round.views) do
-    if view.service.keeps_models and has_room(view, reserved) then
+  for _, view in ipairs(called and {called} or round.views) do
+    if view.service.keeps_models and has_room(view, reserved) and (called or not model_pool(view)) then
       for _, queue in ipairs(view.queues) do
         local found = queues.warm(queue, model)
         if found and (not best or order.less(found, best)) and
@@ -209,18 +226,24 @@ end
 -- Applies model affinity: may replace the next job by one that needs the loaded model, or, where a model
 -- has to be loaded, by one whose model more users wait for.
 local function with_affinity(view, up, jumped)
-  local model, service, wanted = round.loaded.model, view.service, up.of.place.model
-  if up.kind == KIND_SKIP or not service.keeps_models or wanted == model then return view, up, jumped end
+  local loaded, service, wanted = round.loaded, view.service, up.of.place.model
+  if up.kind == KIND_SKIP or not service.keeps_models then return view, up, jumped end
+  local pool = (wanted ~= '' or loaded.model ~= '') and model_pool(view)
+  if pool then
+    if wanted == '' then return view, up, jumped end
+    loaded = slot_models.get(pool, slot_models.slot_for(pool, wanted))
+  end
+  if wanted == loaded.model then return view, up, jumped end
   local warm_view, warm
-  if model ~= '' then warm_view, warm = best_warm(model) end
+  if loaded.model ~= '' then warm_view, warm = best_warm(loaded.model, pool and view) end
   local may_load = wanted ~= '' and up.kind == KIND_FRESH and service.fair
   if not warm and not may_load then return view, up, jumped end
   local entry = flows.known_head(up.of)
   local pick = {
     rank = entry.spec.rank, patience = tiers().patience[entry.spec.rank + 1], age = round.now - up.since,
-    load = load_time(service.name, wanted), service_time = entry.cost, single_slot = service.limit == 1,
+    load = load_time(service, wanted), service_time = entry.cost, single_slot = service.limit == 1,
   }
-  if warm and stays(service, round.loaded, pick, warm.rank, round.now) then
+  if warm and stays(service, loaded, pick, warm.rank, round.now) then
     return warm_view, warm, warm.kind ~= KIND_FRESH
   end
   if may_load and not (warm and warm.rank <= pick.rank) and may_wait(service, pick) then
@@ -251,19 +274,14 @@ local function touched(view, queue_key, rank)
   end
 end
 
-local function loaded_after(loaded, model, now)
-  if model == '' then return loaded end
-  if model == loaded.model then
-    return {model = model, since = loaded.since, streak = loaded.streak + 1}
-  end
-  return {model = model, since = now, streak = 1}
-end
-
-local function take_slots(view, flow, token)
+-- In the pool of models this slot is taken, in every other pool the lowest free one.
+local function take_slots(view, flow, token, chosen)
   local cap = flow.place.cap
   if cap == 0 and #view.pools == 0 then return NO_SLOTS end
   local slots = {}
-  for _, pool in ipairs(view.pools) do slots[#slots + 1] = pools.take(pool, token, round.now) end
+  for _, pool in ipairs(view.pools) do
+    slots[#slots + 1] = pools.take(pool, token, round.now, pool == view.model_pool and chosen or nil)
+  end
   if cap > 0 then
     slots[#slots + 1] = pools.take(pools.of_user(flow.user, cap), token, round.now)
   end
@@ -274,31 +292,46 @@ local function count(view, candidate, jumped)
   view.credits = order.granted(view.credits, candidate.kind, view.service.shares, jumped)
 end
 
+local function count_load(service, model, token)
+  local key, known = life .. 'loaded:' .. service, round.loads[service]
+  call('ZADD', key, round.now, token .. ' ' .. model)
+  call('ZREMRANGEBYRANK', key, 0, -MAX_REMEMBERED_LOADS - 1)
+  if known then known.at[#known.at + 1], known.model[#known.model + 1] = round.now, model end
+  model_times.count_load(service .. '|' .. model)
+end
+
+-- Notes the model that a slot, or the worker, has from now on. Returns the chosen slot.
+local function note_load(view, model, token)
+  local service, pool = view.service, model_pool(view)
+  local chosen = pool and slot_models.slot_for(pool, model)
+  local had = pool and slot_models.get(pool, chosen) or round.loaded
+  local has = loaded_after(had, model, round.now)
+  if service.keeps_models then
+    view.last_model = has
+    if model ~= had.model then count_load(service.name, model, token) end
+  end
+  if pool then slot_models.set(pool, chosen, has) else round.loaded = has end
+  return chosen
+end
+
 local function grant(view, flow, in_turn, token)
   local now = round.now
   local entry = flows.known_head(flow)
-  local slots = take_slots(view, flow, token)
+  local model = entry.spec.model
+  local chosen = model ~= '' and note_load(view, model, token) or nil
+  local slots = take_slots(view, flow, token, chosen)
   local packed, gone = pools.packed(slots), round.gone
   if packed ~= '' then
     local list = later.list('HSET', life .. 'tokens')
     list[#list + 1], list[#list + 2] = token, packed
   end
   gone[#gone + 1] = entry.id
-  local model = flow.place.model
-  if model ~= '' and model ~= round.loaded.model then
-    local key = life .. 'loaded:' .. view.service.name
-    call('ZADD', key, now, token .. ' ' .. model)
-    call('ZREMRANGEBYRANK', key, 0, -MAX_REMEMBERED_LOADS - 1)
-    local known = round.loads[view.service.name]
-    if known then known.at[#known.at + 1], known.model[#known.model + 1] = now, model end
-  end
   service_queue.start(flow, entry, in_turn, now)
   round.number = round.number + 1
   held.file(token, entry, packed, now, round.number, now)
   if round.is_gated then breakers.let_through(view.service.name, round.worker.region, token) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then hold.set(false) end
-  round.loaded = loaded_after(round.loaded, entry.spec.model, now)
   touched(view, flow.place.queue, entry.spec.rank)
   local granted = round.granted
   granted[#granted + 1], granted[#granted + 2], granted[#granted + 3] = entry.id, entry.text, slots
@@ -331,6 +364,9 @@ end
 function round.save()
   for _, view in ipairs(round.all or {}) do
     if view.credits ~= view.had then order.save_credits(view.service.name, view.credits) end
+    if view.last_model then
+      call('HSET', life .. 'last_models', view.service.name, write_loaded(view.last_model))
+    end
   end
   rankings.save()
   pools.save()

@@ -31,6 +31,11 @@ function held.job(packed)
   return sub(packed, at, text_at - 1), rev, cost, spec, user
 end
 
+-- The slots of a held entry: [pool, n, until] for each.
+function held.slots(packed)
+  return unpacked(packed).slots
+end
+
 -- Adds a held entry. `slots` is packed by pools.packed(). Written by later.run().
 function held.file(token, entry, slots, since, number, seen_at)
   if not held.files then

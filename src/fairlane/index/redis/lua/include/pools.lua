@@ -42,7 +42,7 @@ function pools.delete(name)
   call('HDEL', life .. 'limits', name)
   call('HDEL', life .. 'marks', name)
   call('SREM', life .. 'ending', name)
-  call('DEL', life .. 'slots:' .. name, life .. 'free:' .. name, life .. 'ends:' .. name)
+  call('DEL', life .. 'slots:' .. name, life .. 'free:' .. name, life .. 'ends:' .. name, life .. 'slot_models:' .. name)
   pools.known[name] = false
 end
 
@@ -104,23 +104,40 @@ local function next_number_of(pool)
     else
       local n, holder = tonumber(pool.numbers[pool.at]), pool.holders[pool.at]
       pool.at, pool.seen[#pool.seen + 1] = pool.at + 1, n
-      if not holder then return n end
+      if not holder and not (pool.busy and pool.busy[n]) then return n end
     end
   end
 end
 
--- Takes the lowest free slot. Requires a spare slot. Written by pools.save().
-function pools.take(pool, token, now)
+-- Takes the chosen free slot, or the lowest one (nil). Requires a spare slot. Written by pools.save().
+function pools.take(pool, token, now, chosen)
   if not pool.taken then
     pool.taken, pool.seen = later.list('HSET', life .. 'slots:' .. pool.name), {}
     pools.taken_from[pool] = true
   end
-  local n, taken = next_number_of(pool), pool.taken
+  local n, taken = chosen or next_number_of(pool), pool.taken
+  if chosen then
+    pool.chosen = pool.chosen or {}
+    pool.chosen[#pool.chosen + 1] = n
+  end
+  if pool.busy then pool.busy[n] = true end
   local ends = pool.window > 0 and now + pool.window or 0
   taken[#taken + 1], taken[#taken + 2] = n, token
   pool.held = pool.held + 1
   if ends > 0 then pools.note_end(pool, n, ends, token) end
   return {pool.name, n, ends}
+end
+
+-- Chosen numbers may be above the mark: the numbers that they leave out are free ones below it from now on.
+local function save_chosen(pool, free)
+  local mark = tonumber(call('HGET', life .. 'marks', pool.name) or 0)
+  for _, n in ipairs(pool.chosen) do
+    for left_out = mark + 1, n - 1 do
+      call('ZADD', life .. 'free:' .. pool.name, left_out, left_out)
+    end
+    mark, free[#free + 1] = math.max(mark, n), n
+  end
+  call('HSET', life .. 'marks', pool.name, mark)
 end
 
 function pools.save()
@@ -131,8 +148,9 @@ function pools.save()
     if pool.mark and highest > pool.mark then
       call('HSET', life .. 'marks', pool.name, highest)
     end
+    if pool.chosen then save_chosen(pool, free) end
     pool.taken, pool.numbers, pool.mark, pool.above = nil, nil, nil, nil
-    pool.looked_at, pool.saw_all = nil, nil
+    pool.looked_at, pool.saw_all, pool.chosen, pool.models, pool.busy = nil, nil, nil, nil, nil
   end
   pools.taken_from = {}
 end
@@ -146,6 +164,7 @@ local function give(pool, given)
     if holder and holder == given[2 * i] then free[#free + 1] = numbers[i] end
   end
   if #free == 0 then return end
+  pool.models, pool.busy = nil, nil
   local mark, listed = tonumber(call('HGET', life .. 'marks', pool.name) or 0), {}
   for _, n in ipairs(free) do
     if n <= mark then listed[#listed + 1], listed[#listed + 2] = n, n end

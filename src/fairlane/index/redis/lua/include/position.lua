@@ -87,6 +87,32 @@ function standing.position(entry, estimated, reached, waited, now)
   return place or math.max(EXACT_POSITIONS + 1, estimated)
 end
 
+-- The estimated position: {position, level, since, ahead, behind own, reasons} and the entry of the job, or
+-- nil if the job does not wait.
+function standing.estimate(job, now)
+  local entry = waiting_entry(job)
+  if not entry then return nil end
+  local flow = flows.of(entry)
+  local at_limit = preview.is_at_limit(flow)
+  if call('ZSCORE', life .. 'delays', job) then
+    local reasons = standing.reasons(entry, at_limit, now, {'delayed'})
+    return {0, entry.spec.rank, entry.score, 0, 0, reasons}, entry
+  end
+  local own_before = call('ZRANK', flow.line, job)
+  local since = entry.score
+  flows.look(flow)
+  if flow.place.fair then since = own_before == 0 and flows.since(flow) or now end
+  local reached = entry.spec.rank
+  if entry.spec.band == TIER then reached = level(entry.spec.rank, now - since) end
+  local ahead = standing.jobs_before(entry, flow, reached, own_before)
+  local estimated = ahead + 1
+  if at_limit then
+    estimated = standing.in_line(entry.spec.service) - call('ZCARD', flow.line) + own_before + 1
+  end
+  local behind_own = flow.place.fair and own_before or 0
+  return {estimated, reached, since, ahead, behind_own, standing.reasons(entry, at_limit, now, {})}, entry
+end
+
 local function is_full(name, now)
   local pool = pools.get(name)
   if pool then pools.expire(pool, now) end

@@ -3,8 +3,9 @@
 --@include service_queue
 --@include circuit_breakers
 -- Ends leases, or proposals that were `refused`. In the order of the tokens: `actual` is the cost or false
--- if unknown, `kept` the slots that stay taken or nil.
-local function release_leases(tokens, actual, kept, refused)
+-- if unknown, `kept` the slots that stay taken or nil, `answered` whether the service did. If it did not, the
+-- process behind its slot is probably a new one, and has no model.
+local function release_leases(tokens, actual, kept, refused, answered)
   for _, user in ipairs(slots.release(tokens, kept, refused)) do flows.unpark(user) end
   if state.loading then with_all('SADD', life .. 'freed', tokens) end
   if breakers.any() then
@@ -17,6 +18,11 @@ local function release_leases(tokens, actual, kept, refused)
       local n = #ids + 1
       ids[n], revs[n], costs[n], specs[n], users[n] = held.job(packed)
       over[token], costed[n] = true, actual[i]
+      if specs[n].model ~= '' and not answered[i] then
+        for _, slot in ipairs(held.slots(packed)) do
+          call('HDEL', life .. 'slot_models:' .. slot[1], slot[2])
+        end
+      end
       accounts.want(service_queue.book(specs[n]), users[n])
     end
   end

@@ -1,5 +1,5 @@
-"""The generation queue as a new user meets it: `fairlane init --preset generation`, `fairlane serve`,
-and the tables of tiers, limits, timeouts, prices and states, line by line over HTTP."""
+"""The generation queue as a new user meets it: `fairlane init --preset generation`, then
+`fairlane serve`, and its tables of tiers, limits, timeouts, prices and states, line by line."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class Team:
             offer = {"task_types": ["generate"], "capacity": 1}
             answer = await self.http.post("/internal/workers/register", json=offer)
             self._worker = answer.json()["worker_id"]
-        answer = await self._report("poll", available_capacity=1)
-        (task,) = answer["tasks"]
+        found = await self._report("poll", available_capacity=1)
+        (task,) = found["tasks"]
         return dict(task)
 
     async def progress(self, task: dict[str, Any], percent: float, text: str = "") -> None:

@@ -9,7 +9,13 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from fairlane.config.settings import LogFormat, LogLevel
-from fairlane.model.setting_bounds import MAX_BYTES, MAX_COUNT, MAX_SECONDS, MAX_WAITING_JOBS
+from fairlane.model.setting_bounds import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_SECONDS,
+    MAX_WAITING_JOBS,
+    MIN_TIER_SHARE,
+)
 
 RATE = re.compile(r"^\s*(\d{1,15})\s*(?:/\s*(s|m|h|sec|min|hour|second|minute)\s*)?$")
 PER_MINUTE = {"s": 60, "m": 1, "h": 1 / 60}
@@ -172,6 +178,8 @@ class LimitsTable(Table):
     keep_finished: Seconds = 7 * 86_400
     keep_dead: Seconds = 30 * 86_400
     keep_keys: Seconds = 86_400
+    lowest_tier_share: Annotated[float, Field(ge=MIN_TIER_SHARE, le=1)] = 0.5
+    users_per_key: Count = 10_000
 
 
 class PriorityTable(Table):

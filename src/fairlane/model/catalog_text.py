@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -30,7 +31,7 @@ def catalog_text(catalog: Catalog) -> str:
         "services": list(catalog.services.values()),
         "providers": list(catalog.providers.values()),
         "pipelines": catalog.pipelines,
-        "limits": catalog.limits,
+        "limits": _limits(catalog.limits),
         "task_defaults": default,
     }
     return orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
@@ -47,6 +48,18 @@ def catalog_of(text: str) -> Catalog:
         Limits(**parts["limits"]),
         _service(default) if default is not None else None,
     )
+
+
+ADDED_LIMITS = ("lowest_tier_share", "users_per_key")
+"""Limits that older versions cannot read."""
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    """All limits, without those of `ADDED_LIMITS` that have their default: processes of an older
+    version read this text during a rolling upgrade."""
+    default = Limits()
+    unset = {name for name in ADDED_LIMITS if getattr(limits, name) == getattr(default, name)}
+    return {name: value for name, value in asdict(limits).items() if name not in unset}
 
 
 def _service(values: dict[str, Any]) -> Service:

@@ -3,10 +3,12 @@ and when it frees."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from fairlane.errors import Refused
-from fairlane.model.tier import Tier, Tiers
+from fairlane.model.catalog import Catalog
+from fairlane.model.tier import Tier
 
 HOUR_MICROSECONDS = 3_600_000_000
 
@@ -23,16 +25,19 @@ class Quota(NamedTuple):
         return bool(self.pending or self.per_hour)
 
 
-def quota_of(tiers: Tiers, tier: str, waiting: int) -> Quota:
-    """The limits of this tier in a queue that holds `waiting` jobs."""
-    own = tiers[tier]
-    return Quota(own.pending, own.per_hour, room(waiting, tiers.rank(tier), len(tiers)))
+def quota_of(catalog: Catalog, tier: str) -> Quota:
+    """The limits of this tier."""
+    own, rank = catalog.tiers[tier], catalog.tiers.rank(tier)
+    share = catalog.limits.lowest_tier_share
+    return Quota(
+        own.pending, own.per_hour, room(catalog.limits.waiting, rank, len(catalog.tiers), share)
+    )
 
 
-def room(most: int, rank: int, tiers: int) -> int:
-    """How many of `most` places a tier may use: all for the best, half for the lowest, equal steps
-    in between. So a full queue sheds the lowest tier first."""
-    return most - most * rank // (2 * max(1, tiers - 1))
+def room(most: int, rank: int, tiers: int, lowest_share: float) -> int:
+    """How many of `most` places a tier may use: all for the best, this share for the lowest, equal
+    steps in between. So a full queue sheds the lowest tier first."""
+    return most - math.floor(most * (1 - lowest_share) * rank / max(1, tiers - 1))
 
 
 class Usage(NamedTuple):
@@ -55,14 +60,19 @@ class Usage(NamedTuple):
 
 
 def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
-    """None if `jobs` more jobs may be accepted, otherwise the limit that refuses them."""
-    if quota.waiting and usage.waiting + jobs > quota.waiting:
+    """None if `jobs` more jobs may be accepted, otherwise the limit that refuses them: the hourly
+    limit, then the pending jobs, then the whole queue."""
+    excess = hour_excess(quota, usage, jobs)
+    if excess:
+        left = max(0, quota.per_hour - usage.last_hour)
         return Refused(
-            "queue_full",
-            f"the queue is full: it accepts up to {quota.waiting} waiting jobs from this tier; "
+            "too_many_this_hour",
+            f"a user may submit at most {quota.per_hour} jobs per hour, {left} left; "
             "try again later",
-            limit=quota.waiting,
-            left=max(0, quota.waiting - usage.waiting),
+            limit=quota.per_hour,
+            left=left,
+            frees_at=usage.oldest_at + HOUR_MICROSECONDS if excess <= usage.last_hour else None,
+            setting="tiers.per_hour",
         )
     if quota.pending and usage.pending + jobs > quota.pending:
         left = max(0, quota.pending - usage.pending)
@@ -72,18 +82,24 @@ def admit(quota: Quota, usage: Usage, jobs: int = 1) -> Refused | None:
             "wait for one to finish",
             limit=quota.pending,
             left=left,
+            setting="tiers.pending",
         )
-    if quota.per_hour and usage.last_hour + jobs > quota.per_hour:
-        left = max(0, quota.per_hour - usage.last_hour)
+    if quota.waiting and usage.waiting + jobs > quota.waiting:
         return Refused(
-            "too_many_this_hour",
-            f"a user may submit at most {quota.per_hour} jobs per hour, {left} left; "
+            "queue_full",
+            f"the queue is full: it accepts up to {quota.waiting} waiting jobs from this tier; "
             "try again later",
-            limit=quota.per_hour,
-            left=left,
-            frees_at=usage.oldest_at + HOUR_MICROSECONDS if usage.oldest_at else None,
+            limit=quota.waiting,
+            left=max(0, quota.waiting - usage.waiting),
+            setting="limits.waiting",
         )
     return None
+
+
+def hour_excess(quota: Quota, usage: Usage, jobs: int) -> int:
+    """How many jobs of the last hour must become an hour old before `jobs` more fit: 0 if they fit
+    now, more than there are if they never fit."""
+    return max(0, usage.last_hour + jobs - quota.per_hour) if quota.per_hour else 0
 
 
 def admit_waiting(service: str, most: int, waiting: int, jobs: int = 1) -> Refused | None:
@@ -96,6 +112,7 @@ def admit_waiting(service: str, most: int, waiting: int, jobs: int = 1) -> Refus
         "wait; try again later",
         limit=most,
         left=max(0, most - waiting),
+        setting="services.waiting",
     )
 
 
@@ -106,5 +123,6 @@ def admit_duration(tier: Tier, duration: float) -> Refused | None:
             f"a duration of {duration:g} s is longer than tier {tier.name} allows "
             f"({tier.max_duration:g} s); ask for a shorter one, or use a better tier",
             limit=int(tier.max_duration),
+            setting="tiers.max_duration",
         )
     return None

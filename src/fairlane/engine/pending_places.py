@@ -7,6 +7,7 @@ import asyncio
 
 from fairlane.engine.core import Core
 from fairlane.engine.queries import standing
+from fairlane.errors import FairlaneError, is_store_error
 from fairlane.ledger.messages import Owner
 from fairlane.model.job import Job
 from fairlane.model.state import State
@@ -29,6 +30,16 @@ async def place_frees_at(core: Core, owner: Owner, now: int) -> int | None:
 
 
 async def _estimate(core: Core, owner: Owner, now: int) -> int | None:
+    """The estimate; None if a store does not answer or the service is no longer configured."""
+    try:
+        return await _ends_at(core, owner, now)
+    except Exception as error:
+        if isinstance(error, FairlaneError) or is_store_error(error):
+            return None
+        raise
+
+
+async def _ends_at(core: Core, owner: Owner, now: int) -> int | None:
     job = await core.ledger.next_to_end(owner)
     starts_in = await _starts_in(core, job, now) if job is not None else None
     if job is None or starts_in is None:

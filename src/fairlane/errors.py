@@ -84,12 +84,23 @@ class KeyReused(BadRequest):
 
 
 class Refused(FairlaneError):
-    """A limit was reached: its value, what is `left`, and when it frees (µs)."""
+    """A limit was reached: the `setting` and its value, what is `left`, and when it frees (µs).
+    `tier` is the tier of the refused job."""
+
+    tier: str | None = None
 
     def __init__(
-        self, code: str, message: str, *, limit: int, left: int = 0, frees_at: int | None = None
+        self,
+        code: str,
+        message: str,
+        *,
+        limit: int,
+        left: int = 0,
+        frees_at: int | None = None,
+        setting: str | None = None,
     ) -> None:
-        self.code, self.limit, self.left, self.frees_at = code, limit, left, frees_at
+        self.code, self.setting, self.limit = code, setting, limit
+        self.left, self.frees_at = left, frees_at
         super().__init__(message)
 
 

@@ -44,7 +44,7 @@ def gateway() -> Catalog:
 
 def generation() -> Catalog:
     """A generation queue with paying tiers, quotas and one GPU."""
-    limits = {
+    quotas = {
         "creator": (20, 60, 180, 45),
         "premium": (10, 30, 120, 60),
         "supporter": (5, 15, 60, 90),
@@ -61,15 +61,14 @@ def generation() -> Catalog:
                     per_hour=per_hour,
                     max_duration=longest,
                 )
-                for name, (pending, per_hour, longest, patience) in limits.items()
+                for name, (pending, per_hour, longest, patience) in quotas.items()
             ),
         ],
         default="free",
     )
     service = Service("generate", limit=1, fairness=Fairness.NONE)
-    return Catalog(
-        tiers, [service], limits=Limits(waiting=100, keep_finished=3600, cleanup_interval=300)
-    )
+    limits = Limits(waiting=100, keep_finished=3600, cleanup_interval=300, lowest_tier_share=1)
+    return Catalog(tiers, [service], limits=limits)
 
 
 def regions() -> Catalog:

@@ -68,6 +68,8 @@ async def waiting(
 
 TAKE = "SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE NOWAIT"
 TAKE_LINE = "SELECT 1 FROM line FOR UPDATE NOWAIT"
+TAKE_KEY = "SELECT pg_advisory_xact_lock(hashtextextended($1, 8))"
+TRY_KEY = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 8))"
 TAKE_USER = "SELECT pg_advisory_xact_lock(hashtextextended('default:u:' || $1, 7))"
 
 
@@ -188,6 +190,27 @@ async def test_claimed_cells_wait_for_a_parent_without_holding_another_or_the_li
 
 
 # --- users ---------------------------------------------------------------------------------------
+async def test_counts_of_users_wait_for_a_key_without_holding_another(world: World) -> None:
+    """Of two keys that are counted together, the second is free while the first is waited for."""
+    count, now = ledger(world).count_users, world.clock.now()
+    calls = at_once(*(count("t", key, ["ada"], 1, now) for key in ("b", "a")))
+    async with waiting(world, calls, TAKE_KEY, "t/a") as other:
+        taken = await other.fetchval(TRY_KEY, "t/b")
+        assert taken, "the lock of the second key is held"
+
+
+async def test_a_sweep_of_counted_users_waits_for_nobody(world: World) -> None:
+    """Decision 22: it skips a user that is being counted again."""
+    now = world.clock.now()
+    await ledger(world).count_users("t", "a", ["ada", "bob"], 2, now)
+    async with beside(world) as other, other.transaction():
+        await other.execute("SELECT 1 FROM key_users WHERE username = 'ada' FOR UPDATE")
+        sweep = ledger(world).forget_key_users(now + 3_600_000_000)
+        await asyncio.wait_for(sweep, LONG_ENOUGH)
+        left = await other.fetch("SELECT username FROM key_users")
+        assert [row[0] for row in left] == ["ada"]
+
+
 async def test_resumes_wait_for_a_user_without_holding_another(world: World) -> None:
     """Submits count users in the order of their names."""
     jobs, now = await two_jobs(world), world.clock.now()

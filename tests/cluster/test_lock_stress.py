@@ -92,7 +92,7 @@ class Crowd:
                 self._give_up,
             ),
             *(self._forgive, self._submit, self._workers, self._tickets, self._limits, self._purge),
-            *(self._retire, self._slots),
+            *(self._retire, self._slots, self._count_users, self._forget_users),
         ]
         for _ in range(calls):
             verb, world = self._chance.choice(verbs), self._chance.choice(self._worlds)
@@ -248,6 +248,16 @@ class Crowd:
     async def _retire(self, world: World) -> None:
         now = world.clock.now()
         await core_of(world.engine).ledger.retire(now, now, 0, 3)
+
+    async def _count_users(self, world: World) -> None:
+        count, now = core_of(world.engine).ledger.count_users, world.clock.now()
+        users, back = list(USERS), now - seconds(self._chance.choice((0, 3600)))
+        self._chance.shuffle(users)
+        keys = self._chance.sample(("a", "b", "c"), 2)
+        await self._at_once([count("default", key, users, 2, back) for key in keys])
+
+    async def _forget_users(self, world: World) -> None:
+        await core_of(world.engine).ledger.forget_key_users(world.clock.now())
 
 
 @pytest.mark.parametrize("seed", range(10 if THOROUGH else 1))

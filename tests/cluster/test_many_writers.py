@@ -10,7 +10,14 @@ import asyncpg
 import pytest
 
 from fairlane.errors import FairlaneError, Refused, StaleLease, WrongState
-from fairlane.ledger.messages import Replayed, Request, Settled, SubmissionAccepted, Unconfirmed
+from fairlane.ledger.messages import (
+    CountedUsers,
+    Replayed,
+    Request,
+    Settled,
+    SubmissionAccepted,
+    Unconfirmed,
+)
 from fairlane.ledger.postgres.admin import CHANGES_LOCK
 from fairlane.model.catalog import Limits
 from fairlane.model.job import NewJob
@@ -73,6 +80,24 @@ async def test_the_last_places_of_a_quota_go_to_one_of_two_processes(tmp_path: P
             outcomes = [outcome for (outcome,) in found]
             assert sum(isinstance(outcome, SubmissionAccepted) for outcome in outcomes) == 5
             assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 5
+
+
+async def test_the_last_user_of_a_key_waits_for_a_count_under_way(tmp_path: Path) -> None:
+    """S8: the second process decides after the first one's commit."""
+    async with two_worlds(catalog(), tmp_path / "ledger.db") as worlds, beside(worlds[0]) as other:
+        now = worlds[0].clock.now()
+        async with other.transaction():
+            await other.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended('t/k', 8))")
+            await other.execute(
+                "INSERT INTO key_users VALUES ('t', 'k', 'first', 1, $1)", now + 1_000
+            )
+            counting = asyncio.create_task(
+                core_of(worlds[0].engine).ledger.count_users("t", "k", ["second"], 1, now)
+            )
+            async with beside(worlds[0]) as watching:
+                await until_waiting(watching, 1, counting)
+        counted = await counting
+        assert counted == CountedUsers({}, now + 1_000)
 
 
 async def test_a_submit_that_runs_beside_itself_is_accepted_by_both(tmp_path: Path) -> None:

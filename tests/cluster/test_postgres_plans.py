@@ -19,7 +19,7 @@ from fairlane.compose import shared
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done
 from fairlane.errors import WrongState
-from fairlane.ledger.messages import Filter
+from fairlane.ledger.messages import Filter, Owner
 from fairlane.ledger.postgres import PostgresLedger, queries
 from fairlane.ledger.postgres.connect import SETTINGS, plain
 from fairlane.ledger.postgres.ledger import CONNECTIONS
@@ -33,8 +33,11 @@ from fairlane.servers import Databases
 from tests.core import core_of
 from tests.world import catalog
 
-LARGE = {"jobs", "attempts", "events", "steps", "inputs", "slots", "idempotency", "entries"}
-"""Tables with rows for every job, every attempt, every place or every booking."""
+LARGE = {
+    *("jobs", "attempts", "events", "steps", "inputs", "slots", "idempotency"),
+    *("entries", "key_users"),
+}
+"""Tables with rows for every job, every attempt, every place, every booking or every user."""
 
 JOBS, ENDED = 20_000, 8_000
 
@@ -72,6 +75,9 @@ async def url(request: pytest.FixtureRequest, postgres_server: Databases) -> str
 
 
 async def fill(engine: Engine) -> None:
+    users, ledger = [f"u{n}" for n in range(5000)], core_of(engine).ledger
+    for key in ("many", "others"):
+        await ledger.count_users("default", key, users, len(users), engine.clock.now())
     for start in range(0, JOBS, 2000):
         await engine.submit_many(
             [NewJob("work", i, user=f"u{i % 500}", tier="free") for i in range(start, start + 2000)]
@@ -94,6 +100,11 @@ async def use(engine: Engine, clock: ManualClock) -> None:
     await engine.submit_many(many)
     await engine.submit(NewJob("work", user="kay", tier="free", idempotency_key="k"))
     await engine.submit(NewJob("work", user="cora", tier="counted"))
+    for key in ("many", "many", "few"):
+        await ledger.count_users("default", key, [f"u{n}" for n in range(50)], 20, clock.now())
+    await ledger.forget_key_users(clock.now())
+    for owner in (Owner("default", "cora", "local"), Owner("default", None, "local")):
+        await ledger.next_to_end(owner)
     await engine.submit_many([NewJob("few", i, tier="free") for i in range(50)])
     await engine.submit(NewJob("slow", tier="free"))
     worker = Worker("w")

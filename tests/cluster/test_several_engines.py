@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from itertools import groupby
@@ -12,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from fairlane import compose
-from fairlane.errors import LedgerInUse, SetupError
-from fairlane.model.catalog import Catalog
+from fairlane.engine.submit import Caller
+from fairlane.errors import LedgerInUse, Refused, SetupError
+from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.event import Event, EventType
 from fairlane.model.job import NewJob
 from fairlane.model.service import Affinity, Fairness, Service
 from fairlane.model.state import State
+from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
 from fairlane.policy.eta_calibration import MIN_RATIOS
 from fairlane.servers import Databases, RedisKeyspace
@@ -26,6 +29,7 @@ from fairlane.worker.models import Models
 from fairlane.worker_protocol.messages import Offer, PollAsk, Result
 from fairlane.worker_protocol.service import WorkerService
 from tests import stores
+from tests.api.server import gateway
 from tests.core import core_of
 from tests.world import World, catalog
 
@@ -236,6 +240,66 @@ async def test_what_others_start_corrects_what_is_told_here(tmp_path: Path) -> N
         told = (await app_context.engine.view(await app_context.submit())).eta
         assert told is not None
         assert round(told.p50 / SECOND) == 30
+
+
+async def submitted_at_both(
+    one: World, two: World, bodies: Sequence[dict[str, str]]
+) -> Counter[int | str]:
+    """The codes of these submits, every second one at the HTTP server of the second engine, all
+    under way at the same time."""
+    async with gateway(one.engine) as first, gateway(two.engine) as second:
+        key = await first.key(act_as=True, set_priority=True)
+        async with first.client(key) as left, second.client(key) as right:
+            answers = await asyncio.gather(
+                *(
+                    (left, right)[n % 2].post("/api/v1/jobs", json={"service": "work", **body})
+                    for n, body in enumerate(bodies)
+                )
+            )
+    return Counter(each.json().get("code", each.status_code) for each in answers)
+
+
+async def test_two_hundred_submits_at_two_servers_are_exactly_twenty_pending_jobs(
+    tmp_path: Path,
+) -> None:
+    """I13: over HTTP, at two engines on one database."""
+    settings = catalog(tiers=Tiers([Tier("only", pending=20)]))
+    async with worlds(tmp_path / "ledger.db", settings, settings) as (one, two):
+        found = await submitted_at_both(one, two, [{"user_id": "ada"}] * 200)
+        assert found == {202: 20, "too_many_pending": 180}
+        assert await one.engine.count(State.QUEUED) == 20
+
+
+async def test_two_hundred_submits_at_two_servers_are_exactly_twenty_of_an_hour(
+    tmp_path: Path,
+) -> None:
+    """I13: over HTTP, at two engines on one database."""
+    settings = catalog(tiers=Tiers([Tier("only", per_hour=20)]))
+    async with worlds(tmp_path / "ledger.db", settings, settings) as (one, two):
+        found = await submitted_at_both(one, two, [{"user_id": "ada"}] * 200)
+        assert found == {202: 20, "too_many_this_hour": 180}
+
+
+async def test_a_key_at_two_servers_names_exactly_twenty_of_two_hundred_users(
+    tmp_path: Path,
+) -> None:
+    """S8: over HTTP, at two engines on one database."""
+    settings = catalog(limits=Limits(users_per_key=20))
+    async with worlds(tmp_path / "ledger.db", settings, settings) as (one, two):
+        bodies = [{"user_id": f"user-{n}"} for n in range(200)]
+        assert await submitted_at_both(one, two, bodies) == {202: 20, "too_many_users": 180}
+
+
+async def test_a_user_that_one_process_counts_is_known_to_the_others(tmp_path: Path) -> None:
+    """S8: a user takes one place, however many processes it submits to."""
+    settings = catalog(limits=Limits(users_per_key=1))
+    caller = Caller("acme", "key")
+    async with worlds(tmp_path / "ledger.db", settings, settings) as (one, two):
+        await one.submit(caller=caller, user="ada")
+        await two.submit(caller=caller, user="ada")
+        for world in (one, two):
+            with pytest.raises(Refused):
+                await world.submit(caller=caller, user="bob")
 
 
 async def test_a_promotion_that_several_processes_found_is_announced_once(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
-from fairlane.model.service import Fairness, Provider, Service
+from fairlane.model.service import Executor, Fairness, Provider, Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tier, Tiers
 from fairlane.model.worker import Worker
@@ -391,6 +391,148 @@ async def test_the_hour_slides(tmp_path: Path) -> None:
         world.clock.advance(seconds(1801))
         answers = await all_at_once(world, [NewJob("work", user=ADA)] * 30)
         assert tally(answers)["accepted"] == 5
+
+
+async def test_a_fan_out_is_told_when_the_hour_has_room_for_all_its_cells(tmp_path: Path) -> None:
+    """I13: not when the first place frees; and no time if it never fits."""
+    async with World(quotas(per_hour=5), tmp_path / "ledger.db") as world:
+        start = world.clock.now()
+        for _ in range(4):
+            await world.submit(user=ADA)
+            world.clock.advance(seconds(60))
+        (one_over,) = await all_at_once(world, [fan_out(2)])
+        (three_over,) = await all_at_once(world, [fan_out(4)])
+        (never,) = await all_at_once(world, [fan_out(6)])
+        assert isinstance(one_over, Refused)
+        assert isinstance(three_over, Refused)
+        assert isinstance(never, Refused)
+        assert [each.left for each in (one_over, three_over, never)] == [1, 1, 1]
+        assert one_over.frees_at == start + seconds(3600)
+        assert three_over.frees_at == start + seconds(3600 + 2 * 60)
+        assert never.frees_at is None
+        world.clock.advance(three_over.frees_at - 1 - world.clock.now())
+        assert tally(await all_at_once(world, [fan_out(4)])) == {"too_many_this_hour": 1}
+        world.clock.advance(1)
+        assert tally(await all_at_once(world, [fan_out(4)])) == {"accepted": 1}
+
+
+async def test_a_batch_is_told_an_hour_for_places_that_it_takes_itself(tmp_path: Path) -> None:
+    async with World(quotas(per_hour=3), tmp_path / "ledger.db") as world:
+        outcomes = await world.engine.submit_many([fan_out(2), fan_out(3)])
+        assert isinstance(outcomes[1], Refused)
+        assert outcomes[1].frees_at == world.clock.now() + seconds(3600)
+
+
+async def test_of_several_limits_the_hour_refuses_first_and_the_whole_queue_last(
+    tmp_path: Path,
+) -> None:
+    """I13: each refusal names its setting and the tier."""
+    cases = {
+        "too_many_this_hour": quotas(Limits(waiting=1), pending=1, per_hour=1),
+        "too_many_pending": quotas(Limits(waiting=1), pending=1),
+        "queue_full": quotas(Limits(waiting=1)),
+    }
+    settings = {
+        "too_many_this_hour": "tiers.per_hour",
+        "too_many_pending": "tiers.pending",
+        "queue_full": "limits.waiting",
+    }
+    for code, limits in cases.items():
+        async with World(limits, tmp_path / f"{code}.db") as world:
+            await world.submit(user=ADA)
+            with pytest.raises(Refused) as caught:
+                await world.submit(user=ADA)
+            refused = caught.value
+            assert (refused.code, refused.setting, refused.tier) == (code, settings[code], "only")
+
+
+async def test_every_tier_may_fill_the_queue_if_the_lowest_tier_share_is_one(
+    tmp_path: Path,
+) -> None:
+    """I13: with the default of a half, the lowest of three tiers has half of the places."""
+    for share, places in ((0.5, 5), (1, 10)):
+        limits = Limits(waiting=10, lowest_tier_share=share)
+        async with World(catalog(limits=limits), tmp_path / f"{places}.db") as world:
+            answers = await all_at_once(world, [NewJob("work", tier="low")] * 15)
+            assert tally(answers) == {"accepted": places, "queue_full": 15 - places}
+
+
+# --- I13: when a pending place frees --------------------------------------------------------------
+def timed() -> Catalog:
+    tiers = Tiers([Tier("only", pending=2)])
+    return catalog(Service("work", limit=1, executor=Executor.CALLER), tiers=tiers)
+
+
+async def work_for(world: World, duration: float) -> None:
+    """One job, so that the queue knows how long a job takes."""
+    await world.submit(user=BOB)
+    lease = await world.claim_one()
+    world.clock.advance(seconds(duration))
+    await world.engine.complete(lease)
+
+
+async def frees_in(world: World) -> float:
+    """The seconds after which a user with too many pending jobs is told to come back."""
+    with pytest.raises(Refused) as caught:
+        await world.submit(user=ADA)
+    assert caught.value.code == "too_many_pending"
+    assert caught.value.frees_at is not None
+    return (caught.value.frees_at - world.clock.now()) / seconds(1)
+
+
+async def test_too_many_pending_are_told_when_the_next_of_their_jobs_ends(tmp_path: Path) -> None:
+    """I13: a running job after the usual duration, a queued one after those before it, too."""
+    async with World(timed(), tmp_path / "ledger.db") as world:
+        for _ in range(5):
+            await work_for(world, 40)
+        await world.submit_all([NewJob("work", user=ADA)] * 2)
+        assert 30 <= await frees_in(world) <= 80
+        lease = await world.claim_one()
+        world.clock.advance(seconds(10))
+        assert await frees_in(world) == pytest.approx(30, abs=1)
+        world.clock.advance(seconds(100))
+        assert await frees_in(world) == pytest.approx(1)
+        await world.engine.complete(lease)
+        await world.submit(user=ADA)
+
+
+async def test_a_delayed_job_does_not_stand_for_those_that_end_before_it(tmp_path: Path) -> None:
+    async with World(timed(), tmp_path / "ledger.db") as world:
+        await world.submit(user=ADA, run_at=world.clock.now() + seconds(1800))
+        await world.submit(user=ADA)
+        assert await frees_in(world) < 60
+
+
+async def test_jobs_without_a_user_are_estimated_by_their_key(tmp_path: Path) -> None:
+    async with World(timed(), tmp_path / "ledger.db") as world:
+        one, other = Caller("a", "x"), Caller("a", "y")
+        for caller in (one, one, other):
+            await world.submit(caller=caller)
+        await world.claim_one()
+        world.clock.advance(seconds(1))
+        for caller in (one, other):
+            if caller is other:
+                await world.submit(caller=other)
+            with pytest.raises(Refused) as caught:
+                await world.submit(caller=caller)
+            assert caught.value.frees_at is not None
+
+
+async def test_a_resume_beyond_the_quota_is_told_the_same(tmp_path: Path) -> None:
+    async with World(quotas(pending=1), tmp_path / "ledger.db") as world:
+        job = await world.submit(user=ADA)
+        await world.pass_time(3601)
+        await world.submit(user=ADA)
+        await world.claim_one()
+        with pytest.raises(Refused) as caught:
+            await world.engine.resume(job)
+        refused = caught.value
+        assert (refused.code, refused.tier, refused.setting) == (
+            "too_many_pending",
+            "only",
+            "tiers.pending",
+        )
+        assert refused.frees_at is not None
 
 
 async def test_a_batch_of_mixed_tiers_does_not_forget_the_hour(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fairlane import (
     errors,
 )
 from fairlane.engine.task_types import TaskTypes
+from fairlane.engine.users_per_key import too_many_users
 from fairlane.errors import FairlaneError, Refused
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint
@@ -163,14 +164,18 @@ def test_every_error_is_documented_with_its_code() -> None:
 def test_every_limit_that_refuses_is_documented() -> None:
     everything = Usage(pending=1, last_hour=1, waiting=1)
     refusals = [
-        admit(Quota(waiting=1), everything),
-        admit(Quota(pending=1), everything),
-        admit(Quota(per_hour=1), everything),
-        TaskTypes().refusal(),
         admit_duration(Tier("free", max_duration=1), duration=2),
+        too_many_users(limit=1, frees_at=0),
+        TaskTypes().refusal(),
+        admit(Quota(per_hour=1), everything),
+        admit(Quota(pending=1), everything),
+        admit(Quota(waiting=1), everything),
     ]
-    documented = [row["code"] for row in table(ERRORS, "Which limit refused")]
-    assert documented == [refusal.code for refusal in refusals if refusal is not None]
+    rows = table(ERRORS, "Which limit refused")
+    assert [row["code"] for row in rows] == [refusal.code for refusal in refusals if refusal]
+    for row, refusal in zip(rows, refusals, strict=True):
+        assert refusal is not None
+        assert (refusal.setting or "") in row["setting"]
 
 
 def test_every_error_tells_the_next_move() -> None:

@@ -15,13 +15,41 @@ usages = st.builds(Usage, few, few, st.integers(0, 10**9), few)
 NOW = 5 * HOUR_MICROSECONDS
 
 
-@given(st.integers(1, 10**6), st.integers(1, 9))
-def test_the_best_tier_has_all_places_and_the_lowest_half_of_them(most: int, tiers: int) -> None:
-    places = [room(most, rank, tiers) for rank in range(tiers)]
+@given(st.integers(1, 10**8), st.integers(2, 9), st.floats(0.01, 1))
+def test_the_best_tier_has_all_places_and_the_lowest_its_share(
+    most: int, tiers: int, share: float
+) -> None:
+    places = [room(most, rank, tiers, share) for rank in range(tiers)]
     assert places == sorted(places, reverse=True)
     assert places[0] == most
-    assert places[-1] >= most / 2
-    assert room(0, tiers - 1, tiers) == 0
+    assert most * share - 1e-6 <= places[-1] <= max(1, most * share + 1)
+    assert room(0, tiers - 1, tiers, share) == 0
+
+
+@given(st.integers(1, 10**8), st.integers(1, 9))
+def test_the_default_share_is_half_of_the_places(most: int, tiers: int) -> None:
+    for rank in range(tiers):
+        assert room(most, rank, tiers, 0.5) == most - most * rank // (2 * max(1, tiers - 1))
+
+
+def test_a_share_of_one_lets_every_tier_fill_the_queue() -> None:
+    assert {room(100, rank, 5, 1) for rank in range(5)} == {100}
+
+
+def test_the_hour_is_checked_before_pending_jobs_and_those_before_the_whole_queue() -> None:
+    full = Usage(pending=1, last_hour=1, oldest_at=NOW, waiting=1)
+    refusals = [admit(Quota(*limits), full) for limits in ((1, 1, 1), (1, 0, 1), (0, 0, 1))]
+    assert [each and (each.code, each.setting) for each in refusals] == [
+        ("too_many_this_hour", "tiers.per_hour"),
+        ("too_many_pending", "tiers.pending"),
+        ("queue_full", "limits.waiting"),
+    ]
+
+
+def test_more_jobs_than_an_hour_allows_never_fit_so_no_time_is_given() -> None:
+    refused = admit(Quota(per_hour=5), Usage(last_hour=2, oldest_at=NOW), jobs=6)
+    assert refused is not None
+    assert refused.frees_at is None
 
 
 @given(quotas, usages, st.integers(1, 10))

@@ -44,7 +44,8 @@ BOUNDS = {
     "limits": {
         MAX_BYTES: ["input_bytes", "result_bytes", "context_bytes"],
         MAX_SECONDS: ["keep_finished", "keep_dead", "keep_keys"],
-        MAX_COUNT: ["cells"],
+        MAX_COUNT: ["cells", "users_per_key"],
+        1: ["lowest_tier_share"],
         MAX_INTERVAL_SECONDS: ["cleanup_interval"],
         MAX_WAITING_JOBS: ["waiting"],
     },

@@ -40,6 +40,7 @@ class RateLimiter:
                 f"a key may send {self._limit} requests per minute; try again later",
                 limit=self._limit,
                 frees_at=now + wait,
+                setting="server.key_rate",
             )
         self._spend(identity, self._cost, now)
 

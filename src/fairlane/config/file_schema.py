@@ -15,6 +15,7 @@ from fairlane.model.setting_bounds import (
     MAX_INTERVAL_SECONDS,
     MAX_SECONDS,
     MAX_WAITING_JOBS,
+    MIN_TIER_SHARE,
 )
 
 RATE = re.compile(r"^\s*(\d{1,15})\s*(?:/\s*(s|m|h|sec|min|hour|second|minute)\s*)?$")
@@ -203,6 +204,8 @@ class LimitsTable(Table):
     keep_dead: Seconds = 30 * 86_400
     keep_keys: Seconds = 86_400
     cleanup_interval: Interval = 10
+    lowest_tier_share: Annotated[float, Field(ge=MIN_TIER_SHARE, le=1)] = 0.5
+    users_per_key: Count = 10_000
 
 
 class CreditsTable(Table):

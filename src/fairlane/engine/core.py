@@ -21,7 +21,7 @@ from fairlane.errors import NotReady, UnknownName
 from fairlane.ids import Ids
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
-from fairlane.ledger.messages import Stamp
+from fairlane.ledger.messages import Owner, Stamp
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band, Job, fair_user
 from fairlane.model.queue_entry import Entry, WaitingStep
@@ -95,6 +95,12 @@ class Core:
     """Last known queues, by service. A submit uses them while the index does not answer."""
     task_types: TaskTypes = field(default_factory=TaskTypes)
     tiers_of_users: dict[tuple[str, str], str] = field(default_factory=dict)
+    key_users: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    """Users that count for their (tenant, API key), each with the time until which it does (µs)."""
+    pending_places: dict[Owner, tuple[int, asyncio.Future[int | None]]] = field(
+        default_factory=dict
+    )
+    """When a user's next job probably ends (µs), and when that was estimated (µs)."""
     forecasts: Forecasts = field(default_factory=Forecasts)
     broken: dict[tuple[str, str | None], int] = field(default_factory=dict)
     """Services and regions whose open circuit breaker was logged, and when it opened (µs)."""

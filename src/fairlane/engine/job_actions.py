@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 from fairlane.engine import job_log
 from fairlane.engine.core import Core, publish
+from fairlane.engine.pending_places import place_frees_at
 from fairlane.engine.queries import get, view
-from fairlane.errors import FairlaneError, InvalidInput, TooDear, UnknownName
+from fairlane.engine.queue_limits import drained_at
+from fairlane.errors import FairlaneError, InvalidInput, Refused, TooDear, UnknownName
 from fairlane.ids import token
 from fairlane.index.index import Freed
-from fairlane.ledger.messages import Request, Skipped
+from fairlane.ledger.messages import Owner, Request, Skipped
 from fairlane.model.catalog import Catalog
-from fairlane.model.job import Band
+from fairlane.model.job import Band, Job
 from fairlane.model.state import Move
 from fairlane.policy.eta_calibration import Eta
 from fairlane.policy.quotas import Quota, quota_of
@@ -64,6 +66,8 @@ async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str |
     quota = await _quota(core, job, tenant) if move is Move.RESUME else None
     written = await core.ledger.reopen(_request(core, job, tenant, move, op), move, quota)
     (reopened,) = written.outcomes
+    if isinstance(reopened, Refused):
+        await _explain(core, reopened, await get(core, job, tenant))
     if isinstance(reopened, FairlaneError):
         raise reopened
     with core.telling_index():
@@ -116,8 +120,18 @@ def _request(core: Core, job: str, tenant: str | None, move: Move, op: str | Non
 
 async def _quota(core: Core, job: str, tenant: str | None) -> Quota:
     tier = (await get(core, job, tenant)).tier
-    own = quota_of(core.catalog.tiers, tier, core.catalog.limits.waiting)
-    return own._replace(per_hour=0)
+    return quota_of(core.catalog, tier)._replace(per_hour=0)
+
+
+async def _explain(core: Core, refused: Refused, job: Job) -> None:
+    """Add the job's tier, and when the limit frees."""
+    now, refused.tier = core.now(), job.tier
+    if refused.code == "queue_full":
+        waiting = refused.limit - refused.left
+        services = {*core.catalog.services, *(step.service for step in job.plan)}
+        refused.frees_at = drained_at(core, waiting, now, services)
+    else:
+        refused.frees_at = await place_frees_at(core, Owner(job.tenant, job.user, job.key), now)
 
 
 async def _tell_parent(core: Core, job: str) -> None:

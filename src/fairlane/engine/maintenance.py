@@ -216,6 +216,7 @@ async def _clean_up(core: Core) -> int:
     for worker_id, (_, at) in list(core.seen.items()):
         if now - at > WORKER_RETENTION_MICROSECONDS:
             core.forget_worker(worker_id)
+    await core.ledger.forget_key_users(now)
     return await core.ledger.forget_workers(now - WORKER_RETENTION_MICROSECONDS)
 
 

@@ -17,13 +17,16 @@ from fairlane.engine import job_log
 from fairlane.engine.core import Core
 from fairlane.engine.fanout_limits import check_matrix
 from fairlane.engine.json_text import json_text
+from fairlane.engine.pending_places import place_frees_at
 from fairlane.engine.queue_limits import QueueLimits, drained_at, jobs_joined
 from fairlane.engine.submit_terms import MAX_MICROSECONDS, Terms
 from fairlane.engine.task_types import task_types
+from fairlane.engine.users_per_key import LOCAL_KEY, refuse_new_users
 from fairlane.errors import FairlaneError, InvalidInput, Refused
 from fairlane.index.index import Stats
 from fairlane.ledger.messages import (
     Common,
+    Owner,
     Submission,
     SubmissionAccepted,
     SubmitOutcome,
@@ -38,6 +41,9 @@ from fairlane.units import SECOND
 
 MAX_KNOWN_USERS = 100_000
 """Users whose tier is cached."""
+
+MAX_ESTIMATED_USERS = 20
+"""Users of one call for whom the end of a pending job is estimated. Each costs a read."""
 
 new_submission, entry = maker(Submission), maker(Entry)
 BEFORE_USER = Entry._fields.index("user")
@@ -64,7 +70,7 @@ class Caller(NamedTuple):
     """The tenant and the API key that submit."""
 
     tenant: str = "default"
-    key: str = "local"
+    key: str = LOCAL_KEY
 
 
 async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list[SubmitOutcome]:
@@ -75,6 +81,7 @@ async def submit(core: Core, caller: Caller, requests: Sequence[NewJob]) -> list
     prepared, terms, refused = await _prepared(core, caller, requests, lanes, now)
     if not prepared:
         return list(refused.values())
+    await refuse_new_users(core, caller.tenant, caller.key, prepared, now)
     if core.catalog.task_defaults is not None:
         await _check_types(core, caller.tenant, prepared, terms, lanes, now)
     await lanes.count({on.plan[0].service for on in terms if on.room})
@@ -175,17 +182,36 @@ async def _written(
         else outcome
         for outcome in written.outcomes
     ]
-    for outcome in outcomes:
-        if isinstance(outcome, Refused) and outcome.code == "queue_full" and not outcome.frees_at:
-            waiting = outcome.limit - outcome.left
-            services = {*core.catalog.services, *(on.plan[0].service for on in terms)}
-            outcome.frees_at = drained_at(core, waiting, now, services)
+    for submission, outcome in zip(prepared, outcomes, strict=True):
+        if isinstance(outcome, Refused):
+            outcome.tier = submission.common.tier
+            if outcome.code == "queue_full" and not outcome.frees_at:
+                waiting = outcome.limit - outcome.left
+                services = {*core.catalog.services, *(on.plan[0].service for on in terms)}
+                outcome.frees_at = drained_at(core, waiting, now, services)
     core.instrumentation.submitted(zip(prepared, outcomes, strict=True))
     job_log.submitted(prepared, outcomes)
     with core.telling_index():
         await core.index.put(_entries(core, prepared, outcomes), now)
         core.ledger.published(written.receipts)
+    await _estimate_ends(core, prepared, outcomes, now)
     return outcomes
+
+
+async def _estimate_ends(
+    core: Core, prepared: list[Submission], outcomes: list[SubmitOutcome], now: int
+) -> None:
+    """Tell users with too many pending jobs when the next of their jobs probably ends."""
+    refused: dict[str, list[Refused]] = {}
+    owners: dict[str, Owner] = {}
+    for item, outcome in zip(prepared, outcomes, strict=True):
+        if isinstance(outcome, Refused) and outcome.code == "too_many_pending":
+            refused.setdefault(item.who, []).append(outcome)
+            owners[item.who] = Owner(item.common.tenant, item.user, item.common.key)
+    for who, owner in itertools.islice(owners.items(), MAX_ESTIMATED_USERS):
+        frees_at = await place_frees_at(core, owner, now)
+        for each in refused[who]:
+            each.frees_at = frees_at
 
 
 async def _tiers_told(core: Core, caller: Caller, requests: Sequence[NewJob]) -> Mapping[str, str]:

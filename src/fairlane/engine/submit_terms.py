@@ -68,15 +68,16 @@ class TermsBook:
         catalog = self._catalog
         tier = catalog.tiers[tier_name]
         services = catalog.steps(request.name)
+        rank, share = catalog.tiers.rank(tier_name), catalog.limits.lowest_tier_share
         for region in request.regions:
             if not any(region in service.regions for service in services):
                 raise UnknownName("region", region, {r for s in services for r in s.regions})
         return Terms(
             tier,
-            catalog.tiers.rank(tier_name),
+            rank,
             tuple(step for service in services for step in self._steps(service, request, tier)),
-            quota_of(catalog.tiers, tier_name, catalog.limits.waiting),
-            room(services[0].waiting, catalog.tiers.rank(tier_name), len(catalog.tiers)),
+            quota_of(catalog, tier_name),
+            room(services[0].waiting, rank, len(catalog.tiers), share),
         )
 
     def _steps(self, service: Service, request: NewJob, tier: Tier) -> Iterator[Step]:

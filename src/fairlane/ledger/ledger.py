@@ -15,10 +15,12 @@ from fairlane.ledger.known_tiers import KnownTiers
 from fairlane.ledger.messages import (
     AuditedChange,
     Confirmation,
+    CountedUsers,
     Counts,
     Ended,
     Filter,
     LiveSlot,
+    Owner,
     PoolLimit,
     Renewal,
     Reopened,
@@ -194,6 +196,10 @@ class Ledger(Protocol):
         """Jobs, newest first, with ids below the cursor `after`. Raises TookTooLong after five
         seconds."""
 
+    async def next_to_end(self, owner: Owner) -> Job | None:
+        """The live job of this owner that probably ends first: the running job that started first,
+        otherwise the oldest queued job. Looks at the owner's latest 1,000 jobs."""
+
     async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
         """The job's input, and the outputs of its finished steps."""
 
@@ -234,6 +240,16 @@ class Ledger(Protocol):
         actor: str,
     ) -> None:
         """Set this user's own limits, which replace those of the tier (None = the tier's)."""
+
+    async def count_users(
+        self, tenant: str, key: str, users: Sequence[str], limit: int, now: int
+    ) -> CountedUsers:
+        """Count these users of an API key for an hour from their first count. Exactly `limit` users
+        count at a time, also under concurrent calls. Users that count already stay; new users are
+        counted in the given order while there is room."""
+
+    async def forget_key_users(self, now: int) -> None:
+        """Delete the rows of users that no longer count."""
 
     async def audit(self, limit: int) -> list[AuditedChange]:
         """The latest administrative changes, newest first."""

@@ -234,6 +234,22 @@ class Filter(NamedTuple):
     key: str | None = None
 
 
+class Owner(NamedTuple):
+    """The user whose jobs a quota counts; jobs without a user belong to their API key."""
+
+    tenant: str
+    user: str | None
+    key: str
+
+
+class CountedUsers(NamedTuple):
+    """The users that count for a key, with the time until which they do (µs), and when the next
+    place frees (µs); 0 if no user was refused."""
+
+    until: dict[str, int]
+    frees_at: int = 0
+
+
 class Renewal(NamedTuple):
     """What a worker must know about its leases: those it has lost, and those cancelled."""
 

@@ -122,6 +122,16 @@ class Grant(NamedTuple):
     actor: str
 
 
+class KeyUsers(NamedTuple):
+    """Users that an API key names, to be counted if at most `limit` users of this key count."""
+
+    tenant: str
+    key: str
+    users: Sequence[str]
+    limit: int
+    now: int
+
+
 class Purge(NamedTuple):
     tenant: str
     jobs: Sequence[str]

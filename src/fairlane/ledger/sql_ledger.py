@@ -20,10 +20,12 @@ from fairlane.ledger.known_tiers import KnownTiers
 from fairlane.ledger.messages import (
     AuditedChange,
     Confirmation,
+    CountedUsers,
     Counts,
     Ended,
     Filter,
     LiveSlot,
+    Owner,
     PoolLimit,
     Renewal,
     Reopened,
@@ -48,6 +50,7 @@ from fairlane.ledger.requests import (
     CancelRequest,
     Extension,
     Grant,
+    KeyUsers,
     LimitsChange,
     ProgressReport,
     Promotion,
@@ -106,6 +109,9 @@ class SqlReader(ABC):
     async def list_jobs(self, wanted: Filter, after: str | None, limit: int) -> list[Job]:
         return await self._read(self._queries.list_jobs, wanted, after, limit)
 
+    async def next_to_end(self, owner: Owner) -> Job | None:
+        return await self._read(self._queries.next_to_end, owner)
+
     async def payload(self, job: str) -> tuple[Json, dict[str, Json]]:
         return await self._read(self._queries.payload, job)
 
@@ -136,6 +142,7 @@ class SqlLedger(SqlReader):
     _credits: ModuleType
     _epochs: ModuleType
     _job_actions: ModuleType
+    _key_users: ModuleType
     _known_tiers: ModuleType
     _leases: ModuleType
     _outbox: ModuleType
@@ -284,6 +291,15 @@ class SqlLedger(SqlReader):
     ) -> None:
         change = QuotaChange(tenant, user, pending, per_hour, now, actor)
         await self._one(self._admin.set_quota, change)
+
+    async def count_users(
+        self, tenant: str, key: str, users: Sequence[str], limit: int, now: int
+    ) -> CountedUsers:
+        wanted = KeyUsers(tenant, key, users, limit, now)
+        return await self._one(self._key_users.count_users, wanted)
+
+    async def forget_key_users(self, now: int) -> None:
+        await self._one(self._key_users.forget, now)
 
     async def audit(self, limit: int) -> list[AuditedChange]:
         return await self._read(self._admin.audit, limit)

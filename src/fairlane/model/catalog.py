@@ -23,6 +23,7 @@ from fairlane.model.setting_bounds import (
     MAX_INTERVAL_SECONDS,
     MAX_SECONDS,
     MAX_WAITING_JOBS,
+    MIN_TIER_SHARE,
     demand,
 )
 from fairlane.model.tier import Tiers
@@ -44,10 +45,16 @@ class Limits:
     keep_dead: float = 30 * 86_400
     keep_keys: float = 86_400
     cleanup_interval: float = 10
+    lowest_tier_share: float = 0.5
+    users_per_key: int = 10_000
 
     def __post_init__(self) -> None:
         demand("limits", MAX_WAITING_JOBS, waiting=self.waiting)
-        demand("limits", MAX_COUNT, cells=self.cells)
+        demand("limits", MAX_COUNT, cells=self.cells, users_per_key=self.users_per_key)
+        if not MIN_TIER_SHARE <= self.lowest_tier_share <= 1:
+            raise InvalidInput(
+                f"limits: lowest_tier_share is {MIN_TIER_SHARE} to 1, not {self.lowest_tier_share}"
+            )
         demand("limits", MAX_BYTES, input_bytes=self.input_bytes, result_bytes=self.result_bytes)
         demand("limits", MAX_BYTES, context_bytes=self.context_bytes)
         demand("limits", MAX_SECONDS, keep_finished=self.keep_finished, keep_dead=self.keep_dead)

@@ -10,6 +10,10 @@ MAX_COUNT = 1_000_000
 MAX_WAITING_JOBS = 100_000_000
 """Upper bound of waiting jobs."""
 
+MIN_TIER_SHARE = 0.01
+"""Lower bound of the share of a queue that the lowest tier may use. A share of 0 would be no
+place."""
+
 MAX_SECONDS = 10 * 365 * 86_400
 """Upper bound of times, in seconds: ten years."""
 

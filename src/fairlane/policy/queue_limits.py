@@ -3,13 +3,15 @@ for the whole queue, or for one service. `engine/queue_limits.py` reads the dept
 
 from __future__ import annotations
 
+import math
+
 from fairlane.errors import Refused
 
 
-def room(most: int, rank: int, tiers: int) -> int:
-    """How many of `most` places a tier may use: all for the best, half for the lowest, equal steps
-    in between. So a full queue sheds the lowest tier first."""
-    return most - most * rank // (2 * max(1, tiers - 1))
+def room(most: int, rank: int, tiers: int, lowest_share: float) -> int:
+    """How many of `most` places a tier may use: all for the best, this share for the lowest, equal
+    steps in between. So a full queue sheds the lowest tier first."""
+    return most - math.floor(most * (1 - lowest_share) * rank / max(1, tiers - 1))
 
 
 def admit_in_queue(most: int, waiting: int, jobs: int = 1) -> Refused | None:
@@ -21,6 +23,7 @@ def admit_in_queue(most: int, waiting: int, jobs: int = 1) -> Refused | None:
         f"the queue is full: it accepts up to {most} waiting jobs from this tier; try again later",
         limit=most,
         left=max(0, most - waiting),
+        setting="limits.waiting",
     )
 
 
@@ -34,4 +37,5 @@ def admit_waiting(service: str, most: int, waiting: int, jobs: int = 1) -> Refus
         "wait; try again later",
         limit=most,
         left=max(0, most - waiting),
+        setting="services.waiting",
     )

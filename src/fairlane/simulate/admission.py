@@ -15,8 +15,7 @@ class Admission:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        tiers, most = catalog.tiers, catalog.limits.waiting
-        self._quotas = [quota_of(tiers, name, most) for name in tiers.names]
+        self._quotas = [quota_of(catalog, name) for name in catalog.tiers.names]
         self._pending: dict[str, int] = {}
         self._accepted: dict[str, deque[int]] = {}
         self.waiting: Counter[str] = Counter()
@@ -24,7 +23,8 @@ class Admission:
     def refusal(self, user: str, rank: int, service: str, now: int) -> str | None:
         """The limit that refuses one more job for this service. None if it is accepted, and then it
         counts."""
-        most = room(self._catalog.service(service).waiting, rank, len(self._quotas))
+        share = self._catalog.limits.lowest_tier_share
+        most = room(self._catalog.service(service).waiting, rank, len(self._quotas), share)
         if most and (full := admit_waiting(service, most, self.waiting[service])) is not None:
             return full.code
         accepted = self._accepted.setdefault(user, deque())

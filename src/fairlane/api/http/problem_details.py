@@ -37,6 +37,9 @@ DEFAULT_RETRY_AFTER_SECONDS = 5
 """The `Retry-After` when the time at which the limit frees is unknown."""
 
 MAX_RETRY_AFTER_SECONDS = 3_600
+ESTIMATED = ("queue_full", "too_many_pending")
+"""Codes whose `frees_at` is an estimate."""
+
 ALWAYS = b"x-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
 """Headers of every response."""
 
@@ -116,7 +119,7 @@ def _known(error: FairlaneError, now: int) -> ProblemDetails:
     more: Mapping[str, Any]
     match error:
         case Refused(code="duration_too_long"):
-            status, more = 422, {"limit": error.limit}
+            status, more = 422, _limit_members(error)
         case Refused():
             return _refused(error, now)
         case SetupError():
@@ -147,16 +150,25 @@ def _refused(error: Refused, now: int) -> ProblemDetails:
         if error.frees_at is None
         else (error.frees_at - now) / 1_000_000
     )
-    is_guess = error.frees_at is None or error.code == "queue_full"
+    is_guess = error.frees_at is None or error.code in ESTIMATED
     wait = max(
         1, min(MAX_RETRY_AFTER_SECONDS, round(wait * random.uniform(0.8 if is_guess else 1, 1.2)))
     )
+    headers = {"Retry-After": str(wait)}
+    return ProblemDetails(429, error.code, str(error), headers=headers, more=_limit_members(error))
+
+
+def _limit_members(error: Refused) -> dict[str, Any]:
+    """Returns which limit refused, what is left of it, and when it frees. Unknown members are left
+    out."""
     more: dict[str, Any] = {"limit": error.limit, "left": error.left}
+    if error.setting is not None:
+        more["setting"] = error.setting
+    if error.tier is not None:
+        more["tier"] = error.tier
     if error.frees_at is not None:
         more["frees_at"] = iso(error.frees_at)
-    return ProblemDetails(
-        429, error.code, str(error), headers={"Retry-After": str(wait)}, more=more
-    )
+    return more
 
 
 def away() -> ProblemDetails:

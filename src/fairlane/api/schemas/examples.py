@@ -514,8 +514,13 @@ WORKERS: WorkerListResponse = {"workers": [WORKER], "next": None}
 
 # --- problems ------------------------------------------------------------------------------------
 _QUEUE_FULL = Refused(
-    "queue_full", "1000 jobs wait for image_gen; the limit is 1000", limit=1000, frees_at=NOW
+    "queue_full",
+    "1000 jobs wait for image_gen; the limit is 1000",
+    limit=1000,
+    frees_at=NOW,
+    setting="services.waiting",
 )
+_QUEUE_FULL.tier = "low"
 _PROBLEMS: dict[int, Exception] = {
     400: ProblemDetails(400, "malformed_json", "the body is not JSON: unexpected end of data"),
     401: ProblemDetails(401, "unauthorized", "send a key: Authorization: Bearer …"),

@@ -19,6 +19,7 @@ from fairlane.ledger.postgres import (
     epochs,
     job_actions,
     job_lists,
+    key_users,
     known_tiers,
     leases,
     outbox,
@@ -56,6 +57,7 @@ class PostgresLedger(SqlLedger):
     _credits, _epochs, _job_actions, _known_tiers = credits, epochs, job_actions, known_tiers
     _leases, _outbox, _retention, _settle = leases, outbox, retention, settle
     _store_stats, _submit, _webhooks = store_stats, submit, webhooks
+    _key_users = key_users
 
     def __init__(self, pool: asyncpg.Pool, presence: ProcessLock) -> None:
         self._pool, self._presence, self._closed = pool, presence, False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fairlane.ledger import row_groups, rows
 from fairlane.ledger.job_columns import read_job
-from fairlane.ledger.messages import Counts, Filter, LiveSlot
+from fairlane.ledger.messages import Counts, Filter, LiveSlot, Owner
 from fairlane.ledger.postgres.events import JOB
 from fairlane.ledger.postgres.job_lists import IS_LEASED, IS_LIVE, OLDEST_LIVE
 from fairlane.ledger.postgres.read_connection import Connection, brief, snapshot
@@ -177,6 +177,25 @@ async def list_jobs(
     async with brief(connection):
         found = await connection.fetch(query, *args)
     return [read_job(tuple(row)) for row in found]
+
+
+NEXT_OF_USER, NEXT_OF_KEY = (
+    f"""
+SELECT {JOB} FROM jobs WHERE id = ANY(ARRAY(
+    SELECT id FROM jobs WHERE tenant = $1 AND {latest} ORDER BY id DESC LIMIT 1000))
+AND finished_at IS NULL AND cells = 0 AND {mine}
+ORDER BY token IS NULL, CASE WHEN token IS NULL THEN ready_at ELSE started_at END, id LIMIT 1
+"""
+    for latest, mine in (("username = $2", "true"), ("username IS NULL", "key = $2"))
+)
+
+
+async def next_to_end(connection: Connection, owner: Owner) -> Job | None:
+    if owner.user is not None:
+        row = await connection.fetchrow(NEXT_OF_USER, owner.tenant, owner.user)
+    else:
+        row = await connection.fetchrow(NEXT_OF_KEY, owner.tenant, owner.key)
+    return read_job(tuple(row)) if row is not None else None
 
 
 PAYLOAD = row_groups.PAYLOAD.format("$1")

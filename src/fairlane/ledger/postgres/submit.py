@@ -31,7 +31,7 @@ from fairlane.ledger.postgres.transaction import (
     PostgresTransaction,
 )
 from fairlane.ledger.rows import MAX_INLINE_BYTES
-from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit
+from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit, hour_excess
 
 EXACT_COUNT_MARGIN = 25 * AT_ONCE_A_VERB * MAX_TRANSACTION_ITEMS
 """How close to its limit the queue is counted exactly: the uncommitted submits of 25 processes.
@@ -82,7 +82,7 @@ async def submit(tx: PostgresTransaction, items: Sequence[Submission]) -> list[S
     answers: dict[str, SubmitOutcome] = {}
     accepted: list[Submission] = []
     for item in news:
-        answer = keys.earlier(item) or quotas.refusal(item)
+        answer = keys.earlier(item) or await quotas.refusal(item)
         if answer is not None:
             answers[item.id] = answer
         else:
@@ -123,12 +123,17 @@ async def _insert(tx: PostgresTransaction, items: list[Submission]) -> None:
 
 
 # --- quotas ------------------------------------------------------------------------------------
-RECENT_OF_USER, RECENT_OF_KEY = (
-    Statement(
-        f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = :tenant AND {mine} "
-        "AND id >= :first AND created_at > :since AND cells = 0"
-    )
+OF_USER, OF_KEY = (
+    f"FROM jobs WHERE tenant = :tenant AND {mine} "
+    "AND id >= :first AND created_at > :since AND cells = 0"
     for mine in ("username = :who", "username IS NULL AND key = :who")
+)
+RECENT_OF_USER, RECENT_OF_KEY = (
+    Statement(f"SELECT count(*), min(created_at) {jobs}") for jobs in (OF_USER, OF_KEY)
+)
+NTH_OF_USER, NTH_OF_KEY = (
+    Statement(f"SELECT created_at {jobs} ORDER BY created_at LIMIT 1 OFFSET :earlier")
+    for jobs in (OF_USER, OF_KEY)
 )
 
 
@@ -153,15 +158,26 @@ class _PostgresQuotas:
         quotas._waiting = await hold_queue(tx, [item.common.quota for item in items])
         return quotas
 
-    def refusal(self, item: Submission) -> FairlaneError | None:
+    async def refusal(self, item: Submission) -> FairlaneError | None:
         if item.refusal is not None:
             return item.refusal
-        jobs = len(item.cells) or 1
+        jobs, quota = len(item.cells) or 1, self._quota(item)
         usage = self._usage.get(item.who, Usage())._replace(waiting=self._waiting)
-        refused = admit(self._quota(item), usage, jobs)
+        refused = admit(quota, usage, jobs)
         if refused is None:
             self._accept(item, jobs)
+        elif (excess := hour_excess(quota, usage, jobs)) > 1:
+            refused.frees_at = await self._hour_frees_at(item, excess, usage)
         return refused
+
+    async def _hour_frees_at(self, item: Submission, excess: int, usage: Usage) -> int | None:
+        """When so many of the user's jobs of the last hour are an hour old (µs). The jobs that this
+        batch has accepted are the newest. None if there are not so many."""
+        if excess > usage.last_hour:
+            return None
+        nth = NTH_OF_KEY if item.user is None else NTH_OF_USER
+        found = await self._tx.fetchval(*nth(**_recent(item), earlier=excess - 1))
+        return (found if found is not None else item.common.created_at) + HOUR_MICROSECONDS
 
     def _accept(self, item: Submission, jobs: int) -> None:
         self._waiting += jobs
@@ -193,22 +209,25 @@ class _PostgresQuotas:
             self._own[tenant, user] = (pending, per_hour)
 
     async def _count(self, item: Submission) -> Usage:
-        since = item.common.created_at - HOUR_MICROSECONDS
         mine = "username = $2" if item.user is not None else "username IS NULL AND key = $2"
-        who = item.user if item.user is not None else item.common.key
         pending = await self._tx.fetchval(
             f"SELECT count(*) FROM jobs WHERE tenant = $1 AND {mine} AND finished_at IS NULL "
             f"AND cells = 0 AND id >= ({OLDEST_LIVE})",
             item.common.tenant,
-            who,
+            item.user if item.user is not None else item.common.key,
         )
         number, oldest = 0, None
         if self._quota(item).per_hour:
             recent = RECENT_OF_KEY if item.user is None else RECENT_OF_USER
-            ((number, oldest),) = await self._tx.fetch(
-                *recent(tenant=item.common.tenant, who=who, first=floor(since), since=since)
-            )
+            ((number, oldest),) = await self._tx.fetch(*recent(**_recent(item)))
         return Usage(pending, number, oldest or 0)
+
+
+def _recent(item: Submission) -> dict[str, object]:
+    """The parameters that find the user's jobs of the last hour."""
+    since = item.common.created_at - HOUR_MICROSECONDS
+    who = item.user if item.user is not None else item.common.key
+    return {"tenant": item.common.tenant, "who": who, "first": floor(since), "since": since}
 
 
 LINE = "SELECT sum(queued)::bigint FROM line"

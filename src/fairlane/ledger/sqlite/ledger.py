@@ -21,6 +21,7 @@ from fairlane.ledger.sqlite import (
     credits,
     epochs,
     job_actions,
+    key_users,
     known_tiers,
     leases,
     outbox,
@@ -47,6 +48,7 @@ class SqliteLedger(SqlLedger):
     _credits, _epochs, _job_actions, _known_tiers = credits, epochs, job_actions, known_tiers
     _leases, _outbox, _retention, _settle = leases, outbox, retention, settle
     _store_stats, _submit, _webhooks = store_stats, submit, webhooks
+    _key_users = key_users
 
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection

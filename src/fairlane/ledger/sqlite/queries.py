@@ -9,7 +9,7 @@ from itertools import chain
 
 from fairlane.ledger import row_groups, rows
 from fairlane.ledger.job_columns import JOB, read_job
-from fairlane.ledger.messages import Counts, Filter, LiveSlot
+from fairlane.ledger.messages import Counts, Filter, LiveSlot, Owner
 from fairlane.ledger.sqlite.read_connection import brief
 from fairlane.ledger.sqlite.statements import chunks, marks
 from fairlane.model.attempt import Attempt
@@ -140,6 +140,19 @@ def list_jobs(
     with brief(connection):
         found = connection.execute(query, (*args, limit)).fetchall()
     return [read_job(row) for row in found]
+
+
+NEXT_TO_END = f"""
+SELECT {JOB} FROM jobs WHERE rowid IN (
+    SELECT rowid FROM jobs WHERE tenant = ? AND user IS ? ORDER BY rowid DESC LIMIT 1000)
+AND finished_at IS NULL AND cells = 0 AND (user IS NOT NULL OR key = ?)
+ORDER BY token IS NULL, CASE WHEN token IS NULL THEN ready_at ELSE started_at END, id LIMIT 1
+"""
+
+
+def next_to_end(connection: sqlite3.Connection, owner: Owner) -> Job | None:
+    row = connection.execute(NEXT_TO_END, owner).fetchone()
+    return read_job(row) if row is not None else None
 
 
 def payload(connection: sqlite3.Connection, job: str) -> tuple[Json, dict[str, Json]]:

@@ -18,7 +18,7 @@ from fairlane.ledger.sqlite.idempotency import earlier_use, remember_key
 from fairlane.ledger.sqlite.statements import chunks, marks, parts, placeholders
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.construct import maker
-from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit
+from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit, hour_excess
 
 own_values, rare_own_values = values_of(Submission, OWN), values_of(Submission, RARE_OWN)
 shared_values, rare_shared_values = values_of(Common, SHARED), values_of(Common, RARE_SHARED)
@@ -115,6 +115,8 @@ class _SqliteQuotas:
         elif quota.waiting < tally.queued + jobs:
             usage = Usage(waiting=tally.queued)
         refused = None if usage is NOTHING else admit(quota, usage, jobs)
+        if refused is not None and (excess := hour_excess(quota, usage, jobs)) > 1:
+            refused.frees_at = self._hour_frees_at(item, excess, usage)
         if refused is None:
             tally.queued += jobs
             tally.changed(who, jobs)
@@ -146,18 +148,33 @@ class _SqliteQuotas:
         return number + self._accepted.get(who, 0), oldest or item.common.created_at
 
     def _count(self, item: Submission) -> tuple[int, int]:
-        since = item.common.created_at - HOUR_MICROSECONDS
-        early = floor(since - MINUTE_MICROSECONDS)  # concurrent calls may be written out of order
-        mine = "user = ?" if item.user is not None else "user IS NULL AND key = ?"
+        recent, args = _recent(item)
         number, oldest = self._tx.execute(
-            f"SELECT count(*), min(created_at) FROM jobs WHERE tenant = ? AND {mine} "
-            "AND rowid >= (SELECT rowid FROM jobs WHERE id >= ? ORDER BY id LIMIT 1) "
-            "AND created_at > ? AND cells = 0",
-            (
-                item.common.tenant,
-                item.user if item.user is not None else item.common.key,
-                early,
-                since,
-            ),
+            f"SELECT count(*), min(created_at) {recent}", args
         ).fetchone()
         return number, oldest or 0
+
+    def _hour_frees_at(self, item: Submission, excess: int, usage: Usage) -> int | None:
+        """When so many of the user's jobs of the last hour are an hour old (µs). The jobs that this
+        batch has accepted are the newest. None if there are not so many."""
+        if excess > usage.last_hour:
+            return None
+        recent, args = _recent(item)
+        row = self._tx.execute(
+            f"SELECT created_at {recent} ORDER BY created_at LIMIT 1 OFFSET ?", (*args, excess - 1)
+        ).fetchone()
+        return (row[0] if row is not None else item.common.created_at) + HOUR_MICROSECONDS
+
+
+def _recent(item: Submission) -> tuple[str, tuple[object, ...]]:
+    """The jobs of this user, or of this key, that were accepted in the last hour."""
+    since = item.common.created_at - HOUR_MICROSECONDS
+    early = floor(since - MINUTE_MICROSECONDS)  # concurrent calls may be written out of order
+    mine = "user = ?" if item.user is not None else "user IS NULL AND key = ?"
+    who = item.user if item.user is not None else item.common.key
+    jobs = (
+        f"FROM jobs WHERE tenant = ? AND {mine} "
+        "AND rowid >= (SELECT rowid FROM jobs WHERE id >= ? ORDER BY id LIMIT 1) "
+        "AND created_at > ? AND cells = 0"
+    )
+    return jobs, (item.common.tenant, who, early, since)

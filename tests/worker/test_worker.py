@@ -277,7 +277,7 @@ async def test_a_task_may_return_a_file(tmp_path: Path, way: Way) -> None:
     worker = Worker()
 
     @worker.task("draw")
-    async def draw(kind: str) -> bytes | FileResult | list[bytes]:
+    async def draw(kind: str) -> Any:
         pixels = b"\x89PNG\x00\xff"
         drawn: dict[str, bytes | FileResult | list[bytes]] = {
             "plain": pixels,

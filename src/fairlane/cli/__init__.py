@@ -105,12 +105,24 @@ def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
         bool,
         typer.Option("--tasks", help="Measure tasks of the worker SDK, in process and over HTTP."),
     ] = False,
+    models: Annotated[
+        bool,
+        typer.Option("--models", help="Measure model loads and waits under each affinity rule."),
+    ] = False,
+    called: Annotated[
+        bool, typer.Option("--called", help="With --models: call a service that has two GPUs.")
+    ] = False,
 ) -> None:
     """Measure this machine with durable commits: submits, drain, latency, claim cost, memory."""
-    from fairlane.cli.bench import run
+    from fairlane.cli.bench import run, run_models
 
     if overload and not http:
         raise typer.BadParameter("--overload measures the HTTP API; add --http")
+    if called and not models:
+        raise typer.BadParameter("--called measures model loads; add --models")
+    if models:
+        run_models(short, as_json, cluster, called)
+        return
     run(short, runs, jobs, as_json, cluster, beside, http, overload, tasks)
 
 

@@ -56,6 +56,29 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
         _print_table(figures, runs, jobs, stores)
 
 
+def run_models(short: bool, as_json: bool, cluster: bool, called: bool) -> None:
+    from fairlane.bench import models
+
+    jobs = models.SHORT_JOBS if short else models.JOBS
+    found = models.outcomes(jobs, called=called, on_cluster=cluster)
+    if as_json:
+        sys.stdout.write(orjson.dumps(found, option=orjson.OPT_INDENT_2, default=_named).decode())
+        return
+    versions = ", ".join(f"{name} {version}" for name, version in _versions().items())
+    gpus = "a called service with two GPUs" if called else "a pull worker with one GPU"
+    sys.stdout.write(
+        f"{models.markdown(found)}\n{CLUSTER if cluster else EMBEDDED}; {gpus}; {jobs} jobs, the "
+        f"first {models.NOT_COUNTED:.0%} not counted; one run, seed {models.SEED} · {versions}\n"
+    )
+
+
+def _named(value: object) -> object:
+    """Named tuples as objects."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    raise TypeError(type(value).__name__)
+
+
 def _http(runs: int, jobs: int, short: bool) -> Iterator[Figure]:
     from fairlane.bench.api import figures
 

@@ -128,16 +128,16 @@ function pools.take(pool, token, now, chosen)
   return {pool.name, n, ends}
 end
 
--- Chosen numbers may be above the mark: the numbers that they leave out are free ones below it from now on.
+-- A chosen number above the mark is the lowest free one: a number between them is taken, and is listed as
+-- free when it is given back.
 local function save_chosen(pool, free)
-  local mark = tonumber(call('HGET', life .. 'marks', pool.name) or 0)
+  local highest = 0
   for _, n in ipairs(pool.chosen) do
-    for left_out = mark + 1, n - 1 do
-      call('ZADD', life .. 'free:' .. pool.name, left_out, left_out)
-    end
-    mark, free[#free + 1] = math.max(mark, n), n
+    highest, free[#free + 1] = math.max(highest, n), n
   end
-  call('HSET', life .. 'marks', pool.name, mark)
+  if highest > tonumber(call('HGET', life .. 'marks', pool.name) or 0) then
+    call('HSET', life .. 'marks', pool.name, highest)
+  end
 end
 
 function pools.save()

@@ -243,7 +243,7 @@ class Queue(RuleBasedStateMachine):
 
     def model_job(self, job: str, request: NewJob, parent: str | None = None) -> ModelJob:
         tier = TIERS[request.tier or TIERS.default]
-        steps = WITH_CHECKS.get(request.name) or PIPELINES.get(request.name, (request.name,))
+        steps = {**PIPELINES, **WITH_CHECKS}.get(request.name, (request.name,))
         return ModelJob(
             id=job,
             steps=steps,

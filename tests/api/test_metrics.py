@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from fairlane.engine.reconciler import reconcile
 from fairlane.engine.settle import Done
+from fairlane.model.job import NewJob
+from fairlane.model.quality_check import OnFail, QualityCheck
+from fairlane.model.service import Service
 from fairlane.telemetry.metric_definitions import METRICS, Metric
 from fairlane.telemetry.prometheus import MAX_SERIES, Registry
-from tests.api.server import Gateway
+from tests.api.server import Gateway, gateway
 from tests.core import core_of
-from tests.world import World
+from tests.world import World, catalog
 
 pytestmark = pytest.mark.every_store
 
@@ -53,7 +57,7 @@ async def test_every_declared_metric_is_told_and_no_other(world: World, served: 
         assert (await client.get("/no/such/path")).status_code == 404
     text, samples = await scraped(served)
     names = {re.sub(r"_(bucket|sum|count)$", "", name.partition("{")[0]) for name in samples}
-    declared = {metric.name for metric in METRICS}
+    declared = {metric.name for metric in METRICS} - {"fairlane_quality_checks_total"}
     if (await core_of(world.engine).ledger.vitals.signs()).dead is None:
         declared = {name for name in declared if not name.startswith("fairlane_pg_")}
     assert names == declared
@@ -128,3 +132,23 @@ async def test_histograms_add_up_and_labels_are_bounded() -> None:
     for n in range(MAX_SERIES + 50):
         numbers.add("c", str(n))
     assert 'c{who="other"} 50' in numbers.text({})
+
+
+async def test_quality_checks_are_counted_by_their_verdict(tmp_path: Path) -> None:
+    """A check that is tried again has not ended."""
+    check = QualityCheck("judge", OnFail.MARK)
+    settings = catalog(Service("draw", quality_check=check), Service("judge", max_attempts=2))
+    async with World(settings, tmp_path / "ledger.db") as world, gateway(world.engine) as served:
+        await world.submit_all([NewJob("draw")] * 4)
+        for lease in await world.claim(4):
+            await world.engine.complete(lease)
+        good, bad, broken, again = await world.claim(4)
+        await world.engine.complete(good, True)
+        await world.engine.complete(bad, False)
+        await world.engine.complete(broken, "no verdict")
+        await world.engine.fail(again)
+        _, samples = await scraped(served)
+        assert {name: n for name, n in samples.items() if "quality" in name} == {
+            f'fairlane_quality_checks_total{{service="judge",verdict="{verdict}"}}': 1
+            for verdict in ("passed", "rejected", "none")
+        }

@@ -18,12 +18,15 @@ PERMANENT = {
     Fault.QUALITY: Code.QUALITY,
 }
 LIVE = (State.QUEUED, State.RUNNING)
+CHECK = "judge"
+"""The service whose steps check the step before them; what they reject runs again."""
 
 
 @dataclass
 class ModelJob:
     """`used` counts attempts of the present step; up to `forgivable` of them may be given back
-    because the service was sick."""
+    because the service was sick. `before` counts those of the step before it. `discarded` are the
+    steps whose outputs a check has rejected, as often as it has."""
 
     id: str
     steps: tuple[str, ...]
@@ -48,10 +51,22 @@ class ModelJob:
     fence: int = 0
     paid: bool = False
     outputs: dict[int, Json] = field(default_factory=dict)
+    before: int = 0
+    discarded: list[int] = field(default_factory=list)
 
     @property
     def service(self) -> str:
         return self.steps[min(self.step, len(self.steps) - 1)]
+
+    @property
+    def delivered(self) -> int:
+        return self.step - (self.service == CHECK)
+
+    def discard(self) -> None:
+        """The outputs from the present step on make room for others."""
+        for step in [step for step in self.outputs if step >= self.step]:
+            del self.outputs[step]
+            self.discarded.append(step)
 
 
 @dataclass
@@ -121,6 +136,7 @@ class Model:
         for each in [cell for cell in cells if cell.state in bad] if cells else [job]:
             if fresh or each.used >= each.max_attempts:
                 each.used = each.forgivable = 0
+            each.discard()
             self._queue(each, now)
             each.code = None
             if each.parent is not None:
@@ -149,6 +165,7 @@ class Model:
         self._lease_ended(job, Outcome.COMPLETED)
         self._free(lease.token)
         job.outputs[lease.step] = output
+        job.before = lease.attempt
         job.step += 1
         if job.step == len(job.steps):
             self._end(job, State.COMPLETED)
@@ -159,6 +176,8 @@ class Model:
 
     def after_failure(self, job: ModelJob, fault: Fault) -> set[State]:
         """Where a failed attempt may leave its job."""
+        if job.service == CHECK and fault is Fault.QUALITY:
+            return {State.QUEUED if job.before < job.max_attempts else State.DEAD}
         if fault in PERMANENT:
             return {State.FAILED}
         if job.used < job.max_attempts:
@@ -175,12 +194,25 @@ class Model:
             self._free(lease.token)
         else:
             self._keep(lease.token, lease.deadline)
+        if job.service == CHECK and fault is Fault.QUALITY:
+            self._rejected(job, ready_at)
+            return
         if ready_at is not None:
             job.forgivable += fault is Fault.UNAVAILABLE
             self._queue(job, ready_at)
             return
         job.code = PERMANENT.get(fault, Code.MAX_ATTEMPTS)
         self._end(job, State.FAILED if fault in PERMANENT else State.DEAD)
+        self._cell_ended(job)
+
+    def _rejected(self, job: ModelJob, ready_at: int | None) -> None:
+        job.step, job.used, job.forgivable = job.step - 1, job.before, 0
+        if ready_at is not None:
+            job.discard()
+            self._queue(job, ready_at)
+            return
+        job.code = Code.MAX_ATTEMPTS
+        self._end(job, State.DEAD)
         self._cell_ended(job)
 
     def given_back(self, lease: Lease, now: int) -> None:
@@ -263,11 +295,12 @@ class Model:
     # --- shared ------------------------------------------------------------------------------
     def _queue(self, job: ModelJob, ready_at: int) -> None:
         job.state, job.ready_at = State.QUEUED, ready_at
-        job.give_up_at = ready_at + job.max_wait if job.max_wait else None
+        patient = not job.max_wait or job.service == CHECK
+        job.give_up_at = None if patient else ready_at + job.max_wait
 
     def _end(self, job: ModelJob, state: State) -> None:
         job.state, job.give_up_at = state, None
-        if job.paid and job.step == 0:
+        if job.paid and job.delivered == 0:
             self.balances[job.user or ""] += job.price
             job.paid = False
 

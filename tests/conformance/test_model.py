@@ -49,6 +49,7 @@ from fairlane.model.credits import CreditSettings
 from fairlane.model.event import EventType
 from fairlane.model.job import Job, NewJob
 from fairlane.model.lease import Lease
+from fairlane.model.quality_check import QualityCheck
 from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Overrun, Provider, Service
 from fairlane.model.state import State
@@ -58,7 +59,7 @@ from fairlane.policy.retry import delay
 from fairlane.policy.skip import price
 from fairlane.servers.process import temporary_folder
 from tests import stores
-from tests.conformance.model import LIVE, Model, ModelJob
+from tests.conformance.model import CHECK, LIVE, Model, ModelJob
 from tests.core import core_of
 from tests.ledger_items import confirmation
 from tests.world import World
@@ -97,8 +98,13 @@ MEMBERS = {
     "svc:kin": ["kin"],
     "prov:shared": ["two", "kin"],
 }
-PIPELINES = {"two_then_free": ("two", "free"), "one_then_kin": ("one", "kin")}
-NAMES = ["free", "one", "two", "kin", *PIPELINES]
+PIPELINES = {
+    "two_then_free": ("two", "free"),
+    "one_then_kin": ("one", "kin"),
+    "art_then_free": ("art", "free"),
+}
+WITH_CHECKS = {"art": ("art", CHECK), "art_then_free": ("art", CHECK, "free")}
+NAMES = ["free", "one", "two", "kin", "art", *PIPELINES]
 USERS = ["ann", "bob", None]
 WORKERS = [Worker("w1"), Worker("w2")]
 HOLDS_BEGIN = seconds(4 * 600)
@@ -118,10 +124,20 @@ def settings_file() -> Catalog:
             Service("one", limit=1, overrun=Overrun.STRICT),
             Service("two", limit=2, provider="shared"),
             Service("kin", provider="shared", max_attempts=2),
+            Service("art", quality_check=QualityCheck(CHECK)),
+            Service(CHECK),
         ],
         [Provider("shared", limit=2)],
         PIPELINES,
     )
+
+
+PASSED = {"passed": True}
+
+
+def output_of(lease: Lease) -> dict[str, Any]:
+    """What a step makes; a check passes. It rejects with the fault `quality`."""
+    return {"fence": lease.fence, **PASSED}
 
 
 class Queue(RuleBasedStateMachine):
@@ -228,7 +244,7 @@ class Queue(RuleBasedStateMachine):
 
     def model_job(self, job: str, request: NewJob, parent: str | None = None) -> ModelJob:
         tier = TIERS[request.tier or TIERS.default]
-        steps = PIPELINES.get(request.name, (request.name,))
+        steps = {**PIPELINES, **WITH_CHECKS}.get(request.name, (request.name,))
         return ModelJob(
             id=job,
             steps=steps,
@@ -256,7 +272,7 @@ class Queue(RuleBasedStateMachine):
         self.run(again())
 
     @rule(
-        name=st.sampled_from(["free", "two", "two_then_free"]),
+        name=st.sampled_from(["free", "two", "two_then_free", "art"]),
         cells=st.integers(1, 3),
         user=st.sampled_from(USERS),
     )
@@ -335,7 +351,7 @@ class Queue(RuleBasedStateMachine):
         self.run(self.completes(self.pick_lease(pick)))
 
     async def completes(self, lease: Lease) -> None:
-        output = {"fence": lease.fence}
+        output = output_of(lease)
         settled = await self.world.engine.complete(lease, output)
         assert not settled.again
         self.model.completed(lease, output, self.now)
@@ -362,14 +378,14 @@ class Queue(RuleBasedStateMachine):
         lease = self.pick_lease(pick)
 
         async def twice() -> None:
-            output = {"fence": lease.fence}
+            output = output_of(lease)
             engine = self.world.engine
             first, second = await asyncio.gather(
                 engine.complete(lease, output), engine.complete(lease, output)
             )
             assert sorted([first.again, second.again]) == [False, True]
             self.model.completed(lease, output, self.now)
-            third = await engine.complete(lease, {"another": "output"})
+            third = await engine.complete(lease, {"another": "output", **PASSED})
             assert third.again
 
         self.run(twice())
@@ -395,6 +411,9 @@ class Queue(RuleBasedStateMachine):
         if state is not State.QUEUED:
             return None
         ready_at = (await self.world.job(lease.job)).ready_at
+        if lease.service == CHECK and fault is Fault.QUALITY:
+            assert ready_at == self.now, "rejected work waits for nothing"
+            return ready_at
         soonest, latest = [(ended_at or self.now) + delay(lease.attempt, n) for n in (999, 0)]
         assert ready_at >= max(self.now, soonest), "back again too soon"
         if fault is not Fault.UNAVAILABLE:
@@ -440,7 +459,7 @@ class Queue(RuleBasedStateMachine):
         done, other = self.pick_lease(first), self.pick_lease(second)
 
         async def several() -> None:
-            reports: list[Report] = [Done(done, {"fence": done.fence}), Done(done)]
+            reports: list[Report] = [Done(done, output_of(done)), Done(done, PASSED)]
             if other is not done:
                 reports.append(GivenBack(other))
             outcomes = await self.world.engine.settle(reports)
@@ -449,7 +468,7 @@ class Queue(RuleBasedStateMachine):
                 True,
                 *[False] * (len(reports) - 2),
             ]
-            self.model.completed(done, {"fence": done.fence}, self.now)
+            self.model.completed(done, output_of(done), self.now)
             if other is not done:
                 self.model.given_back(other, self.now)
 
@@ -465,7 +484,7 @@ class Queue(RuleBasedStateMachine):
         """A worker whose lease is over reports: it hears what became of the job, nothing moves."""
         lease, outcome = self.model.ended[pick % len(self.model.ended)]
         reports: dict[Outcome, Report] = {
-            Outcome.COMPLETED: Done(lease, {"late": True}),
+            Outcome.COMPLETED: Done(lease, {"late": True, **PASSED}),
             Outcome.FAILED: Failed(lease, fault, "late"),
             Outcome.RELEASED: GivenBack(lease),
         }
@@ -520,7 +539,7 @@ class Queue(RuleBasedStateMachine):
     def race_complete_and_cancel(self, pick: int) -> None:
         lease = self.pick_lease(pick)
         job = self.model.jobs[lease.job]
-        output = {"fence": lease.fence}
+        output = output_of(lease)
 
         async def race() -> None:
             engine = self.world.engine
@@ -834,12 +853,12 @@ class Queue(RuleBasedStateMachine):
         kinds = Counter(event.type for event in events)
         assert events[0].type is EventType.WAITING
         assert kinds[EventType.STEP_START] == known.fence
-        assert kinds[EventType.STEP_COMPLETE] == len(known.outputs)
+        assert kinds[EventType.STEP_COMPLETE] == len(known.outputs) + len(known.discarded)
         attempts = await ledger.attempts(job.id)
         ended = known.fence - (known.lease is not None)
         assert [attempt.fence for attempt in attempts] == list(range(1, ended + 1))
         won = Counter(each.step for each in attempts if each.outcome is Outcome.COMPLETED)
-        assert won == Counter(known.outputs.keys())
+        assert won == Counter([*known.outputs, *known.discarded])
         _, context = await ledger.payload(job.id)
         for step, output in known.outputs.items():
             assert context[f"step_{step}_{known.steps[step]}"]["data"] == output

@@ -9,7 +9,7 @@ from pathlib import Path
 from fairlane.clock import ManualClock, seconds
 from fairlane.ledger.messages import Filter
 from fairlane.ledger.sqlite import SqliteLedger
-from fairlane.model.attempt import Outcome
+from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.credits import CreditSettings
 from fairlane.model.event import EventType
 from fairlane.model.job import Job
@@ -59,6 +59,15 @@ class Aftermath:
         for each in self.asked:
             if each.answered:
                 self.believe(each)
+            self.may_be_discarded(each)
+
+    def may_be_discarded(self, each: Asked) -> None:
+        """A rejection, answered or not, may have deleted the output of the checked step."""
+        if each.call.verb == "settle":
+            for name, way in each.call.args["reports"]:
+                lease = self.known.leases[name]
+                if way == "quality" and lease.checked_step is not None:
+                    self.completed.pop((lease.job, lease.step - 1), None)
 
     def believe(self, each: Asked) -> None:
         """What the answer has promised."""
@@ -197,7 +206,8 @@ class Aftermath:
                 assert job.state is self.ended[job.id] or self.may_have_moved(job.id), job.tags
             attempts = await self.life.engine.attempts(job.id)
             won = Counter(each.step for each in attempts if each.outcome is Outcome.COMPLETED)
-            assert set(won.values()) <= {1}, f"{job.tags}: a step completed twice"
+            rejected = Counter(each.step - 1 for each in attempts if each.fault is Fault.QUALITY)
+            assert set((won - rejected).values()) <= {1}, f"{job.tags}: a step completed twice"
             if job.state is State.COMPLETED and not job.fan_out:
                 assert set(won) == set(range(len(job.plan))), f"{job.tags}: a step is missing"
             assert [each.fence for each in attempts] == list(range(1, job.fence + 1))

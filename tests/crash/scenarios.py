@@ -10,6 +10,7 @@ from fairlane.clock import seconds
 from fairlane.model.attempt import Fault
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
+from fairlane.model.quality_check import QualityCheck
 from fairlane.model.service import Overrun, Provider, Service
 from fairlane.model.tier import Tier, Tiers
 
@@ -28,6 +29,8 @@ def settings() -> Catalog:
             Service("once", max_attempts=1),
             Service("one", limit=1, overrun=Overrun.STRICT),
             Service("two", limit=2, provider="shared"),
+            Service("draw", limit=1, max_attempts=4, quality_check=QualityCheck("judge")),
+            Service("judge", limit=1),
         ],
         [Provider("shared", limit=2)],
         {"chain": ("two", "free")},
@@ -50,6 +53,7 @@ REQUESTS = {
         NewJob("once", tags=("doomed",)),
         NewJob("free", tags=("paid",), user="ann", duration=20),
         NewJob("free", tags=("dear",), user="ann", duration=40),
+        NewJob("draw", tags=("checked",), user="ann", duration=20),
         NewJob("free", tags=("hasty",), user="ann", max_wait=seconds(10)),
     )
 }
@@ -122,6 +126,18 @@ SCENARIOS = {
             settle(plain="done", fan_b="done"),
             claim(),
             settle(chain="done", other="unavailable"),
+        ),
+    ),
+    "quality": Scenario(
+        (submit("checked"), call("skip", job="checked"), claim()),
+        (
+            settle(checked="done"),
+            claim(),
+            settle(checked="quality"),
+            claim(),
+            settle(checked="done"),
+            claim(),
+            settle(checked="done"),
         ),
     ),
     "moves": Scenario(

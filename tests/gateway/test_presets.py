@@ -85,6 +85,27 @@ async def test_what_serve_prints_runs_to_its_end_on_a_fresh_start(
 
 
 @pytest.mark.embedded
+@pytest.mark.parametrize("called", [False, True])
+async def test_the_echo_passes_quality_checks(tmp_path: Path, *, called: bool) -> None:
+    """What a new user sees with a check whose service does not exist yet."""
+    check = f'url = "http://127.0.0.1:{free_port(0)}"' if called else ""
+    (tmp_path / "fairlane.toml").write_text(
+        f"[services.draw]\n[services.draw.quality_check]\n{check}\n"
+    )
+    serve = f"{sys.executable} -m fairlane serve --port 0"
+    async with shell(serve, tmp_path, {}, lambda text: "curl " in text) as said:
+        echo, curl = said.partition("try it:\n")[2].splitlines()
+        async with shell(echo, tmp_path, {}, lambda text: "runs draw" in text):
+            accepted = json.loads(await answer(curl, tmp_path))
+            url = re.findall(r"http://127\.0\.0\.1:\d+", curl)[0]
+            async with Caller(url, "none") as caller:
+                caller.http.headers.pop("Authorization")
+                job = await caller.ended(accepted["job_id"])
+    assert (job["status"], job["total_steps"]) == ("completed", 2)
+    assert [verdict["passed"] for verdict in job["quality"]] == [True]
+
+
+@pytest.mark.embedded
 async def test_the_echo_names_the_services_it_cannot_answer_for(tmp_path: Path) -> None:
     (tmp_path / "fairlane.toml").write_text(
         '[services.far]\nurl = "http://far.example:9000"\n[services.near]\n'

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.config.explain import explain
 from fairlane.errors import InvalidInput, UnknownName
 from fairlane.model.catalog_text import catalog_of, catalog_text
 from fairlane.model.endpoint import Endpoint
@@ -51,6 +52,13 @@ def test_neither_url_nor_service_makes_a_pulled_service(tmp_path: Path) -> None:
     check = settings.catalog.services["draw.quality"]
     assert (check.executor, check.timeout) == (Executor.PULL, 5)
     assert settings.endpoints == {}
+
+
+def test_a_check_is_explained(tmp_path: Path) -> None:
+    (line,) = [
+        line for line in explain(read(tmp_path, f'{CHECKED}on_fail = "fail"')) if "checks" in line
+    ]
+    assert "draw.quality checks its output, a rejected output fails the job" in line
 
 
 def test_a_configured_service_may_check(tmp_path: Path) -> None:

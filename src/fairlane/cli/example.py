@@ -53,9 +53,12 @@ def _name(settings: Settings) -> str:
     return next(iter([*catalog.pipelines, *catalog.services]), EXAMPLE)
 
 
-def _steps(settings: Settings) -> tuple[str, ...]:
-    name = _name(settings)
-    return tuple(settings.catalog.pipelines.get(name, (name,)))
+def _steps(settings: Settings) -> list[str]:
+    """The services of the job, with its quality checks."""
+    name, services = _name(settings), settings.catalog.services
+    steps = settings.catalog.pipelines.get(name, (name,))
+    checks = [services[each].quality_check for each in steps if each in services]
+    return [*steps, *(check.service for check in checks if check is not None)]
 
 
 def _is_echoed(settings: Settings, name: str) -> bool:

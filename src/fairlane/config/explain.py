@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fairlane.config.settings import ServerSettings, Settings
 from fairlane.model.catalog import Catalog
 from fairlane.model.credits import CreditSettings
+from fairlane.model.quality_check import OnFail, QualityCheck
 from fairlane.model.service import Executor, Fairness, Service
 from fairlane.model.tier import Tier
 
@@ -67,6 +68,17 @@ def _tier(tier: Tier) -> str:
     return "; ".join(said)
 
 
+REJECTED = {
+    OnFail.RETRY: "a rejected output costs an attempt",
+    OnFail.FAIL: "a rejected output fails the job",
+    OnFail.MARK: "a rejected output is only noted",
+}
+
+
+def _quality_check(check: QualityCheck) -> str:
+    return f"{check.service} checks its output, {REJECTED[check.on_fail]}"
+
+
 def _service(settings: Settings, service: Service) -> str:
     said = [_runner(settings, service)]
     said.append(_together(service.limit, service.rate) or "no limit")
@@ -84,6 +96,8 @@ def _service(settings: Settings, service: Service) -> str:
         said.append(f"a job waits at most {span(service.max_wait)}")
     if service.waiting:
         said.append(f"at most {service.waiting:,} jobs wait for it, fewer of lower tiers")
+    if service.quality_check is not None:
+        said.append(_quality_check(service.quality_check))
     said.append(_shared(service))
     if service.paused:
         said.append("paused")

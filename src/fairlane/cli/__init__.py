@@ -101,6 +101,10 @@ def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
         bool,
         typer.Option("--overload", help="With --http: offer ten times as much, for a minute."),
     ] = False,
+    queue_routes: Annotated[
+        bool,
+        typer.Option("--queue-routes", help="With --http: the generation routes, long queues."),
+    ] = False,
     tasks: Annotated[
         bool,
         typer.Option("--tasks", help="Measure tasks of the worker SDK, in process and over HTTP."),
@@ -116,14 +120,15 @@ def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     """Measure this machine with durable commits: submits, drain, latency, claim cost, memory."""
     from fairlane.cli.bench import run, run_models
 
-    if overload and not http:
-        raise typer.BadParameter("--overload measures the HTTP API; add --http")
+    if (overload or queue_routes) and not http:
+        flag = "--overload" if overload else "--queue-routes"
+        raise typer.BadParameter(f"{flag} measures the HTTP API; add --http")
     if called and not models:
         raise typer.BadParameter("--called measures model loads; add --models")
     if models:
         run_models(short, as_json, cluster, called)
         return
-    run(short, runs, jobs, as_json, cluster, beside, http, overload, tasks)
+    run(short, runs, jobs, as_json, cluster, beside, http, overload, tasks, queue_routes)
 
 
 @app.command()

@@ -32,6 +32,7 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
     http: bool = False,
     overload: bool = False,
     tasks: bool = False,
+    queue_routes: bool = False,
 ) -> None:
     if short:
         runs, jobs = 1, 3_000
@@ -39,6 +40,8 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
     figures = []
     if overload:
         runs, found = 1, _overload(short, cluster)
+    elif queue_routes:
+        runs, found = 1, _queue_routes(short, cluster)
     elif tasks:
         found = _tasks(runs, jobs, short, cluster)
     elif http:
@@ -93,6 +96,12 @@ def _tasks(runs: int, jobs: int, short: bool, cluster: bool) -> Iterator[Figure]
 
 def _overload(short: bool, cluster: bool) -> Iterator[Figure]:
     from fairlane.bench.overload import figures
+
+    return figures(short=short, on_cluster=cluster)
+
+
+def _queue_routes(short: bool, cluster: bool) -> Iterator[Figure]:
+    from fairlane.bench.generation import figures
 
     return figures(short=short, on_cluster=cluster)
 

@@ -18,6 +18,9 @@ EXACT_POSITIONS = 100
 """Number of positions that are computed exactly. Each one costs one simulated claim, every time a
 job's position is asked for."""
 
+FEW_FLOWS_EXAMINED = 100
+"""The most flows of one queue from which the jobs ahead of each of many jobs are estimated."""
+
 LOOK_AGAIN_MICROSECONDS = 5_000_000
 """An idle worker that gets no wake-up claims again after this time."""
 

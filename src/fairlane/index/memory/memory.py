@@ -9,6 +9,7 @@ from fairlane.clock import Clock
 from fairlane.errors import NotReady
 from fairlane.ids import Tokens
 from fairlane.index.index import (
+    FEW_FLOWS_EXAMINED,
     LOOK_AGAIN_MICROSECONDS,
     MAX_DUE_JOBS_PER_CLAIM,
     BandDepth,
@@ -308,7 +309,10 @@ class MemoryIndex:
         return None if self._loading else queries.estimated(self, job, now)
 
     async def estimates(self, jobs: Sequence[str], now: int) -> dict[str, Standing]:
-        found = ((job, self.estimated(job, now)) for job in jobs)
+        self._move_due(now)
+        if self._loading:
+            return {}
+        found = ((job, queries.estimated(self, job, now, FEW_FLOWS_EXAMINED)) for job in jobs)
         return {job: standing for job, standing in found if standing is not None}
 
     async def front(self, service: str, now: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from fairlane.index.index import (
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 MAX_PROMOTION_SCAN = 20_000
 """The most jobs of one flow that `promotable` examines."""
 
+MAX_FLOWS_EXAMINED = 1_000
+"""The most flows of one queue from which the jobs ahead of a job are estimated."""
+
 FLOWS_AT_ONCE = 1_000
 """Flows that `stats` counts before it yields to the event loop: about half a millisecond."""
 
@@ -61,8 +65,11 @@ def is_far(found: Standing, *, fresh: bool) -> bool:
     return fresh and found.position > 2 * EXACT_POSITIONS
 
 
-def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
-    """The estimated position of the job, without a preview of the next claims."""
+def estimated(
+    index: MemoryIndex, job: str, now: int, flows: int = MAX_FLOWS_EXAMINED
+) -> Standing | None:
+    """The estimated position of the job, without a preview of the next claims. At most about so
+    many flows of a queue are examined."""
     entry = index.waiting.get(job)
     if entry is None:
         return None
@@ -79,7 +86,7 @@ def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
     reached = entry.rank
     if entry.band is Band.TIER:
         reached = level(entry.rank, now - since, tiers.thresholds[entry.rank])
-    ahead = _jobs_before(service_queue, entry, reached, own_before)
+    ahead = _jobs_before(service_queue, entry, reached, own_before, flows)
     at_limit = is_at_limit(index, flow)
     behind = (
         sum(queue.count for queue in service_queue.queues.values()) - len(flow.line) + own_before
@@ -94,7 +101,9 @@ def estimated(index: MemoryIndex, job: str, now: int) -> Standing | None:
     )
 
 
-def _jobs_before(service_queue: ServiceQueue, entry: Entry, reached: int, own_before: int) -> int:
+def _jobs_before(
+    service_queue: ServiceQueue, entry: Entry, reached: int, own_before: int, flows: int
+) -> int:
     """The number of jobs that probably start before this one if none arrive: all jobs of better
     bands and tiers. In its own tier, from every other user as many as this user has before the job,
     plus one if the other user is served first."""
@@ -105,15 +114,19 @@ def _jobs_before(service_queue: ServiceQueue, entry: Entry, reached: int, own_be
         if queue.band < entry.band or (tier and better):
             before += queue.count
         elif queue.band is entry.band and (not tier or queue.rank == entry.rank):
-            before += _same_tier(service_queue, queue, entry, own_before)
+            step = max(1, len(queue.flows) // flows)
+            before += step * _same_tier(service_queue, queue, entry, own_before, step)
     return before
 
 
-def _same_tier(service_queue: ServiceQueue, queue: LaneQueue, entry: Entry, own_before: int) -> int:
+def _same_tier(
+    service_queue: ServiceQueue, queue: LaneQueue, entry: Entry, own_before: int, step: int
+) -> int:
+    """Examines every flow, or every `step`-th one."""
     own = service_queue.flow_name(entry)
     counter = service_queue.flows[own].order()
     before = 0
-    for flow in queue.flows.values():
+    for flow in islice(queue.flows.values(), 0, None, step):
         if flow.name == own:
             continue
         if flow.account is None:

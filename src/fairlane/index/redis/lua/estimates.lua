@@ -7,6 +7,7 @@
 --@include position
 waiting.move_due(now)
 local answer = {}
+standing.looked_at = FEW_FLOWS_EXAMINED
 if state.loading then return answer end
 for _, job in ipairs(jobs) do
   local found = standing.estimate(job, now)

@@ -1,8 +1,7 @@
 --@include flows
 --@include claim_preview
 -- The queue position of one job in its service.
-local standing = {}
-local LOOKED_AT = 1000 -- the most flows examined per queue
+local standing = {looked_at = 1000} -- the most flows examined per queue
 
 -- The number of jobs of a flow before this job.
 local function ahead_in(line, entry)
@@ -17,7 +16,7 @@ end
 -- jobs as an average flow.
 local function unseen(queue, n, counter, most, mean)
   local ranked_before = call('ZCOUNT', life .. 'fair:' .. queue.key, '-inf', '(' .. whole(counter))
-  local turns = math.max(0, math.min(n, ranked_before - LOOKED_AT))
+  local turns = math.max(0, math.min(n, ranked_before - standing.looked_at))
   return turns * math.min(mean, most + 1) + (n - turns) * math.min(mean, most)
 end
 
@@ -26,7 +25,7 @@ end
 -- served first are examined.
 local function same_tier(queue, entry, own, own_before, waiting_there)
   local found, others, number = 0, {}, 0
-  local known, total = flows.some(queue.key, 'fair:', LOOKED_AT)
+  local known, total = flows.some(queue.key, 'fair:', standing.looked_at)
   for _, flow in ipairs(known) do
     if flow.name ~= own.name and flow.place.fair then
       others[#others + 1] = flow

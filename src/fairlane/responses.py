@@ -480,6 +480,7 @@ class GenerationSummaryResponse(TypedDict):
     priority: Annotated[str, Field(description="The tier, or `skipped` after a paid skip.")]
     tier: str
     skipped: bool
+    skip_cost: Annotated[int | None, Field(description="The credits that were paid for its skip.")]
     progress: str | None
     progress_pct: int
     position: Annotated[

@@ -64,12 +64,14 @@ class Team:
         answer = await self.http.post(f"/admin/users/{user}/credits", json=grant)
         assert answer.status_code == 200, answer.text
 
+    async def start_gpu(self) -> None:
+        offer = {"task_types": ["generate"], "capacity": 1}
+        answer = await self.http.post("/internal/workers/register", json=offer)
+        assert answer.status_code == 201, answer.text
+        self._worker = answer.json()["worker_id"]
+
     async def picked(self) -> dict[str, Any]:
         """The job that the GPU gets next."""
-        if not self._worker:
-            offer = {"task_types": ["generate"], "capacity": 1}
-            answer = await self.http.post("/internal/workers/register", json=offer)
-            self._worker = answer.json()["worker_id"]
         found = await self._report("poll", available_capacity=1)
         (task,) = found["tasks"]
         return dict(task)
@@ -105,7 +107,9 @@ async def served(generation_site: Site) -> Running:
 @pytest.fixture
 async def team(served: Running) -> AsyncIterator[Team]:
     async with httpx2.AsyncClient(base_url=served.url, timeout=LONG_ENOUGH) as http:
-        yield Team(http)
+        team = Team(http)
+        await team.start_gpu()
+        yield team
 
 
 async def test_jobs_run_by_tier_and_in_order_of_arrival_within_a_tier(team: Team) -> None:

@@ -57,7 +57,7 @@ SETUPS = (
 )
 
 
-class Queue:
+class MeasuredQueue:
     """A server with waiting jobs, one of them processed."""
 
     def __init__(self, client: BenchClient, setup: Setup) -> None:
@@ -124,14 +124,14 @@ class Queue:
         return time.perf_counter() - begin
 
 
-ROUTES: dict[str, Callable[[Queue, int], Awaitable[float]]] = {
-    "POST /generate": Queue.submit,
-    "GET /generate/{id}": Queue.look,
-    "GET /queue-status?user_id=": Queue.own_queue,
-    "GET /queue-status": Queue.queue_of_all,
-    "GET /api/queue": Queue.service_queue,
-    "GET /status": Queue.status,
-    "DELETE /generate/{id}": Queue.cancel,
+ROUTES: dict[str, Callable[[MeasuredQueue, int], Awaitable[float]]] = {
+    "POST /generate": MeasuredQueue.submit,
+    "GET /generate/{id}": MeasuredQueue.look,
+    "GET /queue-status?user_id=": MeasuredQueue.own_queue,
+    "GET /queue-status": MeasuredQueue.queue_of_all,
+    "GET /api/queue": MeasuredQueue.service_queue,
+    "GET /status": MeasuredQueue.status,
+    "DELETE /generate/{id}": MeasuredQueue.cancel,
 }
 
 
@@ -176,7 +176,7 @@ def _figures(route: str, setup: Setup, taken: Mapping[int, list[float]]) -> Iter
 
 
 @asynccontextmanager
-async def _served(setup: Setup, *, on_cluster: bool) -> AsyncIterator[Queue]:
+async def _served(setup: Setup, *, on_cluster: bool) -> AsyncIterator[MeasuredQueue]:
     async with AsyncExitStack() as stack:
         stores: Mapping[str, str] = {}
         if on_cluster:
@@ -192,4 +192,4 @@ async def _served(setup: Setup, *, on_cluster: bool) -> AsyncIterator[Queue]:
         served = await stack.enter_async_context(http_client.server(settings, stores))
         client = await BenchClient.connect(served.port)
         stack.callback(client.close)
-        yield Queue(client, setup)
+        yield MeasuredQueue(client, setup)

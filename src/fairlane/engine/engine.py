@@ -339,6 +339,11 @@ class Engine:
         """Running jobs of this tenant, user, key and service, the longest-running first."""
         return await self._core.ledger.running_jobs(wanted, service, limit)
 
+    async def skip_costs(self, jobs: Sequence[Job]) -> dict[str, int]:
+        """The credits that were paid for the skips of these jobs, by job."""
+        skipped = [job.id for job in jobs if job.paid_at > 0]
+        return await self._core.ledger.skip_costs(skipped) if skipped else {}
+
     async def load(self) -> tuple[int, int]:
         """How many jobs are queued and how many run, of all tenants."""
         return await self._core.ledger.load()

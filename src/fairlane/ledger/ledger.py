@@ -222,6 +222,9 @@ class Ledger(Protocol):
         """Running jobs of this tenant, user and key (None = any) and service, the longest-running
         first. Reads all running jobs."""
 
+    async def skip_costs(self, jobs: Sequence[str]) -> dict[str, int]:
+        """The credits that were paid for the skips of these jobs, and not refunded."""
+
     async def finished_since(self, since: int) -> dict[State, int]:
         """How many jobs have ended since then, by state."""
 

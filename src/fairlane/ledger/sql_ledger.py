@@ -316,6 +316,9 @@ class SqlLedger(SqlReader):
     async def balance(self, tenant: str, user: str) -> int:
         return await self._read(self._credits.balance, account_of(tenant, user))
 
+    async def skip_costs(self, jobs: Sequence[str]) -> dict[str, int]:
+        return await self._read(self._credits.skip_costs, jobs)
+
     async def statement(
         self, tenant: str, user: str, since: int, before: int, limit: int
     ) -> CreditStatement:

@@ -92,7 +92,8 @@ async def get_generation(call: Here, job_id: JobId) -> TypedResponse[GenerationR
     """Get a generation with its position, its progress and its result."""
     with generation_words(call.engine.clock.now()):
         seen = await call.engine.view(checked(job_id), call.tenant)
-    return serializers.answer(generation.detail(seen))
+    costs = await call.engine.skip_costs([seen.job])
+    return serializers.answer(generation.detail(seen, costs.get(seen.job.id)))
 
 
 @routes.add(

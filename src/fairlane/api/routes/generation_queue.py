@@ -87,10 +87,11 @@ def _own(call: RequestContext, user_id: str | None) -> Filter:
 async def _summaries(call: RequestContext, jobs: list[Job]) -> list[GenerationSummaryResponse]:
     """Returns the jobs of a page: processing ones first, then by position, then the unknown."""
     places = await call.engine.placements(jobs)
+    costs = await call.engine.skip_costs(jobs)
     rows = []
     for job in jobs:
         place = places.get(job.id) or unplaced(job.tier)
-        rows.append(generation.summary(job, place.position, place.eta))
+        rows.append(generation.summary(job, place.position, place.eta, costs.get(job.id)))
     last = float("inf")
     return sorted(rows, key=lambda row: last if row["position"] is None else row["position"])
 

@@ -398,12 +398,13 @@ GENERATION_ACCEPTED: GenerationAcceptedResponse = generation.accepted(
 GENERATION: GenerationResponse = generation.detail(
     _detail(
         RUNNING_GENERATION, input={"prompt": "a heron at dawn", "model": "music", "duration": 30}
-    )
+    ),
+    skip_cost=None,
 )
 OWN_QUEUE: OwnQueueResponse = {
     "queue_length": 5,
     "current_job": EXAMPLE_ID,
-    "jobs": [generation.summary(RUNNING_GENERATION, None, None)],
+    "jobs": [generation.summary(RUNNING_GENERATION, None, None, None)],
     "next": None,
 }
 SERVICE_QUEUE: ServiceQueueResponse = {

@@ -8,7 +8,8 @@ from fairlane.api.schemas.states import generation_status
 from fairlane.api.schemas.timestamps import iso, iso_or_none, seconds
 from fairlane.engine.queries import JobDetail, Placement
 from fairlane.index.index import ModelTimes
-from fairlane.model.job import Job, Json
+from fairlane.model.job import Job
+from fairlane.model.job_result import result_of
 from fairlane.model.service import Service
 from fairlane.model.state import State
 from fairlane.model.tier import Tiers
@@ -65,7 +66,9 @@ def expired(job_id: str) -> GenerationAcceptedResponse:
     }
 
 
-def summary(job: Job, position: int | None, eta: Eta | None) -> GenerationSummaryResponse:
+def summary(
+    job: Job, position: int | None, eta: Eta | None, skip_cost: int | None
+) -> GenerationSummaryResponse:
     """Serializes a generation for its owner. `position` is its place in the queue."""
     return {
         "id": job.id,
@@ -76,6 +79,7 @@ def summary(job: Job, position: int | None, eta: Eta | None) -> GenerationSummar
         "priority": priority(job),
         "tier": job.tier,
         "skipped": job.paid_at > 0,
+        "skip_cost": skip_cost,
         "progress": progress(job),
         "progress_pct": percent(job),
         "position": PROCESSING_POSITION if job.state is State.RUNNING else position,
@@ -104,12 +108,12 @@ def row(job: Job, position: int, *, own: bool, same_tenant: bool) -> QueueRowRes
     }
 
 
-def detail(seen: JobDetail) -> GenerationResponse:
+def detail(seen: JobDetail, skip_cost: int | None) -> GenerationResponse:
     return {
-        **summary(seen.job, seen.position, seen.eta),
+        **summary(seen.job, seen.position, seen.eta, skip_cost),
         "started_at": iso_or_none(seen.started_at),
         "prompt": seen.input.get("prompt") if isinstance(seen.input, dict) else None,
-        "result": _result(seen.context),
+        "result": result_of(seen.job, seen.context),
         "reason": serializers.wait_reason(seen),
     }
 
@@ -159,12 +163,6 @@ def running_model(job: Job) -> LoadedModelResponse:
         "since": None,
         "batch_count": None,
     }
-
-
-def _result(context: dict[str, Json]) -> Json:
-    """Returns the output of the last finished step."""
-    outputs = [value for name, value in context.items() if not name.endswith("__attempts")]
-    return outputs[-1].get("data") if outputs else None
 
 
 def priority(job: Job) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairlane.errors import InsufficientCredits
 from fairlane.ledger.credit_account_names import SKIPS, is_house, refund_operation
 from fairlane.ledger.postgres.named_parameters import Statement, table
@@ -94,6 +96,18 @@ async def statement(connection: Connection, query: StatementQuery) -> CreditStat
         rows = await connection.fetch(PAGE, account, since, before, limit)
         newer = await connection.fetchval(NEWER, account, before)
     return credit_statement(account, now, newer, [tuple(row) for row in rows])
+
+
+SKIP_COSTS = """
+SELECT jobs.id, -entries.amount FROM jobs
+JOIN entries ON entries.operation = jobs.charge AND entries.amount < 0
+WHERE jobs.id = ANY($1)
+"""
+
+
+async def skip_costs(connection: Connection, jobs: Sequence[str]) -> dict[str, int]:
+    """What was paid for the skips of these jobs. A job without a skip is left out."""
+    return {row[0]: row[1] for row in await connection.fetch(SKIP_COSTS, list(jobs))}
 
 
 async def refund(tx: PostgresTransaction, job: str, now: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Sequence
 
 from fairlane.errors import InsufficientCredits
 from fairlane.ledger.credit_account_names import SKIPS, is_house, refund_operation
@@ -80,6 +82,18 @@ def statement(connection: sqlite3.Connection, query: StatementQuery) -> CreditSt
     finally:
         connection.execute("COMMIT")
     return credit_statement(account, now, newer, rows)
+
+
+SKIP_COSTS = """
+SELECT jobs.id, -entries.amount FROM jobs
+JOIN entries ON entries.operation = jobs.charge AND entries.amount < 0
+WHERE jobs.id IN (SELECT value FROM json_each(?))
+"""
+
+
+def skip_costs(connection: sqlite3.Connection, jobs: Sequence[str]) -> dict[str, int]:
+    """What was paid for the skips of these jobs. A job without a skip is left out."""
+    return dict(connection.execute(SKIP_COSTS, (json.dumps(jobs),)).fetchall())
 
 
 def refund(tx: SqliteTransaction, job: str, now: int) -> None:

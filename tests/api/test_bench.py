@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.bench import http_client, overload
+from fairlane.bench import generation, http_client, overload
 from fairlane.bench.http_client import BenchServer
 from fairlane.model.state import State
 from fairlane.presets import tasks
@@ -24,6 +24,13 @@ async def test_every_way_of_measuring_gets_its_jobs_accepted(tmp_path: Path) -> 
         memory = await http_client.idle_sockets(BenchServer(served.port, os.getpid()), 5, seconds=0)
         assert memory.before > 0
         assert await world.engine.count(State.QUEUED) == 65
+
+
+@pytest.mark.long
+async def test_the_generation_routes_can_be_measured() -> None:
+    found = await generation.measured(generation.SETUPS[0], 25, 2_000, on_cluster=False)
+    assert {each.what for each in found} == {*generation.ROUTES}
+    assert all(value > 0 for each in found for value in each.values)
 
 
 @pytest.mark.long

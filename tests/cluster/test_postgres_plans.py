@@ -128,6 +128,11 @@ async def use(engine: Engine, clock: ManualClock) -> None:
     await engine.list_jobs(Filter(), None, 50)
     await engine.list_jobs(Filter(user="u7", tenant="default"), None, 50)
     await engine.list_jobs(Filter(states=(State.FAILED, State.DEAD)), None, 50)
+    live = (State.QUEUED, State.RUNNING)
+    await engine.list_jobs(Filter(tenant="default", user="u7", states=live), None, 50)
+    await engine.list_jobs(Filter(tenant="default", key="k", states=live), None, 50)
+    await engine.list_jobs(Filter(tenant="default", states=live), None, 50)
+    await ledger.running_jobs(Filter(tenant="default", user="u7"), "work", 50)
     await ledger.load()
     await ledger.finished_since(0)
 

@@ -34,6 +34,7 @@ SENTENCES = {
     "too_many_this_hour": "Hourly limit reached for your tier",
     "duration_too_long": "Duration exceeds your tier limit",
     "queue_full": "Queue is full",
+    "too_many_users": "Too many users for this key",
 }
 """What an end user is told, by error code. It is the member `error` of the problem."""
 

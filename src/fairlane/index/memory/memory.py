@@ -312,7 +312,8 @@ class MemoryIndex:
         self._move_due(now)
         if self._loading:
             return {}
-        found = ((job, queries.estimated(self, job, now, FEW_FLOWS_EXAMINED)) for job in jobs)
+        samples = queries.FlowSamples(FEW_FLOWS_EXAMINED)
+        found = ((job, queries.estimated(self, job, now, samples)) for job in jobs)
         return {job: standing for job, standing in found if standing is not None}
 
     async def front(self, service: str, now: int) -> list[str]:

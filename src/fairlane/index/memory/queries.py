@@ -21,6 +21,7 @@ from fairlane.index.index import (
 from fairlane.index.memory import claim_preview
 from fairlane.index.memory.claim_preview import is_at_limit, is_user_at_limit, place_of
 from fairlane.index.memory.flow_queue import NO_ENTRY
+from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.service_queue import LaneQueue, ServiceQueue
 from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
@@ -65,11 +66,27 @@ def is_far(found: Standing, *, fresh: bool) -> bool:
     return fresh and found.position > 2 * EXACT_POSITIONS
 
 
+class FlowSamples:
+    """A sample of the flows of each queue: all of them, or every n-th one so that they are about
+    `most`. Each is taken once."""
+
+    def __init__(self, most: int = MAX_FLOWS_EXAMINED) -> None:
+        self._most = most
+        self._taken: dict[tuple[str, Band, int], tuple[int, list[Flow]]] = {}
+
+    def of(self, queue: LaneQueue) -> tuple[int, list[Flow]]:
+        """The number of flows that each flow of the sample stands for, and the sample."""
+        found = self._taken.get(queue.key)
+        if found is None:
+            step = max(1, len(queue.flows) // self._most)
+            found = self._taken[queue.key] = step, [*islice(queue.flows.values(), 0, None, step)]
+        return found
+
+
 def estimated(
-    index: MemoryIndex, job: str, now: int, flows: int = MAX_FLOWS_EXAMINED
+    index: MemoryIndex, job: str, now: int, samples: FlowSamples | None = None
 ) -> Standing | None:
-    """The estimated position of the job, without a preview of the next claims. At most about so
-    many flows of a queue are examined."""
+    """The estimated position of the job, without a preview of the next claims."""
     entry = index.waiting.get(job)
     if entry is None:
         return None
@@ -86,7 +103,7 @@ def estimated(
     reached = entry.rank
     if entry.band is Band.TIER:
         reached = level(entry.rank, now - since, tiers.thresholds[entry.rank])
-    ahead = _jobs_before(service_queue, entry, reached, own_before, flows)
+    ahead = _jobs_before(service_queue, entry, reached, own_before, samples or FlowSamples())
     at_limit = is_at_limit(index, flow)
     behind = (
         sum(queue.count for queue in service_queue.queues.values()) - len(flow.line) + own_before
@@ -102,7 +119,11 @@ def estimated(
 
 
 def _jobs_before(
-    service_queue: ServiceQueue, entry: Entry, reached: int, own_before: int, flows: int
+    service_queue: ServiceQueue,
+    entry: Entry,
+    reached: int,
+    own_before: int,
+    samples: FlowSamples,
 ) -> int:
     """The number of jobs that probably start before this one if none arrive: all jobs of better
     bands and tiers. In its own tier, from every other user as many as this user has before the job,
@@ -114,19 +135,18 @@ def _jobs_before(
         if queue.band < entry.band or (tier and better):
             before += queue.count
         elif queue.band is entry.band and (not tier or queue.rank == entry.rank):
-            step = max(1, len(queue.flows) // flows)
-            before += step * _same_tier(service_queue, queue, entry, own_before, step)
+            step, sample = samples.of(queue)
+            before += step * _same_tier(service_queue, sample, entry, own_before)
     return before
 
 
 def _same_tier(
-    service_queue: ServiceQueue, queue: LaneQueue, entry: Entry, own_before: int, step: int
+    service_queue: ServiceQueue, flows: Sequence[Flow], entry: Entry, own_before: int
 ) -> int:
-    """Examines every flow, or every `step`-th one."""
     own = service_queue.flow_name(entry)
     counter = service_queue.flows[own].order()
     before = 0
-    for flow in islice(queue.flows.values(), 0, None, step):
+    for flow in flows:
         if flow.name == own:
             continue
         if flow.account is None:

@@ -36,8 +36,12 @@ class Demo:
 
     def command(self, mark: str) -> list[str]:
         """The words of the command that it printed after this mark."""
-        (line,) = [each for each in self._said.splitlines() if each.startswith(f"  {mark} ")]
-        return shlex.split(line.removeprefix(f"  {mark} "))
+        (words,) = self.commands(mark)
+        return words
+
+    def commands(self, mark: str) -> list[list[str]]:
+        lines = [each for each in self._said.splitlines() if each.startswith(f"  {mark} ")]
+        return [shlex.split(line.removeprefix(f"  {mark} ")) for line in lines]
 
     async def until(self, text: str) -> None:
         """Returns when it has said so."""
@@ -56,7 +60,7 @@ class Demo:
         async with httpx2.AsyncClient() as client:
             answer = await client.post(words[1], content=body, headers={name: value})
         assert answer.status_code == 202, answer.text
-        return f"{words[1]}/{answer.json()['job_id']}"
+        return str(httpx2.URL(words[1]).join(answer.headers["Location"]))
 
     async def leave(self) -> str:
         """Its last words after Ctrl-C."""
@@ -69,7 +73,7 @@ class Demo:
 @asynccontextmanager
 async def running(*arguments: str) -> AsyncIterator[Demo]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "fairlane", "demo", "--port", "0", "--speed", "500", *arguments,
+        sys.executable, "-m", "fairlane", "demo", "--port", "0", *arguments,
         stdout=PIPE, stderr=PIPE,
     )  # fmt: skip
     demo = Demo(process, "")
@@ -83,7 +87,7 @@ async def running(*arguments: str) -> AsyncIterator[Demo]:
 
 
 async def test_what_the_demo_prints_works_and_ctrl_c_ends_it_with_a_summary() -> None:
-    async with running() as demo:
+    async with running("--speed", "500") as demo:
         job = await demo.try_it()
         async with httpx2.AsyncClient(timeout=60) as client:
             await client.get(f"{job}/events", headers={"Accept": "text/event-stream"})
@@ -98,7 +102,7 @@ async def test_what_the_demo_prints_works_and_ctrl_c_ends_it_with_a_summary() ->
 
 @pytest.mark.long
 async def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost() -> None:
-    async with running() as demo:
+    async with running("--speed", "500") as demo:
         (pid,) = demo.pids
         os.kill(pid, signal.SIGKILL)
         await demo.until("fairlane serve was killed; starting it again")
@@ -110,7 +114,7 @@ async def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost() -> None
 
 @pytest.mark.long
 async def test_a_cluster_of_which_half_is_killed_goes_on_and_loses_nothing() -> None:
-    async with running("--cluster") as demo:
+    async with running("--speed", "500", "--cluster") as demo:
         api, _, dispatcher, _ = demo.pids
         for pid in (api, dispatcher):
             os.kill(pid, signal.SIGKILL)
@@ -120,6 +124,52 @@ async def test_a_cluster_of_which_half_is_killed_goes_on_and_loses_nothing() -> 
         last = await demo.leave()
     assert " 0 failed, 0 lost" in last
     assert "\n0 calls above a limit; the ledger is sound\n" in last
+
+
+# --- the generation queue ------------------------------------------------------------------------
+GENERATION = ("--preset", "generation", "--speed", "50")
+
+
+async def test_the_generation_demo_shows_its_gpu_and_counts_loads_at_the_end() -> None:
+    async with running(*GENERATION) as demo:
+        job = await demo.try_it()
+        async with httpx2.AsyncClient(timeout=60) as client:
+            task = job.replace("/generate/", "/api/v1/jobs/")
+            await client.get(f"{task}/events", headers={"Accept": "text/event-stream"})
+            generated = (await client.get(job)).json()
+            own, status, queue = [
+                (await client.get(words[1])).json() for words in demo.commands("look")
+            ]
+        assert generated["status"] == "completed"
+        assert generated["result"]["url"].endswith(".wav")
+        assert set(status["models"]) <= {"music", "audio"}
+        assert "queue_length" in own
+        assert queue["service"] == "generate"
+        await demo.until(" refused (")
+        await demo.until("GPU: music")
+        last = await demo.leave()
+    assert " 0 failed, 0 lost" in last
+    assert re.search(r"\d+ loads for \d+ jobs; order of arrival: \d+ loads\n", last)
+    assert re.search(r"paid skips: \d+ for \d+ aura, \d+ aura refunded\n", last)
+    assert last.endswith("\nthe ledger is sound\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", [(), ("--cluster",)], ids=["embedded", "cluster"])
+async def test_a_gpu_and_then_a_server_that_are_killed_lose_no_generation(
+    where: tuple[str, ...],
+) -> None:
+    async with running(*GENERATION, *where) as demo:
+        server, *_, worker = demo.pids
+        await demo.until("GPU: music")
+        os.kill(worker, signal.SIGKILL)
+        await demo.until("fairlane worker was killed; it has been started again")
+        os.kill(server, signal.SIGKILL)
+        await demo.until("fairlane serve was killed; it has been started again")
+        await demo.try_it()
+        last = await demo.leave()
+    assert " 0 failed, 0 lost" in last
+    assert last.endswith("\nthe ledger is sound\n")
 
 
 def test_what_needs_a_cluster_says_so() -> None:

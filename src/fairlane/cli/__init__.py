@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -52,6 +52,10 @@ def prepare(
 
 @app.command()
 def demo(
+    preset: Annotated[
+        Literal["gateway", "generation"],
+        typer.Option(help="What to show: a gateway of called services, or a generation queue."),
+    ] = "gateway",
     seconds: Annotated[
         float, typer.Option(help="Stop after this many seconds; 0 = run until Ctrl-C.")
     ] = 0,
@@ -59,25 +63,31 @@ def demo(
         Path | None, typer.Option(help="Keep the ledger in this folder (default: a temporary one).")
     ] = None,
     speed: Annotated[
-        float, typer.Option(min=0.1, help="Run the services this many times faster than real ones.")
-    ] = 100,
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="How many times faster than real time it runs (default: gateway 100, generation "
+            "10).",
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(help="The port of the API; 0 = any free port.")] = 8000,
     cluster: Annotated[
         bool,
         typer.Option(
             "--cluster",
-            help="Run two APIs and two dispatchers on a private PostgreSQL and Redis.",
+            help="Run two APIs, and two dispatchers, on a private PostgreSQL and Redis.",
         ),
     ] = False,
 ) -> None:
-    """Run a complete gateway, live: the API, four scarce services, users of all tiers."""
+    """Run a complete queue, live. The gateway: the API, four scarce services, users of all tiers.
+    The generation queue: one GPU with two models, users of five tiers, quotas and paid skips."""
     from fairlane.cli.demo import run
 
     if cluster and data is not None:
         raise typer.BadParameter(
             "--data is the folder of an embedded ledger, and --cluster has none; remove one of them"
         )
-    run(seconds, data, speed, port, cluster)
+    run(preset, seconds, data, speed, port, cluster)
 
 
 @app.command()

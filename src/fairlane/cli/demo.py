@@ -1,9 +1,10 @@
-"""`fairlane demo`: a complete gateway with traffic, shown live in the terminal."""
+"""`fairlane demo`: a complete queue with traffic, shown live in the terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import signal
 import tempfile
 from collections import Counter
@@ -16,10 +17,12 @@ from rich.console import Console
 
 from fairlane.cli.example import curl
 from fairlane.compose import opened
-from fairlane.demo import display
-from fairlane.demo.processes import Gateway, free_port, scaled
+from fairlane.demo.demo import Demo, Fate, Status
+from fairlane.demo.gateway_demo import GatewayDemo
+from fairlane.demo.generation_demo import GenerationDemo
+from fairlane.demo.processes import DemoProcesses, free_port, scaled
 from fairlane.demo.recovery import DemoRecovery
-from fairlane.demo.traffic import Scene, playing, scenery
+from fairlane.demo.screen import shown
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError
 from fairlane.model.state import LIVE, State
@@ -28,8 +31,14 @@ from fairlane.servers import Postgres, Redis, ServerFailed
 JOBS_PER_LOOKUP = 1_000
 """Jobs per query of the ledger."""
 
+DEMOS = {demo.preset: demo for demo in (GatewayDemo, GenerationDemo)}
+SPEEDS = {"gateway": 100.0, "generation": 10.0}
 
-def run(seconds: float, data: Path | None, speed: float, port: int, cluster: bool) -> None:
+
+def run(
+    preset: str, seconds: float, data: Path | None, speed: float | None, port: int, cluster: bool
+) -> None:
+    demo = DEMOS[preset](SPEEDS[preset] if speed is None else speed)
     with contextlib.ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-")))
@@ -38,7 +47,7 @@ def run(seconds: float, data: Path | None, speed: float, port: int, cluster: boo
                 variables = _servers(stack)
             else:
                 variables = {"FAIRLANE_SERVER__DATA": str((data or folder).absolute())}
-            sound = asyncio.run(_run(seconds, folder, variables, speed, port))
+            sound = asyncio.run(_run(demo, seconds, folder, variables, port))
         except (FairlaneError, ServerFailed, OSError) as error:
             typer.echo(f"fairlane: {error}", err=True)
             raise typer.Exit(1) from None
@@ -55,101 +64,100 @@ def _servers(stack: contextlib.ExitStack) -> dict[str, str]:
 
 
 async def _run(
-    seconds: float, folder: Path, variables: dict[str, str], speed: float, port: int
+    demo: Demo, seconds: float, folder: Path, variables: dict[str, str], port: int
 ) -> bool:
-    """Runs the demo. Returns whether no job was lost, none failed and no limit was exceeded."""
+    """Runs the demo. Returns whether nothing went wrong that must not go wrong."""
     console, stop = Console(soft_wrap=True), asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)
-    async with scenery(speed) as scene:
-        gateway = Gateway(folder, {**scaled(speed), **scene.variables(), **variables}, port)
+    async with demo.world():
+        settings = {**scaled(demo.preset, demo.speed), **demo.variables(), **variables}
+        processes = DemoProcesses(folder, demo.preset, settings, port, demo.worker)
         try:
-            await gateway.start()
-            for line in welcome(gateway, speed):
+            await processes.start()
+            for line in welcome(demo, processes):
                 console.print(line, highlight=False, markup=False)
-            async with playing(scene, gateway.urls):
-                await _show(gateway, scene, console, stop, seconds)
-            await gateway.leave()
-            lines, sound = await _summary(gateway, scene)
+            async with demo.playing(processes):
+                await _show(demo, processes, console, stop, seconds)
+            await processes.leave()
+            fate = await _fate(processes, demo.accepted)
+            lines = demo.last_lines(fate)
         finally:
-            gateway.stop()
-    for line in lines:
+            processes.stop()
+    for line in ["", *lines]:
         console.print(line, highlight=False, markup=False)
-    return sound
+    return demo.is_sound(fate)
 
 
-def welcome(gateway: Gateway, speed: float) -> list[str]:
+def welcome(demo: Demo, processes: DemoProcesses) -> list[str]:
     """The lines at the start: the URL, commands to try, process ids to kill."""
-    url, processes = gateway.urls[0], gateway.processes
-    pids = " ".join(str(process.pid) for process in processes)
-    names = Counter(process.name for process in processes)
+    url = processes.urls[0]
+    pids = " ".join(str(process.pid) for process in processes.all)
+    names = Counter(process.name for process in processes.all)
     running = ", ".join(f"{number} × {name}" for name, number in names.items())
-    where = "one file" if len(processes) == 1 else "a private PostgreSQL and Redis"
+    embedded = processes.settings.server.mode == "embedded"
+    where = "one file" if embedded else "a private PostgreSQL and Redis"
     return [
-        f"Fairlane: four scarce services, seven users, {speed:g} × real speed; Ctrl-C ends it",
+        f"Fairlane: {demo.title}, {demo.speed:g} × real speed; Ctrl-C ends it",
         f"  is    {running} over {where}",
         f"  open  {url}/docs",
-        f"  try   {curl(gateway.settings, url, keys=False)}",
-        f"  look  curl {url}/queue/status",
+        f"  try   {curl(processes.settings, url, keys=False)}",
+        *(f"  look  curl {shlex.quote(url + path)}" for path in demo.paths),
         f"  kill  kill -9 {pids}   (the demo restarts it; no job is lost)",
     ]
 
 
 async def _show(
-    gateway: Gateway, scene: Scene, console: Console, stop: asyncio.Event, seconds: float
+    demo: Demo, processes: DemoProcesses, console: Console, stop: asyncio.Event, seconds: float
 ) -> None:
     """Updates the display until the time is over or Ctrl-C. Killed processes are restarted."""
     loop = asyncio.get_running_loop()
-    began, status, recovery = loop.time(), display.Status(), DemoRecovery(gateway)
+    began, status, recovery = loop.time(), Status(), DemoRecovery(processes)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as session:
-        with display.shown(console) as shown:
+        with shown(console) as screen:
             while not stop.is_set():
-                answer = await _status(session, gateway.urls)
+                answer = await _status(session, processes.urls, demo.paths)
                 status, now = answer or status, loop.time()
                 passed = now - began
                 for line in recovery.look(now):
                     console.print(line, highlight=False)
-                scene.waiting_for = recovery.waiting_for(answer, scene, now)
-                shown.show(status, scene, passed)
+                held = None if answer is None else demo.held(answer)
+                screen.show(demo, status, passed, recovery.waiting_for(held, now))
                 if seconds and passed >= seconds:
                     break
-                rest = seconds - passed if seconds else shown.every
+                rest = seconds - passed if seconds else screen.every
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(shown.every, rest)):
+                    async with asyncio.timeout(min(screen.every, rest)):
                         await stop.wait()
     await recovery.end()
 
 
-async def _status(session: aiohttp.ClientSession, urls: Sequence[str]) -> display.Status | None:
+async def _status(
+    session: aiohttp.ClientSession, urls: Sequence[str], paths: Sequence[str]
+) -> Status | None:
+    """The answers of all paths in one dict, from the first server that answers."""
     for url in urls:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-            async with session.get(f"{url}/queue/status") as response:
-                if response.status == 200:
-                    return display.Status(await response.json())
+            found = Status()
+            for path in paths:
+                async with session.get(f"{url}{path}", raise_for_status=True) as response:
+                    found |= await response.json()
+            return found
     return None
 
 
-async def _summary(gateway: Gateway, scene: Scene) -> tuple[list[str], bool]:
+async def _fate(processes: DemoProcesses, accepted: Sequence[str]) -> Fate:
     """The final state of every accepted job, read from the ledger after all processes ended."""
-    engine = await opened(gateway.settings)
+    engine = await opened(processes.settings)
     try:
-        states = await _states(engine, scene.accepted)
+        states = await _states(engine, accepted)
         wrong = [name for name, count in (await engine.check())._asdict().items() if count]
     finally:
         await engine.stop()
-    accepted, done = len(scene.accepted), states[State.COMPLETED]
-    lost, going_on = accepted - states.total(), sum(states[state] for state in LIVE)
-    failed = states.total() - done - going_on
-    fate = f"{done} done, {going_on} waiting or running, {failed} failed, {lost} lost"
-    waits = " · ".join(f"{tier} {p50}/{p95}" for tier, p50, p95 in display.waits_of_tiers(scene))
-    health = "NOT sound: " + ", ".join(wrong) if wrong else "sound"
-    lines = [
-        f"\n{accepted} jobs accepted: {fate}",
-        f"a step waited for its slot, p50/p95 in s: {waits}",
-        f"{scene.hiccups} hiccups and {scene.outages} outages got over",
-        f"{scene.broken} calls above a limit; the ledger is {health}",
-    ]
-    return lines, not (lost or failed or scene.broken or wrong)
+    done, cancelled = states[State.COMPLETED], states[State.CANCELLED]
+    live = sum(states[state] for state in LIVE)
+    failed = states.total() - done - cancelled - live
+    return Fate(len(accepted), done, live, cancelled, failed, len(accepted) - states.total(), wrong)
 
 
 async def _states(engine: Engine, jobs: Sequence[str]) -> Counter[State]:

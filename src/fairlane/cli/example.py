@@ -7,8 +7,10 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from fairlane.api.schemas.generation_requests import GENERATE
 from fairlane.config.settings import LOOPBACK, Settings
 from fairlane.model.service import Executor
 
@@ -17,9 +19,12 @@ EXAMPLE = "hello"
 
 
 def curl(settings: Settings, url: str, *, keys: bool) -> str:
-    """A curl command that submits a job."""
-    body = json.dumps({"feature_name": _name(settings), "input_data": {"text": "hello"}})
-    words = ["curl", f"{url}/api/v1/jobs", "-H", "Content-Type: application/json", "-d", body]
+    """A curl command that submits a job, or a generation if the settings have that service."""
+    name, path = _name(settings), "/api/v1/jobs"
+    asked: dict[str, Any] = {"feature_name": name, "input_data": {"text": "hello"}}
+    if name == GENERATE:
+        path, asked = "/generate", {"model": "music", "prompt": "a heron at dawn", "duration": 20}
+    words = ["curl", url + path, "-H", "Content-Type: application/json", "-d", json.dumps(asked)]
     return shlex.join(words) + (' -H "Authorization: Bearer $FAIRLANE_KEY"' if keys else "")
 
 

@@ -14,18 +14,18 @@ from fairlane.compose import migrated
 from fairlane.config.load import FILE, load, preset_text, without_settings
 from fairlane.config.settings import ServerSettings as Listening
 from fairlane.config.settings import Settings
-from fairlane.presets import gateway
+from fairlane.model.service import Executor
+from fairlane.presets import PRESETS
 from fairlane.servers import ServerProcess
 from fairlane.servers.process import ask
 
-PRESET = "gateway"
 GRACE, LEEWAY = 2.0, 2.0
 """Grace time and the extra time after it, in seconds."""
 
 READY = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class GatewayProcess(ServerProcess):
+class FairlaneProcess(ServerProcess):
     """A `fairlane` process with these arguments, and with settings from these variables only."""
 
     def __init__(self, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
@@ -53,7 +53,7 @@ class GatewayProcess(ServerProcess):
         return [sys.executable, "-m", "fairlane", *self._arguments]
 
 
-class ServeProcess(GatewayProcess):
+class ServeProcess(FairlaneProcess):
     """Started when its port answers."""
 
     def __init__(self, more: Sequence[str], variables: Mapping[str, str], port: int = 0) -> None:
@@ -69,71 +69,98 @@ class ServeProcess(GatewayProcess):
         return ask(self.port, READY).startswith(b"HTTP/1.1 200")
 
 
-class DispatchProcess(GatewayProcess):
-    """Started when it has printed its first line."""
+class ReportingProcess(FairlaneProcess):
+    """Started when it has printed a line with this text."""
 
+    ready: bytes
     _said = 0
 
+    @property
+    def log(self) -> Path:
+        """What all its runs printed."""
+        return self.folder / "log"
+
     def _prepare(self) -> None:
-        """Deletes the output of an earlier run."""
-        log = self.folder / "log"
-        self._said = log.stat().st_size if log.exists() else 0
+        """Skips the output of an earlier run."""
+        self._said = self.log.stat().st_size if self.log.exists() else 0
 
     def _answers(self) -> bool:
-        return b"dispatching to" in (self.folder / "log").read_bytes()[self._said :]
+        return self.ready in self.log.read_bytes()[self._said :]
 
 
-class Gateway:
-    """All processes of one gateway: one process, or in a cluster two servers and two
-    dispatchers."""
+class DispatchProcess(ReportingProcess):
+    ready = b"dispatching to"
 
-    def __init__(self, folder: Path, variables: Mapping[str, str], port: int) -> None:
+
+class WorkerProcess(ReportingProcess):
+    """`fairlane worker` with the worker of this module, connected to this URL."""
+
+    ready = b"registered as"
+
+    def __init__(self, module: str, url: str, variables: Mapping[str, str]) -> None:
+        super().__init__(("worker", module, "--url", url), variables)
+
+
+class DemoProcesses:
+    """All processes of one demo: a server, or in a cluster two servers, and two dispatchers if
+    services are called. A worker runs `module`, if one is given."""
+
+    def __init__(
+        self, folder: Path, preset: str, variables: Mapping[str, str], port: int, module: str = ""
+    ) -> None:
         config = folder / FILE
-        config.write_text(preset_text(PRESET))
+        config.write_text(preset_text(preset))
         self.settings: Settings = load(config, environment=variables)
+        called = any(self._is_called(each) for each in self.settings.catalog.services)
         named = ("--config", str(config))
         self._dispatchers: list[DispatchProcess] = []
         if self.settings.server.mode == "embedded":
             self.apis = [ServeProcess(named, variables, port)]
-            return
-        named_api = (*named, "--no-dispatch")
-        self.apis = [ServeProcess(named_api, variables, wanted) for wanted in (port, 0)]
-        arguments = ("dispatch", *named)
-        self._dispatchers = [DispatchProcess(arguments, variables) for _ in range(2)]
+        else:
+            named_api = (*named, "--no-dispatch")
+            self.apis = [ServeProcess(named_api, variables, wanted) for wanted in (port, 0)]
+            arguments = ("dispatch", *named)
+            self._dispatchers = [DispatchProcess(arguments, variables) for _ in "12" if called]
+        self.workers = [WorkerProcess(module, self.urls[0], variables)] if module else []
 
     @property
     def urls(self) -> list[str]:
         return [each.url for each in self.apis]
 
     @property
-    def processes(self) -> list[GatewayProcess]:
-        return [*self.apis, *self._dispatchers]
+    def all(self) -> list[FairlaneProcess]:
+        return [*self.apis, *self._dispatchers, *self.workers]
 
     async def start(self) -> None:
         """Returns when all of them answer."""
         await migrated(self.settings)
-        for process in self.processes:
+        for process in self.all:
             process.start()
 
     @property
     def longest_hold(self) -> float:
-        """Seconds that a call of a killed process may keep its slot."""
-        limits = [service.timeout for service in self.settings.catalog.services.values()]
+        """Seconds that the work of a killed process may keep its slot."""
+        services = self.settings.catalog.services
+        limits = [each.timeout for name, each in services.items() if self._is_called(name)]
         return max([self.settings.server.lease, *limits])
+
+    def _is_called(self, service: str) -> bool:
+        return self.settings.catalog.services[service].executor is Executor.HTTP
 
     def restart_ended(self) -> None:
         """Restarts processes that have ended. They answer when it returns."""
-        for process in self.processes:
+        for process in self.all:
             if process.pid is None:
                 process.start()
 
     async def leave(self) -> None:
-        """Graceful shutdown of all processes together, while the simulated services still
-        answer."""
-        await asyncio.gather(*(asyncio.to_thread(each.leave) for each in self.processes))
+        """Graceful shutdown: workers first, so that they can report, then all others together,
+        while the simulated services still answer."""
+        for group in (self.workers, [*self.apis, *self._dispatchers]):
+            await asyncio.gather(*(asyncio.to_thread(each.leave) for each in group))
 
     def stop(self) -> None:
-        for process in self.processes:
+        for process in self.all:
             process.stop()
 
 
@@ -143,14 +170,16 @@ def free_port(wanted: int) -> int:
         return int(found.getsockname()[1])
 
 
-def scaled(speed: float) -> dict[str, str]:
+def scaled(preset: str, speed: float) -> dict[str, str]:
     """Environment variables that divide waits and time limits by `speed`. A call gets a little more
     than its share: only the services are faster, not this machine."""
     found = {"FAIRLANE_SERVER__GRACE": str(GRACE)}
-    catalog = gateway()
+    catalog = PRESETS[preset]()
     for service in catalog.services.values():
-        limit = LEEWAY + service.timeout / speed
-        found[f"FAIRLANE_SERVICES__{service.name.upper()}__TIMEOUT"] = str(limit)
+        settings = f"FAIRLANE_SERVICES__{service.name.upper()}"
+        if service.timeout:
+            found[f"{settings}__TIMEOUT"] = str(LEEWAY + service.timeout / speed)
+        found[f"{settings}__MODEL_LOAD"] = str(service.model_load / speed)
     for tier in catalog.tiers.all:
         for better, after in tier.promote.items():
             name = f"FAIRLANE_TIERS__{tier.name.upper()}__PROMOTE__{better.upper()}"

@@ -72,7 +72,6 @@ class Scene:
     hiccups: int = 0
     outages: int = 0
     down: str = ""
-    waiting_for: str = ""
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property

@@ -53,7 +53,8 @@ async def test_a_service_that_died_starts_cold(tmp_path: Path) -> None:
         at.service.switches.drops = 1
         job = await at.world.submit(model="music")
         await at.until_attempts(job, 1)
-        assert await slots(at) == []
+        while await slots(at):  # the index is told after the ledger
+            await asyncio.sleep(0)
 
 
 async def test_a_service_that_fails_a_job_keeps_its_model(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.index.index import SlotModel
 from tests.dispatch.scene import called, scene
@@ -45,6 +47,7 @@ async def test_two_slots_keep_two_models(tmp_path: Path) -> None:
         assert {each.n: each.loaded.model for each in slots} == loaded
 
 
+@pytest.mark.timeout(20)
 async def test_a_service_that_died_starts_cold(tmp_path: Path) -> None:
     """policy: after a call without an answer the slot has no model."""
     async with scene(tmp_path, settings=ONE_SLOT) as at:
@@ -53,7 +56,7 @@ async def test_a_service_that_died_starts_cold(tmp_path: Path) -> None:
         at.service.switches.drops = 1
         job = await at.world.submit(model="music")
         await at.until_attempts(job, 1)
-        while await slots(at):  # the index is told after the ledger
+        while await slots(at):  # noqa: ASYNC110 - the index is told after the ledger
             await asyncio.sleep(0)
 
 

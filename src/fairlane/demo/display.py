@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlane.demo.demo import Status
-from fairlane.demo.screen import ranks, table
+from fairlane.demo.screen import ranks, table, wrapped
 from fairlane.demo.traffic import PEOPLE, YOU, Scene
 
 
@@ -66,9 +66,8 @@ def _people(scene: Scene) -> Table:
 
 def _note(scene: Scene) -> Text:
     down = f" {scene.down} is away: see it closed, probed and opened." if scene.down else ""
-    return Text(
+    return wrapped(
         "Look at: no service has more calls than slots; high waits least; bulk's floods do not "
         f"hold up linus.{down}",
-        style="dim",
-        no_wrap=False,
+        "dim",
     )

@@ -87,13 +87,12 @@ class GenerationDemo(Demo):
             f"{fate.done} done, {fate.live} waiting or running, {fate.cancelled} cancelled, "
             f"{fate.failed} failed, {fate.lost} lost"
         )
-        by_arrival = display.loads_by_arrival(visits, gpu)
         return [
             f"{fate.accepted} jobs accepted: {fates}",
             f"{visits.refused.total()} refused: {display.refusals(visits) or 'none'}",
             f"a job waited for the GPU, p50/p95 in s: {told}",
             display.paid_skips(visits),
-            f"{gpu.loads} loads for {len(gpu.models)} jobs; order of arrival: {by_arrival} loads",
+            display.loads(visits, gpu),
             f"the ledger is {fate.ledger}",
         ]
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fairlane.demo.demo import Status
 from fairlane.demo.gpu_log import GpuLog, loads_needed
-from fairlane.demo.screen import ranks, table
+from fairlane.demo.screen import ranks, table, wrapped
 from fairlane.demo.visitors import TIER_SHARES, Visits
 
 TIERS = tuple(TIER_SHARES)
@@ -23,7 +23,7 @@ LIMITS = {
 }
 """What the display calls the limits that refuse, by code."""
 
-ROWS = 4
+ROWS = 3
 """Jobs at the front of the queue that are shown."""
 
 BAR = 20
@@ -84,7 +84,8 @@ def doing(seen: Picture) -> str:
 
 
 def loads(visits: Visits, gpu: GpuLog) -> str:
-    return f"{gpu.loads} loads ({loads_by_arrival(visits, gpu)} in order of arrival)"
+    needed = loads_by_arrival(visits, gpu)
+    return f"{gpu.loads} loads for {len(gpu.models)} jobs; order of arrival: {needed} loads"
 
 
 def loads_by_arrival(visits: Visits, gpu: GpuLog) -> int:
@@ -122,7 +123,7 @@ def _gpu(seen: Picture) -> Text:
     percent = row["progress_pct"] if row and seen.gpu.runs(seen.pid) == row["id"] else 0
     full = round(BAR * percent / 100)
     shown = Text.assemble("\nGPU ", ("■" * full, "green"), "□" * (BAR - full), " ")
-    return shown.append(doing(seen), "bold").append(f"  ·  {loads(seen.visits, seen.gpu)}")
+    return shown.append(doing(seen), "bold").append(f"\n{loads(seen.visits, seen.gpu)}")
 
 
 def _tiers(seen: Picture) -> Table:
@@ -159,9 +160,8 @@ def _credits(seen: Picture) -> Text:
 
 
 def _note() -> Text:
-    return Text(
+    return wrapped(
         "Look at: better tiers wait less, and no tier waits for ever; a paid skip is next; the GPU "
         "changes its model less often than in order of arrival.",
-        style="dim",
-        no_wrap=False,
+        "dim",
     )

@@ -36,7 +36,7 @@ class Tables:
         self._live = live
 
     def show(self, demo: Demo, status: Status, _: float, wait: str) -> None:
-        why = [Text(f"Waiting for {wait}.", "bold", no_wrap=False)] if wait else []
+        why = [wrapped(f"Waiting for {wait}.", "bold")] if wait else []
         self._live.update(Group(demo.tables(status), *why), refresh=True)
 
 
@@ -47,6 +47,11 @@ def shown(console: Console) -> Iterator[Lines | Tables]:
         return
     with Live(console=console, auto_refresh=False) as live:
         yield Tables(live)
+
+
+def wrapped(text: str, style: str = "") -> Text:
+    """A text that goes on in the next line where the terminal ends."""
+    return Text(text, style, no_wrap=False, overflow="fold")
 
 
 def table(left: tuple[str, ...], right: tuple[str, ...]) -> Table:

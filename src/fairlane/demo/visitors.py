@@ -23,7 +23,10 @@ MODELS = ("music", "audio")
 RETURNING_RATE = 0.25
 """The share of visits by users who have been here before."""
 
-TOO_LONG_RATE = 0.06
+MOST_REQUESTS = 4
+"""Requests of one visit. A free user may have two jobs in the queue."""
+
+TOO_LONG_RATE = 0.08
 """The share of requests with a longer duration than the tier has."""
 
 SHORTEST_DURATION, MEAN_MORE_DURATION = 5, 20
@@ -33,10 +36,7 @@ SKIP_RATE, CANCEL_RATE = 0.15, 0.08
 SKIP_AT_POSITION = 3
 """A user closer to the front does not pay for a skip."""
 
-FIRST_VISITS = 6
-"""Users who are there at the start."""
-
-MEAN_SECONDS_BETWEEN_VISITS = 20
+MEAN_SECONDS_BETWEEN_VISITS = 24
 """Simulated seconds, on average, between two visits."""
 
 ENOUGH_WAITING = 20
@@ -87,17 +87,17 @@ class Visitors:
         self._longest = {tier.name: tier.max_duration for tier in generation().tiers.all}
 
     async def come(self) -> None:
-        for _ in range(FIRST_VISITS):
-            await self._visit()
+        for tier in reversed(TIER_SHARES):  # the picture has all tiers at once
+            await self._visit(await self._new_user(tier))
         while True:
             pause = MEAN_SECONDS_BETWEEN_VISITS / self._speed
             await asyncio.sleep(self._chance.expovariate(1 / pause))
             if self._visits.waiting < ENOUGH_WAITING:
-                await self._visit()
+                await self._visit(await self._user())
 
-    async def _visit(self) -> None:
-        user, tier = await self._user()
-        for _ in range(self._chance.randint(1, 3)):
+    async def _visit(self, who: tuple[str, str]) -> None:
+        user, tier = who
+        for _ in range(self._chance.randint(1, MOST_REQUESTS)):
             job, position = await self._generate(user, tier)
             if not job:
                 continue
@@ -107,10 +107,14 @@ class Visitors:
                 await self._cancel(user, job)
 
     async def _user(self) -> tuple[str, str]:
-        """A user who has been here, or a new one, whose tier is set as a shop would do it."""
-        if self._users and self._chance.random() < RETURNING_RATE:
+        """A user and the tier: one who has been here, or a new one."""
+        if self._chance.random() < RETURNING_RATE:
             return self._chance.choice(self._users)
         (tier,) = self._chance.choices(list(TIER_SHARES), list(TIER_SHARES.values()))
+        return await self._new_user(tier)
+
+    async def _new_user(self, tier: str) -> tuple[str, str]:
+        """The tier is set as a shop would do it."""
         user = f"visitor-{self._run}-{len(self._users) + 1}"
         await self._ask("PUT", f"/admin/users/{user}", {"priority": tier})
         self._users.append((user, tier))

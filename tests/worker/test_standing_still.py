@@ -24,12 +24,15 @@ HEARTBEAT_SECONDS = 0.5
 LEASE_SECONDS = 3 * HEARTBEAT_SECONDS
 
 
-async def heard_of(at: Scene, state: WorkerState = WorkerState.ACTIVE) -> None:
-    """Returns when the one worker was heard of at the present time."""
+async def renewed(at: Scene, job: str, state: WorkerState = WorkerState.ACTIVE) -> None:
+    """Returns when the one worker was heard of at the present time, and its lease is renewed: a
+    heartbeat is recorded first."""
 
     async def now() -> bool:
         ((worker, heard),) = await core_of(at.engine).ledger.workers()
-        return heard == at.world.clock.now() and worker.state is state
+        until = (await at.world.job(job)).lease_until or 0
+        at_present = heard == at.world.clock.now() and until >= heard + worker.lease
+        return at_present and worker.state is state
 
     await comes_true(now)
 
@@ -62,11 +65,11 @@ async def test_a_task_that_blocks_its_event_loop_keeps_its_lease(tmp_path: Path)
         await worker.until(lambda: job in worker.heard("began"))
         for _ in range(4):
             await at.world.pass_time(2 * HEARTBEAT_SECONDS)
-            await heard_of(at)
+            await renewed(at, job)
         await comes_true(named)
         worker.signal(signal.SIGTERM)
         await at.world.pass_time(2 * HEARTBEAT_SECONDS)
-        await heard_of(at, WorkerState.DRAINING)
+        await renewed(at, job, WorkerState.DRAINING)
         end.touch()
         assert await worker.ended() == 0
         found = await at.world.job(job)

@@ -1,0 +1,170 @@
+"""The reconciler: compares the leases with what the broker and the workers really hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from fairlane.celery.broker import Broker
+from fairlane.celery.fair import FairQueue
+from fairlane.celery.leases import lease_of
+from fairlane.celery.router import REDIS_SCHEMES, Balancer
+
+log = logging.getLogger("fairlane.celery")
+
+
+class Reconciler:
+    """One look at a time over all processes. A lease without a message, or a message without a
+    lease, is settled when two looks in a row have seen it: a message is in no list for a moment
+    while a worker takes it."""
+
+    def __init__(self, balancer: Balancer) -> None:
+        self._balancer = balancer
+        self._leases, self._options = balancer.leases, balancer.options
+        self._fair = FairQueue(balancer)
+        self._client: Any = None
+
+    def look_if_due(self) -> None:
+        """Looks, unless another process has looked during this heartbeat."""
+        period = max(1, int(self._options.heartbeat_seconds * 900))  # a little less than one
+        key = self._leases.key("look")
+        if self._leases.call(lambda client: client.set(key, 1, nx=True, px=period)):
+            self.look()
+
+    def look(self) -> None:
+        self._leave_for_dead_workers()
+        queues = self._queues()
+        broker = self._broker()
+        if broker is None:
+            return
+        taken = {queue: self._leases.pending(queue) for queue in queues}
+        running = {lease for queue in queues for lease in self._leases.running(queue)}
+        found = self._found(broker, taken, running)
+        self._drop_absent({k: v for leases in taken.values() for k, v in leases.items()}, found)
+        own = {lease for lease in found if lease.rpartition("|")[0] in taken}
+        self._adopt_unknown(own - running.union(*taken.values()))
+
+    def _found(
+        self, broker: Broker, taken: dict[str, dict[str, float]], running: set[str]
+    ) -> set[str]:
+        """The leases of the messages in the broker. A queue whose numbers agree is not read. First
+        the lists, then what was taken from them: a message on its way is seen in one of them."""
+        held = self._held(broker)
+        found: set[str] = set()
+        for queue, pending in taken.items():
+            unacked = sum(lease.rpartition("|")[0] == queue for lease in held - running)
+            if broker.depth(queue) + unacked == len(pending):
+                found |= pending.keys()
+            else:
+                found |= self._waiting(broker, queue)
+        return found | held | self._held(broker)
+
+    def reset(self, queue: str | None = None) -> None:
+        """Forgets all leases of one queue or of all; then adopts what the broker holds. Workers
+        report what they run with their next heartbeats."""
+        queues = self._queues() if queue is None else [queue]
+        self._leases.forget(queues)
+        broker = self._broker()
+        if broker is None:
+            return
+        for each in queues:
+            self._leases.adopt(self._waiting(broker, each))
+        held = self._held(broker)
+        self._leases.adopt(lease for lease in held if lease.rpartition("|")[0] in queues)
+
+    def _queues(self) -> list[str]:
+        own = [self._fair.worker_queue(worker) for worker in self._fair.workers()]
+        return [*self._options.queues, *own]
+
+    def _waiting(self, broker: Broker, queue: str) -> set[str]:
+        leases = broker.waiting(queue)
+        if self._fair.holds(queue):
+            return {lease_of(queue, lease.rpartition("|")[2]) for lease in leases}
+        return leases
+
+    def _held(self, broker: Broker) -> set[str]:
+        """The leases of unacknowledged messages. One of the fair queue does not tell its worker:
+        the lease does."""
+        unacked = broker.unacknowledged()
+        fair = {lease.rpartition("|")[2] for lease in unacked if self._is_fair(lease)}
+        found = {lease for lease in unacked if not self._is_fair(lease)}
+        for worker in self._fair.workers() if fair else ():
+            queue = self._fair.worker_queue(worker)
+            for lease in (*self._leases.pending(queue), *self._leases.running(queue)):
+                if lease.rpartition("|")[2] in fair:
+                    found.add(lease)
+        return found
+
+    def _is_fair(self, lease: str) -> bool:
+        return lease.rpartition("|")[0] == self._options.fair_queue
+
+    def _leave_for_dead_workers(self) -> None:
+        live = self._leases.live_workers()
+        dead = {nonce for nonce, worker in self._leases.owners().items() if worker not in live}
+        if dead:
+            leases = {lease for queue in self._queues() for lease in self._leases.running(queue)}
+            self._leases.requeue(*(each for each in leases if each.rpartition("|")[2] in dead))
+        for worker in self._fair.workers():
+            if worker not in live:
+                self._fair.leave(worker)
+        for worker in self._leases.workers().keys() - live:
+            self._leases.leave(worker)
+
+    def _drop_absent(self, taken: dict[str, float], found: set[str]) -> None:
+        before = self._leases.now() - self._options.grace_seconds
+        absent = {lease for lease, at in taken.items() if lease not in found and at < before}
+        lost = self._seen_twice("absent", absent)
+        dropped = self._leases.drop({lease: taken[lease] for lease in lost})
+        if dropped:
+            log.warning("%d leases of Celery tasks had no message and were dropped", dropped)
+
+    def _adopt_unknown(self, unknown: set[str]) -> None:
+        adopted = self._leases.adopt(self._seen_twice("unknown", unknown))
+        if adopted:
+            log.info("%d Celery tasks that had no lease are counted now", adopted)
+
+    def _seen_twice(self, name: str, now: set[str]) -> set[str]:
+        """Those that the look before has seen too. The others are kept for the next look."""
+        key = self._leases.key(f"looked:{name}")
+
+        def exchange(client: Any) -> set[str]:
+            before = {lease.decode() for lease in client.smembers(key)}
+            pipe = client.pipeline()
+            pipe.delete(key)
+            for lease in now - before:
+                pipe.sadd(key, lease)
+            pipe.execute()
+            return before & now
+
+        twice: set[str] = self._leases.call(exchange)
+        return twice
+
+    def _broker(self) -> Broker | None:
+        """None for a broker that cannot be read."""
+        if not self._balancer.broker_url().startswith(REDIS_SCHEMES):
+            return None
+        if self._client is None:
+            self._client = self._balancer.connect_to_broker()
+        return Broker(self._client, dict(self._balancer.app.conf.broker_transport_options or {}))
+
+
+class RunningTasks:
+    """Compares the running leases of one worker with the requests that it runs."""
+
+    def __init__(self, balancer: Balancer, worker: str) -> None:
+        self._balancer, self._worker = balancer, worker
+        self._ended: set[str] = set()
+        self._unknown: set[str] = set()
+
+    def compare(self, active: Iterable[str], queues: Iterable[str]) -> None:
+        """`active`: the leases of the tasks that this worker runs now."""
+        leases = self._balancer.leases
+        runs = {*active}
+        owners = leases.owners()
+        running = {lease for queue in queues for lease in leases.running(queue)}
+        own = {each for each in running if owners.get(each.rpartition("|")[2]) == self._worker}
+        ended, unknown = own - runs, runs - running
+        leases.requeue(*(ended & self._ended))
+        leases.adopt(unknown & self._unknown, self._worker)
+        self._ended, self._unknown = ended - self._ended, unknown - self._unknown

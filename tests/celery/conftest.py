@@ -1,0 +1,52 @@
+"""One Redis for these tests, emptied before each of them, and the app on it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlane.servers import Redis
+from tests.celery.site import Site
+
+pytest.importorskip("celery")
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Redis]:
+    with Redis(appendonly=True) as server:
+        yield server
+
+
+@pytest.fixture
+def site(
+    broker: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Site]:
+    """The app with the options of the test's parameter, if it has one."""
+    options: dict[str, Any] = getattr(request, "param", {})
+    monkeypatch.setenv("FAIRLANE_TEST_CELERY_URL", broker.url)
+    monkeypatch.setenv("FAIRLANE_TEST_CELERY_OPTIONS", json.dumps(options))
+    sys.modules.pop("tests.celery.app", None)
+    module = importlib.import_module("tests.celery.app")
+    site = Site(broker, tmp_path, module)
+    site.client.flushall()
+    yield site
+    site.client.close()
+    module.app.close()
+    disconnect(module.balancer)
+
+
+def disconnect(balancer: Any) -> None:
+    """Later tests have their own app: the handlers of this one must not count for it."""
+    from celery import signals
+
+    from fairlane.celery.signals import HANDLED
+
+    for name in HANDLED:
+        getattr(signals, name).disconnect(dispatch_uid=(id(balancer), name))
+    balancer.leases.close()

@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -35,7 +37,7 @@ app.conf.task_routes = (balancer,)
 
 
 def _redis() -> Any:
-    return redis.Redis.from_url(URL)
+    return redis.Redis.from_url(URL, socket_timeout=None)  # tasks wait in blocking reads
 
 
 @app.task
@@ -65,6 +67,15 @@ def hold(name: str) -> str:
         client.rpush(f"started:{name}", os.getpid())
         client.blpop(f"go:{name}", timeout=WAIT_SECONDS)
     return name
+
+
+@app.task
+def hold_file(name: str) -> None:
+    """Runs until the test writes a file: also while the broker is away."""
+    pause = threading.Event()
+    Path(f"{name}.started").touch()
+    while not Path(f"{name}.go").exists():
+        pause.wait(0.02)
 
 
 @app.task(acks_late=True, reject_on_worker_lost=True)

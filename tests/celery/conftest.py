@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from fairlane.celery import signals
+from fairlane.celery.router import balancer_of
 from fairlane.servers import Redis
 from tests.celery.site import Site
-
-pytest.importorskip("celery")
 
 
 @pytest.fixture(scope="session")
@@ -38,15 +38,7 @@ def site(
     yield site
     site.client.close()
     module.app.close()
-    disconnect(module.balancer)
-
-
-def disconnect(balancer: Any) -> None:
-    """Later tests have their own app: the handlers of this one must not count for it."""
-    from celery import signals
-
-    from fairlane.celery.signals import HANDLED
-
-    for name in HANDLED:
-        getattr(signals, name).disconnect(dispatch_uid=(id(balancer), name))
-    balancer.leases.close()
+    balancer = balancer_of(module.app)
+    signals.disconnect(balancer)
+    for each in (balancer, module.balancer):
+        each.leases.close()

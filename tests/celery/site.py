@@ -19,17 +19,18 @@ import redis
 
 from fairlane.celery.leases import Load
 from fairlane.celery.router import Balancer
+from fairlane.errors import StoreAway
 from fairlane.servers import Redis
 
 POLL_SECONDS = 0.02
 WITHIN_SECONDS = 40
 
 
-def eventually(condition: Callable[[], Any], what: str = "") -> Any:
+def eventually(condition: Callable[[], Any], what: str = "", within: float = WITHIN_SECONDS) -> Any:
     """The first true value of the condition."""
-    pause, deadline = threading.Event(), time.monotonic() + WITHIN_SECONDS
+    pause, deadline = threading.Event(), time.monotonic() + within
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {WITHIN_SECONDS} s: {what or condition}"
+        assert time.monotonic() < deadline, f"not within {within} s: {what or condition}"
         pause.wait(POLL_SECONDS)
     return found
 
@@ -68,7 +69,7 @@ class Worker:
 class Site:
     def __init__(self, server: Redis, folder: Path, module: ModuleType) -> None:
         self.server, self.folder = server, folder
-        self.client = redis.Redis.from_url(server.url, protocol=2)
+        self.client: Any = redis.Redis.from_url(server.url, protocol=2)
         self.tasks: Any = module
         self.balancer: Balancer = module.balancer
         self.environment = dict(os.environ)
@@ -87,15 +88,20 @@ class Site:
         try:
             eventually(lambda: self._ready(worker), f"{worker.name} is ready")
             yield worker
-        except BaseException:
-            print(worker.log.read_text())
-            raise
         finally:
             worker.kill()
+            print(worker.log.read_text())  # shown if the test fails
 
     def _ready(self, worker: Worker) -> bool:
         assert worker.process.poll() is None, worker.log.read_text()
         return " ready." in worker.log.read_text() and worker.name in self.balancer.leases.workers()
+
+    def is_up(self) -> bool:
+        """Whether broker and lease store answer, and this process has noticed."""
+        try:
+            return bool(self.client.ping()) and self.total() is not None
+        except (redis.exceptions.RedisError, StoreAway):
+            return False
 
     def started(self, name: str) -> int:
         """Waits until a task of this name runs. Returns what it said: mostly its process id."""

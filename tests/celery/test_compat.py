@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from fairlane.celery import compat
@@ -30,12 +32,21 @@ def test_tasks_are_sent_to_the_least_loaded_queue_or_to_the_queue_of_a_user(curr
     assert sorted(load.pending for load in compat.get_all_queue_loads().values()) == [1, 1, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["increment_pending", "decrement_pending"])
-@pytest.mark.parametrize("what", ["pending", "running"])
-def test_counting_by_hand_does_nothing_and_warns(current: Site, name: str, what: str) -> None:
+@pytest.mark.parametrize(
+    "count",
+    [
+        compat.increment_pending,
+        compat.decrement_pending,
+        compat.increment_running,
+        compat.decrement_running,
+    ],
+)
+def test_counting_by_hand_does_nothing_and_warns(
+    current: Site, count: Callable[[str], None]
+) -> None:
     current.tasks.add.delay(1, 2)
     with pytest.warns(DeprecationWarning, match="does nothing"):
-        getattr(compat, name.replace("pending", what))("queue_0")
+        count("queue_0")
     assert compat.get_queue_load("queue_0") == (1, 0)
 
 

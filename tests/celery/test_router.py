@@ -242,6 +242,14 @@ def test_queues_that_cannot_be_told_apart_are_refused(site: Site, queues: Any) -
         balanced(site.tasks.app, queues)
 
 
+def test_a_second_router_of_an_app_replaces_the_first(site: Site) -> None:
+    site.tasks.app.conf.task_routes = (balanced(site.tasks.app, queues=4),)
+    site.tasks.app.amqp.flush_routes()
+    site.tasks.app.amqp.router = site.tasks.app.amqp.Router()
+    site.tasks.add.delay(1, 2)
+    assert site.total() == Load(1, 0)
+
+
 def test_the_package_is_imported_without_celery() -> None:
     code = (
         "import sys; sys.modules['celery'] = None; sys.modules['redis'] = None\n"

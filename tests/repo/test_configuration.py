@@ -23,6 +23,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "limits": file_schema.LimitsTable,
     "priority": file_schema.PriorityTable,
     "callbacks": file_schema.CallbacksTable,
+    "celery": file_schema.CeleryTable,
 }
 
 

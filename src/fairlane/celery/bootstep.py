@@ -1,4 +1,4 @@
-"""The worker step (bootstep): consumes the balanced queues, sends heartbeats, and reconciles."""
+"""The step of Celery workers (bootstep): consumes the queues, sends heartbeats, reconciles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from celery import bootsteps
 from celery.worker import state
 
 from fairlane.celery.fair import FairQueue
-from fairlane.celery.leases import StoreAway
 from fairlane.celery.reconciler import Reconciler, RunningTasks
 from fairlane.celery.router import Balancer
 from fairlane.celery.signals import lease_of_request
+from fairlane.errors import StoreAway
 
 log = logging.getLogger("fairlane.celery")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from fairlane.celery.leases import Load, run_script
+from fairlane.celery.leases import run_script
 from fairlane.celery.router import Balancer
 
 USER_HEADER = "fairlane_user"
@@ -26,7 +26,6 @@ class FairQueue:
 
     def publish(self, task: Any, user_id: str, args: Any, kwargs: Any, options: Any) -> Any:
         headers = {**(options.pop("headers", None) or {}), USER_HEADER: quote(user_id, safe="")}
-        options.pop("priority", None)  # the line of the user decides
         return task.apply_async(args, kwargs, queue=self._queue, headers=headers, **options)
 
     def release(self) -> int:
@@ -38,8 +37,14 @@ class FairQueue:
 
     def join(self, worker: str, slots: int) -> None:
         """The worker takes up to this many fair tasks at once."""
-        key = self._balancer.leases.key("fair:slots")
-        self._balancer.leases.call(lambda client: client.hset(key, worker, slots))
+        leases = self._balancer.leases
+
+        def write(client: Any) -> None:
+            client.set(leases.key("fair:queue"), self._queue)
+            client.sadd(leases.key("fair:workers"), worker)
+            client.hset(leases.key("fair:slots"), worker, slots)
+
+        leases.call(write)
         self.release()
 
     def leave(self, worker: str) -> None:
@@ -50,27 +55,18 @@ class FairQueue:
     def holds(self, lease: str) -> bool:
         return lease.startswith(f"{self._queue}.")
 
-    def workers(self) -> list[str]:
-        key = self._balancer.leases.key("fair:slots")
-        found = self._balancer.leases.call(lambda client: client.hkeys(key))
-        return [worker.decode() for worker in found]
-
-    def load(self) -> Load:
-        """All fair tasks: those in line or delayed count as pending."""
+    def bury(self, worker: str) -> None:
+        """The worker is dead: what it ran is over, or comes back as a message in `fair`."""
         leases = self._balancer.leases
+        self.leave(worker)
+        leases.forget([self.worker_queue(worker)])
+        leases.call(lambda client: client.srem(leases.key("fair:workers"), worker))
 
-        def waiting(client: Any) -> int:
-            users = client.zrange(leases.key("fair:users"), 0, -1)
-            pipe = client.pipeline()
-            pipe.llen(self._prefix() + self._queue)
-            pipe.zcard(leases.key("fair:delayed"))
-            for user in users:
-                pipe.llen(leases.key(f"fair:line:{user.decode()}"))
-            return sum(pipe.execute())
-
-        handed = leases.loads([self.worker_queue(worker) for worker in self.workers()]).values()
-        pending = sum(load.pending for load in handed)
-        return Load(leases.call(waiting) + pending, sum(load.running for load in handed))
+    def workers(self) -> list[str]:
+        """Every worker that may have leases of fair tasks, also while it is leaving."""
+        key = self._balancer.leases.key("fair:workers")
+        found = self._balancer.leases.call(lambda client: client.smembers(key))
+        return sorted(worker.decode() for worker in found)
 
     def _prefix(self) -> str:
         options = self._balancer.app.conf.broker_transport_options or {}

@@ -1,5 +1,5 @@
-"""The lease store in Redis: one lease per published message, pending or running. A queue's load is
-the number of its leases."""
+"""Load leases of Celery queues, in Redis: one lease per published message, pending or running. A
+queue's load is the number of its leases."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from redis.retry import Retry
 
 from fairlane.celery.options import Options
 from fairlane.celery.scripts import script
+from fairlane.errors import StoreAway
 
 log = logging.getLogger("fairlane.celery")
 
@@ -33,10 +34,6 @@ Argument = str | bytes | float
 """What a script takes."""
 
 
-class StoreAway(Exception):
-    """The lease store does not answer. Nothing was counted; the reconciler counts later."""
-
-
 class Load(NamedTuple):
     pending: int
     running: int
@@ -52,7 +49,8 @@ def lease_of(queue: str, nonce: str) -> str:
 
 
 class LeaseStore:
-    """The verbs of the store. Each is one round trip; each may raise StoreAway and nothing else."""
+    """The verbs of the store. Each may raise StoreAway and nothing else: then nothing was counted,
+    and the reconciler counts later."""
 
     def __init__(self, options: Options, connect: Callable[[], Any]) -> None:
         self.options = options

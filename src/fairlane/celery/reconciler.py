@@ -1,15 +1,17 @@
-"""The reconciler: compares the leases with what the broker and the workers really hold."""
+"""The reconciler of Celery queues: compares the leases with what the broker and the workers really
+hold."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from fairlane.celery.broker import Broker
 from fairlane.celery.fair import FairQueue
 from fairlane.celery.leases import lease_of
-from fairlane.celery.router import REDIS_SCHEMES, Balancer
+from fairlane.celery.router import Balancer
 
 log = logging.getLogger("fairlane.celery")
 
@@ -33,7 +35,7 @@ class Reconciler:
             self.look()
 
     def look(self) -> None:
-        self._leave_for_dead_workers()
+        self._release_dead_workers()
         queues = self._queues()
         broker = self._broker()
         if broker is None:
@@ -51,10 +53,10 @@ class Reconciler:
         """The leases of the messages in the broker. A queue whose numbers agree is not read. First
         the lists, then what was taken from them: a message on its way is seen in one of them."""
         held = self._held(broker)
+        unacked = Counter(lease.rpartition("|")[0] for lease in held - running)
         found: set[str] = set()
         for queue, pending in taken.items():
-            unacked = sum(lease.rpartition("|")[0] == queue for lease in held - running)
-            if broker.depth(queue) + unacked == len(pending):
+            if broker.depth(queue) + unacked[queue] == len(pending):
                 found |= pending.keys()
             else:
                 found |= self._waiting(broker, queue)
@@ -99,7 +101,7 @@ class Reconciler:
     def _is_fair(self, lease: str) -> bool:
         return lease.rpartition("|")[0] == self._options.fair_queue
 
-    def _leave_for_dead_workers(self) -> None:
+    def _release_dead_workers(self) -> None:
         live = self._leases.live_workers()
         dead = {nonce for nonce, worker in self._leases.owners().items() if worker not in live}
         if dead:
@@ -107,7 +109,7 @@ class Reconciler:
             self._leases.requeue(*(each for each in leases if each.rpartition("|")[2] in dead))
         for worker in self._fair.workers():
             if worker not in live:
-                self._fair.leave(worker)
+                self._fair.bury(worker)
         for worker in self._leases.workers().keys() - live:
             self._leases.leave(worker)
 
@@ -141,11 +143,11 @@ class Reconciler:
         return twice
 
     def _broker(self) -> Broker | None:
-        """None for a broker that cannot be read."""
-        if not self._balancer.broker_url().startswith(REDIS_SCHEMES):
-            return None
-        if self._client is None:
+        """None for a broker that cannot be read: only Redis can."""
+        if self._client is None and self._balancer.has_redis_broker():
             self._client = self._balancer.connect_to_broker()
+        if self._client is None:
+            return None
         return Broker(self._client, dict(self._balancer.app.conf.broker_transport_options or {}))
 
 

@@ -1,4 +1,4 @@
-"""The task router: sends each task to the least loaded queue (join the shortest queue)."""
+"""The Celery router: each task goes to the least loaded of the queues (join the shortest queue)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fairlane.celery.leases import LeaseStore, StoreAway, connect_to, lease_of, new_nonce
+from fairlane.celery.leases import LeaseStore, connect_to, lease_of, new_nonce
 from fairlane.celery.options import (
     DEFAULT_PREFIX,
     DEFAULT_QUEUES,
@@ -16,6 +16,7 @@ from fairlane.celery.options import (
     Options,
     queue_names,
 )
+from fairlane.errors import StoreAway
 
 log = logging.getLogger("fairlane.celery")
 
@@ -84,7 +85,14 @@ class Balancer:
         url = str(self.app.connection_for_write().as_uri(include_password=True))
         return url.replace("redis+socket://", "unix://", 1)
 
+    def has_redis_broker(self) -> bool:
+        return bool(self.app.connection_for_write().transport.driver_type == "redis")
+
     def connect_to_broker(self) -> Any:
+        """A client of the broker's Redis. A function that the app gave also knows how to reach a
+        broker behind Sentinel."""
+        if callable(self.options.redis):
+            return self.options.redis()
         return connect_to(_redis_url(self.broker_url()))
 
     def _connect(self) -> Any:
@@ -163,6 +171,8 @@ def balanced(  # noqa: PLR0913 - each has a default that fits
         grace_seconds=grace_seconds,
     )
     balancer = Balancer(app, options)
+    if app in _balancers:
+        signals.disconnect(_balancers[app])
     _balancers[app] = balancer
     signals.connect(balancer)
     bootstep.install(balancer)

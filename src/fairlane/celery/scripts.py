@@ -8,13 +8,13 @@ from importlib.resources import files
 from typing import NamedTuple
 
 
-class Script(NamedTuple):
+class LeaseScript(NamedTuple):
     text: str
     digest: str
 
 
 @cache
-def script(verb: str) -> Script:
+def script(verb: str) -> LeaseScript:
     folder = files("fairlane.celery") / "lua"
     text = "\n".join((folder / f"{name}.lua").read_text("utf-8") for name in ("include", verb))
-    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return LeaseScript(text, sha1(text.encode(), usedforsecurity=False).hexdigest())

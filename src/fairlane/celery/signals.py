@@ -14,8 +14,9 @@ from celery import signals as celery_signals
 from celery.utils.time import maybe_make_aware
 
 from fairlane.celery.fair import FairQueue
-from fairlane.celery.leases import StoreAway, lease_of, new_nonce
+from fairlane.celery.leases import lease_of, new_nonce
 from fairlane.celery.router import LEASE_HEADER, Balancer
+from fairlane.errors import StoreAway
 
 P = ParamSpec("P")
 
@@ -23,22 +24,27 @@ DUE_HEADER = "fairlane_due"
 
 
 def connect(balancer: Balancer) -> None:
+    for signal, handler in _handlers(balancer):
+        signal.connect(handler, weak=False, dispatch_uid=(id(balancer), handler.__name__))
+
+
+def disconnect(balancer: Balancer) -> None:
+    for signal, handler in _handlers(balancer):
+        signal.disconnect(dispatch_uid=(id(balancer), handler.__name__))
+
+
+def _handlers(balancer: Balancer) -> list[tuple[Any, Callable[..., None]]]:
     handlers = Handlers(balancer)
-    for name in HANDLED:
-        signal = getattr(celery_signals, name)
-        signal.connect(getattr(handlers, name), weak=False, dispatch_uid=(id(balancer), name))
-
-
-HANDLED = (
-    "before_task_publish",
-    "after_task_publish",
-    "task_received",
-    "task_prerun",
-    "task_postrun",
-    "task_failure",
-    "task_retry",
-    "task_revoked",
-)
+    return [
+        (celery_signals.before_task_publish, handlers.before_task_publish),
+        (celery_signals.after_task_publish, handlers.after_task_publish),
+        (celery_signals.task_prerun, handlers.task_prerun),
+        (celery_signals.task_postrun, handlers.task_postrun),
+        (celery_signals.task_received, handlers.task_received),
+        (celery_signals.task_failure, handlers.task_failure),
+        (celery_signals.task_retry, handlers.task_retry),
+        (celery_signals.task_revoked, handlers.task_revoked),
+    ]
 
 
 def forgiving(handler: Callable[P, None]) -> Callable[P, None]:
@@ -69,12 +75,18 @@ class Handlers:
     # --- in the process that publishes -----------------------------------------------------------
     @forgiving
     def before_task_publish(
-        self, sender: str, headers: dict[str, Any], routing_key: str, **_: Any
+        self,
+        sender: str,
+        headers: dict[str, Any],
+        properties: dict[str, Any],
+        routing_key: str,
+        **_: Any,
     ) -> None:
         """Writes the lease into the message. A retry brings the header of the attempt before it,
         which is replaced: every publication has its own lease."""
         publishing = self._balancer.publishing
         if routing_key == self._options.fair_queue:
+            properties["priority"] = 0  # else the broker puts it into another list
             headers[LEASE_HEADER] = lease_of(routing_key, new_nonce())
             headers.pop(DUE_HEADER, None)
             if headers.get("eta"):

@@ -187,6 +187,11 @@ class CallbacksTable(Table):
     private: Words = []
 
 
+class CeleryTable(Table):
+    redis_url: str | None = None
+    key_prefix: str = "fairlane:celery:"
+
+
 class File(Table):
     server: ServerTable = ServerTable()
     tiers: TiersTable = TiersTable()
@@ -197,3 +202,4 @@ class File(Table):
     limits: LimitsTable = LimitsTable()
     priority: PriorityTable = PriorityTable()
     callbacks: CallbacksTable = CallbacksTable()
+    celery: CeleryTable = CeleryTable()

@@ -12,6 +12,7 @@ for index = 2, #ARGV do
   elseif not redis.call('ZSCORE', running_of(queue), nonce) then
     adopted = adopted + redis.call('ZADD', pending_of(queue), 'NX', now, nonce)
   end
+  if redis.call('EXISTS', key('work:' .. queue)) == 1 then weigh(queue, nonce, 1000) end
   refresh(queue)
 end
 return adopted

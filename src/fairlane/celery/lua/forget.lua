@@ -9,6 +9,6 @@ for _, queue in ipairs(ARGV) do
     end
     redis.call('DEL', set)
   end
-  redis.call('DEL', key('work:' .. queue))
+  redis.call('SET', key('work:' .. queue), 0, 'XX')
   refresh(queue)
 end

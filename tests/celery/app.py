@@ -32,7 +32,8 @@ app.conf.update(
     worker_cancel_long_running_tasks_on_connection_loss=True,
 )
 app.conf.update(OPTIONS.pop("conf", {}))
-balancer = balanced(app, **{"queues": 4, "heartbeat_seconds": 0.2, "grace_seconds": 0.2, **OPTIONS})
+SMALL = {"queues": 4, "heartbeat_seconds": 0.2, "grace_seconds": 0.2, "settle_seconds": 0}
+balancer = balanced(app, **{**SMALL, **OPTIONS})
 app.conf.task_routes = (balancer,)
 
 
@@ -114,7 +115,8 @@ def replace(self: Any, name: str) -> None:
 def reject(self: Any, name: str) -> None:
     """Gives its message back once."""
     with _redis() as client:
-        if client.rpush(f"started:{name}", os.getpid()) == 1:
+        client.rpush(f"started:{name}", os.getpid())
+        if client.incr(f"runs:{name}") == 1:
             raise Reject("once more", requeue=True)
         client.blpop(f"go:{name}", timeout=WAIT_SECONDS)
 

@@ -24,6 +24,7 @@ from fairlane.servers import Redis
 
 POLL_SECONDS = 0.02
 WITHIN_SECONDS = 40
+SETTLE_SECONDS = 3
 
 
 def eventually(condition: Callable[[], Any], what: str = "", within: float = WITHIN_SECONDS) -> Any:
@@ -76,14 +77,12 @@ class Site:
         self._workers: list[Worker] = []
 
     @contextmanager
-    def worker(
-        self, *arguments: str, name: str = "w1", conf: dict[str, Any] | None = None
-    ) -> Iterator[Worker]:
-        """A worker that is ready, and killed at the end."""
-        if conf is not None:
-            options = json.loads(self.environment.get("FAIRLANE_TEST_CELERY_OPTIONS", "{}"))
-            text = json.dumps({**options, "conf": conf})
-            self.environment["FAIRLANE_TEST_CELERY_OPTIONS"] = text
+    def worker(self, *arguments: str, name: str = "w1") -> Iterator[Worker]:
+        """A worker that is ready, and killed at the end. It settles after more than the two seconds
+        in which a worker with threads acknowledges."""
+        options = json.loads(self.environment["FAIRLANE_TEST_CELERY_OPTIONS"])
+        settled = json.dumps({"settle_seconds": SETTLE_SECONDS, **options})
+        self.environment["FAIRLANE_TEST_CELERY_OPTIONS"] = settled
         worker = Worker(self, name, arguments)
         try:
             eventually(lambda: self._ready(worker), f"{worker.name} is ready")

@@ -97,7 +97,7 @@ def test_a_revoked_task_leaves_when_a_worker_reaches_it(site: Site, worker: Work
     site.stays(1, 2)
     waiting.revoke()
     eventually(lambda: waiting.id in worker.log.read_text(), "the worker has the revoke")
-    for name in "ab":
+    for name in "abc":  # Celery 5.5 runs what it has handed to a thread
         site.let_go(name)
     site.stays(0, 0)
 
@@ -166,16 +166,16 @@ def test_a_killed_worker_leaves_what_the_broker_still_holds(
         site.stays(2, 0)
 
 
-def test_a_worker_that_stops_takes_nothing_with_it(site: Site, worker: Worker) -> None:
+def test_a_worker_that_stops_leaves_what_the_broker_holds(site: Site, worker: Worker) -> None:
     for name in "abc":
         site.tasks.hold.delay(name)
     site.started("a")
-    for name in "ab":
+    for name in "abc":
         site.let_go(name)
-    site.let_go("c")
     worker.stop()
     left = sum(site.client.llen(queue) for queue in site.balancer.options.queues)
-    assert site.total() == Load(left, 0)
+    with site.worker("-Q", "other", *THREADS, name="w2"):
+        site.stays(left + site.client.hlen("unacked"), 0)
 
 
 def test_a_purge_empties_the_loads(site: Site) -> None:
@@ -192,17 +192,16 @@ def test_a_purge_empties_the_loads(site: Site) -> None:
 def test_a_restart_of_the_broker_keeps_loads_and_messages_together(
     site: Site, worker: Worker
 ) -> None:
-    a, b = site.folder / "a", site.folder / "b"
-    site.tasks.hold_file.delay(str(a))
-    eventually(a.with_suffix(".started").exists)
+    running = site.folder / "a"
+    site.tasks.hold_file.delay(str(running))
+    site.tasks.add.apply_async((1, 2), countdown=3600)
+    eventually(running.with_suffix(".started").exists)
+    site.becomes(1, 1)
     site.server.restart()
     eventually(site.is_up, "the broker is back")
-    site.tasks.hold_file.apply_async((str(b),), queue="queue_1")
-    eventually(b.with_suffix(".started").exists)
-    site.stays(0, 2)
-    for each in (a, b):
-        each.with_suffix(".go").touch()
-    site.stays(0, 0)
+    site.stays(1, 1)
+    running.with_suffix(".go").touch()
+    site.stays(1, 0)
 
 
 def test_tasks_of_other_programs_are_counted_while_they_run(site: Site, worker: Worker) -> None:

@@ -29,6 +29,7 @@ class Options:
     fair_queue: str = "fair"
     heartbeat_seconds: float = 10
     grace_seconds: float = 30
+    settle_seconds: float = 5
 
     @property
     def version(self) -> str:

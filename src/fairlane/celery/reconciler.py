@@ -4,6 +4,7 @@ hold."""
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -18,8 +19,9 @@ log = logging.getLogger("fairlane.celery")
 
 class Reconciler:
     """One look at a time over all processes. A lease without a message, or a message without a
-    lease, is settled when two looks in a row have seen it: a message is in no list for a moment
-    while a worker takes it."""
+    lease, is settled when two looks have seen it some seconds apart, and all looks between them: a
+    message is in no list while a worker takes it, and a worker may acknowledge one two seconds
+    after it has run."""
 
     def __init__(self, balancer: Balancer) -> None:
         self._balancer = balancer
@@ -116,31 +118,34 @@ class Reconciler:
     def _drop_absent(self, taken: dict[str, float], found: set[str]) -> None:
         before = self._leases.now() - self._options.grace_seconds
         absent = {lease for lease, at in taken.items() if lease not in found and at < before}
-        lost = self._seen_twice("absent", absent)
+        lost = self._settled("absent", absent)
         dropped = self._leases.drop({lease: taken[lease] for lease in lost})
         if dropped:
             log.warning("%d leases of Celery tasks had no message and were dropped", dropped)
 
     def _adopt_unknown(self, unknown: set[str]) -> None:
-        adopted = self._leases.adopt(self._seen_twice("unknown", unknown))
+        adopted = self._leases.adopt(self._settled("unknown", unknown))
         if adopted:
             log.info("%d Celery tasks that had no lease are counted now", adopted)
 
-    def _seen_twice(self, name: str, now: set[str]) -> set[str]:
-        """Those that the look before has seen too. The others are kept for the next look."""
+    def _settled(self, name: str, seen: set[str]) -> set[str]:
+        """Those that earlier looks have seen too, long enough ago. The others are remembered."""
         key = self._leases.key(f"looked:{name}")
+        now = self._leases.now()
 
-        def exchange(client: Any) -> set[str]:
-            before = {lease.decode() for lease in client.smembers(key)}
+        def exchange(client: Any) -> dict[str, float]:
+            found = client.hgetall(key)
+            before = {lease.decode(): float(at) for lease, at in found.items()}
             pipe = client.pipeline()
             pipe.delete(key)
-            for lease in now - before:
-                pipe.sadd(key, lease)
+            for lease in seen:
+                pipe.hset(key, lease, repr(before.get(lease, now)))
             pipe.execute()
-            return before & now
+            return before
 
-        twice: set[str] = self._leases.call(exchange)
-        return twice
+        before = self._leases.call(exchange)
+        until = now - self._options.settle_seconds
+        return {lease for lease in seen if lease in before and before[lease] <= until}
 
     def _broker(self) -> Broker | None:
         """None for a broker that cannot be read: only Redis can."""
@@ -156,8 +161,8 @@ class RunningTasks:
 
     def __init__(self, balancer: Balancer, worker: str) -> None:
         self._balancer, self._worker = balancer, worker
-        self._ended: set[str] = set()
-        self._unknown: set[str] = set()
+        self._ended: dict[str, float] = {}
+        self._unknown: dict[str, float] = {}
 
     def compare(self, active: Iterable[str], queues: Iterable[str]) -> None:
         """`active`: the leases of the tasks that this worker runs now."""
@@ -166,7 +171,15 @@ class RunningTasks:
         owners = leases.owners()
         running = {lease for queue in queues for lease in leases.running(queue)}
         own = {each for each in running if owners.get(each.rpartition("|")[2]) == self._worker}
-        ended, unknown = own - runs, runs - running
-        leases.requeue(*(ended & self._ended))
-        leases.adopt(unknown & self._unknown, self._worker)
-        self._ended, self._unknown = ended - self._ended, unknown - self._unknown
+        leases.requeue(*self._settled(self._ended, own - runs))
+        leases.adopt(self._settled(self._unknown, runs - running), self._worker)
+
+    def _settled(self, since: dict[str, float], seen: set[str]) -> set[str]:
+        """Those that were seen before, long enough ago. The others are remembered in `since`."""
+        now = time.monotonic()
+        until = now - self._balancer.options.settle_seconds
+        settled = {lease for lease in seen if lease in since and since[lease] <= until}
+        remembered = {lease: since.get(lease, now) for lease in seen - settled}
+        since.clear()
+        since.update(remembered)
+        return settled

@@ -150,12 +150,15 @@ def balanced(  # noqa: PLR0913 - each has a default that fits
     fair_queue: str = "fair",
     heartbeat_seconds: float = 10,
     grace_seconds: float = 30,
+    settle_seconds: float = 5,
 ) -> Balancer:
     """A router for `app.conf.task_routes` that sends tasks to the least loaded of these queues.
     Also connects the signals and the worker step that keep the loads right.
 
     `queues` is a number of queues (named `prefix` + index) or a list of names. `only` and `exclude`
-    are task names. `weights` counts a task by its measured duration instead of as one."""
+    are task names. `weights` counts a task by its measured duration instead of as one. The
+    reconciler judges leases older than `grace_seconds`, and what it has seen twice at least
+    `settle_seconds` apart."""
     from fairlane.celery import bootstep, signals
 
     options = Options(
@@ -169,6 +172,7 @@ def balanced(  # noqa: PLR0913 - each has a default that fits
         fair_queue=fair_queue,
         heartbeat_seconds=heartbeat_seconds,
         grace_seconds=grace_seconds,
+        settle_seconds=settle_seconds,
     )
     balancer = Balancer(app, options)
     if app in _balancers:

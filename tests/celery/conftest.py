@@ -19,16 +19,25 @@ from tests.celery.site import Site
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Redis]:
+    with Redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def durable_broker() -> Iterator[Redis]:
     with Redis(appendonly=True) as server:
         yield server
 
 
 @pytest.fixture
 def site(
-    broker: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Site]:
-    """The app with the options of the test's parameter, if it has one."""
-    options: dict[str, Any] = getattr(request, "param", {})
+    """The app with the options of the test's parameter, if it has one. With `durable` the broker
+    survives a restart."""
+    options: dict[str, Any] = dict(getattr(request, "param", {}))
+    name = "durable_broker" if options.pop("durable", False) else "broker"
+    broker: Redis = request.getfixturevalue(name)
     monkeypatch.setenv("FAIRLANE_TEST_CELERY_URL", broker.url)
     monkeypatch.setenv("FAIRLANE_TEST_CELERY_OPTIONS", json.dumps(options))
     sys.modules.pop("tests.celery.app", None)

@@ -70,7 +70,7 @@ class Worker:
 class Site:
     def __init__(self, server: Redis, folder: Path, module: ModuleType) -> None:
         self.server, self.folder = server, folder
-        self.client: Any = redis.Redis.from_url(server.url, protocol=2)
+        self.client: Any = redis.Redis.from_url(server.url, protocol=2, socket_timeout=None)
         self.tasks: Any = module
         self.balancer: Balancer = module.balancer
         self.environment = dict(os.environ)

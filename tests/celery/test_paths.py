@@ -189,19 +189,29 @@ def test_a_purge_empties_the_loads(site: Site) -> None:
         site.stays(0, 0)
 
 
-def test_a_restart_of_the_broker_keeps_loads_and_messages_together(
+@pytest.mark.parametrize("site", [{"durable": True}], indirect=True)
+def test_a_task_that_runs_through_a_restart_of_the_broker_is_counted_until_it_ends(
     site: Site, worker: Worker
 ) -> None:
     running = site.folder / "a"
     site.tasks.hold_file.delay(str(running))
-    site.tasks.add.apply_async((1, 2), countdown=3600)
     eventually(running.with_suffix(".started").exists)
-    site.becomes(1, 1)
+    site.becomes(0, 1)
     site.server.restart()
     eventually(site.is_up, "the broker is back")
-    site.stays(1, 1)
+    site.stays(0, 1)
     running.with_suffix(".go").touch()
-    site.stays(1, 0)
+    site.stays(0, 0)
+
+
+@pytest.mark.parametrize("site", [{"durable": True}], indirect=True)
+def test_waiting_tasks_and_their_loads_survive_a_restart_of_the_broker(site: Site) -> None:
+    with site.worker("-Q", "other", *THREADS):
+        for _ in range(3):
+            site.tasks.add.delay(1, 2)
+        site.server.restart()
+        eventually(site.is_up, "the broker is back")
+        site.stays(3, 0)
 
 
 def test_tasks_of_other_programs_are_counted_while_they_run(site: Site, worker: Worker) -> None:

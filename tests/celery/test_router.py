@@ -100,6 +100,14 @@ def test_a_failed_publish_gives_its_place_back_with_the_next_one(site: Site) -> 
     assert len(messages(site, "queue_0")) == 1
 
 
+def test_a_publish_that_fails_before_it_knows_its_queue_gives_its_place_back(site: Site) -> None:
+    for _ in range(3):
+        with pytest.raises(TypeError):
+            site.tasks.app.send_task("add", args=5)  # refused while the message is built
+    site.tasks.add.delay(1, 2)
+    assert site.loads() == {"queue_0": Load(1, 0)}
+
+
 def test_a_failed_publish_without_a_next_one_is_dropped_after_two_looks(site: Site) -> None:
     with pytest.raises(EncodeError):
         site.tasks.add.delay(object(), 2)
@@ -252,8 +260,10 @@ def test_a_second_router_of_an_app_replaces_the_first(site: Site) -> None:
 
 def test_the_package_is_imported_without_celery() -> None:
     code = (
-        "import sys; sys.modules['celery'] = None; sys.modules['redis'] = None\n"
-        "import fairlane, fairlane.celery, fairlane.cli\n"
+        "import sys; sys.modules.update(celery=None, kombu=None)\n"
+        "import fairlane.celery, fairlane.celery.loads, fairlane.cli\n"
+        "sys.modules.update(redis=None)\n"
+        "import fairlane, fairlane.api.app\n"
         "assert not hasattr(fairlane.celery, 'nothing')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

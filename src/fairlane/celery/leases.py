@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import redis
 from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
+from fairlane.celery.connection import ThreadConnection
 from fairlane.celery.options import Options
 from fairlane.celery.scripts import script
 from fairlane.errors import StoreAway
@@ -57,27 +59,41 @@ class LeaseStore:
         self._connect = connect
         self._clients: dict[int, Any] = {}
         self._away_until = 0.0
+        self._own = ThreadConnection()
+        self._version, self._weighted = options.version, str(int(options.weights))
 
     # --- publishing ------------------------------------------------------------------------------
     def reserve(self, task: str, nonces: Sequence[str], returned: Iterable[str] = ()) -> list[str]:
         """Takes a lease per nonce, each on the queue that is then least loaded. Gives leases of
         failed publishes back in the same step."""
-        options = self.options
-        sent = [options.version, task, str(int(options.weights)), str(len(nonces)), *nonces]
-        sent += returned
+        sent = [self._version, task, self._weighted, str(len(nonces)), *nonces, *returned]
         found = self._run("reserve", *sent)
         if found is None:
             self.configure()
             found = self._run("reserve", *sent)
         return [queue.decode() for queue in found or ()]
 
+    def begin_reserve(self, task: str, nonce: str, returned: Iterable[str] = ()) -> None:
+        """Sends the request for one lease; `end_reserve` waits for the answer."""
+        prefix = self.options.key_prefix
+        sent = (prefix, self._version, task, self._weighted, "1", nonce, *returned)
+        self.call(lambda client: self._own.send(client, "reserve", *sent))
+
+    def end_reserve(self) -> str | None:
+        """The queue. None if nothing was reserved: the server does not know the queues or the
+        script, and `reserve` tells it."""
+        try:
+            found = self.call(lambda _: self._own.receive(), expected=(NoScriptError,))
+        except NoScriptError:
+            return None
+        return found[0].decode() if found else None
+
     def configure(self) -> None:
-        options = self.options
-        self._run("configure", options.version, int(options.weights), *options.queues)
+        self._run("configure", self._version, self._weighted, *self.options.queues)
 
     def register(self, lease: str, task: str, returned: Iterable[str] = ()) -> None:
         """Takes a lease on a queue that the caller of `apply_async` chose."""
-        self._run("register", lease, task, int(self.options.weights), *returned)
+        self._run("register", lease, task, self._weighted, *returned)
 
     # --- running ---------------------------------------------------------------------------------
     def start(self, lease: str, worker: str) -> None:
@@ -176,12 +192,14 @@ class LeaseStore:
     def _run(self, verb: str, *args: Argument) -> Any:
         return self.call(lambda client: run_script(client, verb, self.options.key_prefix, *args))
 
-    def call(self, work: Callable[[Any], Any]) -> Any:
-        """Does the work with this process's client. Every error becomes StoreAway."""
+    def call(self, work: Callable[[Any], Any], expected: tuple[type[Exception], ...] = ()) -> Any:
+        """Does the work with this process's client. Every other error becomes StoreAway."""
         if self._away_until and time.monotonic() < self._away_until:
             raise StoreAway("the lease store did not answer a moment ago")
         try:
             answer = work(self._client())
+        except expected:
+            raise
         except Exception as error:
             if not self._away_until:
                 log.warning("the lease store of Celery queues does not answer: %s", error)
@@ -192,6 +210,7 @@ class LeaseStore:
 
     def close(self) -> None:
         """Closes the client of this process. The next verb opens another one."""
+        self._own.close()
         client = self._clients.pop(os.getpid(), None)
         if client is not None:
             client.close()
@@ -210,7 +229,7 @@ def run_script(client: Any, verb: str, prefix: str, *args: Argument) -> Any:
     known = script(verb)
     try:
         return client.evalsha(known.digest, 1, prefix, *args)
-    except redis.exceptions.NoScriptError:
+    except NoScriptError:
         return client.eval(known.text, 1, prefix, *args)
 
 

@@ -42,13 +42,13 @@ class Balancer:
         options: dict[str, Any] | None = None,
         task: Any = None,  # noqa: ARG002
         **_: Any,
-    ) -> dict[str, str] | None:
+    ) -> dict[str, Any] | None:
         """The route of a task. Never raises: its errors would reach the caller of `apply_async`."""
         try:
             given = {} if options is None else options
             if not self.options.selects(name) or self._has_destination(given):
                 return None
-            return {"queue": self.choose(name)}
+            return {"queue": self._choose_meanwhile(name)}
         except Exception:
             log.exception("the router of Celery task %s failed; its default queue is used", name)
             return None
@@ -58,9 +58,42 @@ class Balancer:
         the store: a random queue, which the reconciler counts later."""
         return self.choose_many(task, 1)[0]
 
+    def _choose_meanwhile(self, task: str) -> Any:
+        """The queue for the next publish of this thread, which Redis chooses while Celery builds
+        the message."""
+        from fairlane.celery.reservation import ReservedQueue
+
+        publishing, nonce = self.publishing, new_nonce()
+        try:
+            self.leases.begin_reserve(task, nonce, self._take_unpublished())
+        except StoreAway:
+            queue = self.options.hashed(nonce)
+            publishing.reserved([lease_of(queue, nonce)])
+            return queue
+        publishing.requested = nonce
+        return ReservedQueue(lambda: self.app.amqp.queues[self._resolve(task)])
+
+    def _resolve(self, task: str) -> str:
+        """Waits for the queue of the request that is on its way."""
+        nonce, self.publishing.requested = self.publishing.requested, None
+        if nonce is None:  # another publish of this thread came first
+            return self.choose(task)
+        try:
+            queue = self.leases.end_reserve() or self.leases.reserve(task, [nonce])[0]
+        except StoreAway:
+            queue = self.options.hashed(nonce)
+        self.publishing.reserved([lease_of(queue, nonce)])
+        return queue
+
+    def _take_unpublished(self) -> list[str]:
+        """Leases of publishes that failed, also of one that failed before it used its queue."""
+        if self.publishing.requested is not None:
+            self._resolve("")
+        return self.publishing.take_unpublished()
+
     def choose_many(self, task: str, count: int) -> list[str]:
         nonces = [new_nonce() for _ in range(count)]
-        returned = self.publishing.take_unpublished()
+        returned = self._take_unpublished()
         try:
             queues = self.leases.reserve(task, nonces, returned)
         except StoreAway:
@@ -107,6 +140,8 @@ class Publishing(threading.local):
     its lease here; the next reservation gives it back."""
 
     def __init__(self) -> None:
+        self.requested: str | None = None
+        """The nonce of the reservation whose answer is on its way."""
         self._reserved: list[str] = []
         self._sending: str | None = None
 

@@ -5,10 +5,10 @@ PYTHON ?= python3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench chaos browser mutants check setup
+.PHONY: help run test lint bench chaos celery browser mutants check setup
 
 help:
 	@$(PYTHON) dev.py help
 
-run test lint bench chaos browser mutants check setup:
+run test lint bench chaos celery browser mutants check setup:
 	@$(PYTHON) dev.py $@ $(ARGS)

@@ -47,6 +47,10 @@ COMMANDS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
     "lint": ("style, types, import rules, dead code", LINT),
     "bench": ("measure Fairlane on this machine", (("python", "-m", "fairlane", "bench"),)),
     "chaos": ("kill, stop and flush a cluster of processes", (("python", "-m", "tests.cluster"),)),
+    "celery": (
+        "tests with Celery workers; `versions` for 5.5 to 5.7",
+        (("python", "-m", "tests.celery"),),
+    ),
     "browser": (
         "open the pages in a real Chromium, if there is one",
         (("python", "-m", "pytest", "-q", "tests/browser"),),

@@ -265,6 +265,18 @@ class QueueStatusResponse(TypedDict):
     providers: dict[str, ProviderStatusResponse]
 
 
+class CeleryQueueResponse(TypedDict):
+    name: str
+    pending: int
+    running: int
+
+
+class CeleryQueuesResponse(TypedDict):
+    """The balanced queues of a Celery app, in the order of their index."""
+
+    queues: list[CeleryQueueResponse]
+
+
 class TierStatsResponse(TypedDict):
     depth: int
     oldest_age_seconds: float | None

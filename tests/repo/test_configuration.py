@@ -25,6 +25,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "credits": file_schema.CreditsTable,
     "priority": file_schema.PriorityTable,
     "callbacks": file_schema.CallbacksTable,
+    "celery": file_schema.CeleryTable,
 }
 
 

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from fairlane.api.auth.key_cache import KeyCache
 from fairlane.api.auth.roles import Identity
+from fairlane.api.celery_loads import CeleryLoadSource
 from fairlane.api.event_listeners import EventStream
 from fairlane.api.http.body_limits import Bounds
 from fairlane.api.overload.limiter import AdmissionLimiter
@@ -60,6 +61,7 @@ class AppContext:
     worker_service: WorkerService
     slots: CallerSlots
     instrumentation: EngineMeter
+    celery: CeleryLoadSource
     counting: StepBudget = field(default_factory=StepBudget)
     draining: bool = False
 
@@ -73,6 +75,7 @@ class AppContext:
         await self.event_stream.stop()
         await self.worker_service.stop()
         await self.slots.stop()
+        self.celery.close()
 
     def drain(self) -> None:
         """Begins the shutdown: not ready, and event streams and long polls end. Their clients
@@ -108,6 +111,7 @@ async def open_context(engine: Engine, settings: Settings) -> AppContext:
         worker_service=WorkerService(engine),
         slots=CallerSlots(engine),
         instrumentation=EngineMeter(engine),
+        celery=CeleryLoadSource(settings.celery),
     )
 
 

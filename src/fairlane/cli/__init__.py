@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fairlane.cli import dead, jobs, keys, services, users, workers
+from fairlane.cli import celery, dead, jobs, keys, services, users, workers
 from fairlane.cli.remote import ApiKey, Url, server_url
 from fairlane.cli.simulate import app as simulate_app
 from fairlane.tuning import steady
@@ -355,6 +355,7 @@ def migrate(
     typer.echo("the ledger is up to date")
 
 
+app.add_typer(celery.app, name="celery")
 app.add_typer(dead.app, name="dead")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(keys.app, name="keys")

@@ -9,7 +9,13 @@ from pathlib import Path
 
 from fairlane.config.file_schema import File, QualityCheckTable, ServiceTable, TaskTable
 from fairlane.config.setting_errors import BadSettings, SettingError, Sources, suggestion, unknown
-from fairlane.config.settings import Callbacks, PrioritySource, ServerSettings, Settings
+from fairlane.config.settings import (
+    Callbacks,
+    CeleryLoads,
+    PrioritySource,
+    ServerSettings,
+    Settings,
+)
 from fairlane.errors import FairlaneError
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.credits import CreditSettings
@@ -61,6 +67,7 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
         endpoints=endpoints,
         priority=priority,
         callbacks=Callbacks(tuple(file.callbacks.ports), tuple(file.callbacks.private)),
+        celery=CeleryLoads(file.celery.redis_url, file.celery.key_prefix),
         source=source,
         notes=tuple(_notes(file)),
     )
@@ -113,9 +120,12 @@ def _wrong_server(file: File) -> Iterator[tuple[str, str]]:
     if url is not None and not url.startswith(("postgres://", "postgresql")):
         scheme = url.partition(":")[0][:20]
         yield "server.database_url", f'needs a PostgreSQL URL, not "{scheme}:…"'
-    redis = file.server.redis_url
-    if redis is not None and not redis.startswith(("redis://", "rediss://", "unix://")):
-        yield "server.redis_url", "a URL begins with redis://, rediss:// or unix://"
+    for place, redis in (
+        ("server.redis_url", file.server.redis_url),
+        ("celery.redis_url", file.celery.redis_url),
+    ):
+        if redis is not None and not redis.startswith(("redis://", "rediss://", "unix://")):
+            yield place, "a URL begins with redis://, rediss:// or unix://"
     for each in file.server.trusted_proxies:
         try:
             ipaddress.ip_network(each)

@@ -227,6 +227,11 @@ class CallbacksTable(Table):
     private: Words = []
 
 
+class CeleryTable(Table):
+    redis_url: str | None = None
+    key_prefix: str = "fairlane:celery:"
+
+
 class File(Table):
     server: ServerTable = ServerTable()
     tiers: TiersTable = TiersTable()
@@ -238,3 +243,4 @@ class File(Table):
     credits: CreditsTable = CreditsTable()
     priority: PriorityTable = PriorityTable()
     callbacks: CallbacksTable = CallbacksTable()
+    celery: CeleryTable = CeleryTable()

@@ -80,6 +80,14 @@ class Callbacks:
 
 
 @dataclass(frozen=True, slots=True)
+class CeleryLoads:
+    """Where the lease store of balanced Celery queues is. Without a URL there is none."""
+
+    redis_url: str | None = field(default=None, repr=False)
+    key_prefix: str = "fairlane:celery:"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """`notes` are remarks that are not mistakes."""
 
@@ -88,5 +96,6 @@ class Settings:
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     priority: PrioritySource | None = None
     callbacks: Callbacks = field(default_factory=Callbacks)
+    celery: CeleryLoads = field(default_factory=CeleryLoads)
     source: str = "preset tasks"
     notes: tuple[str, ...] = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from fairlane.engine import Engine
 from fairlane.ledger.messages import (
@@ -16,7 +17,7 @@ from fairlane.ledger.messages import (
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.lease import Lease
 from fairlane.model.state import ENDED, Move, State
-from fairlane.telemetry.gauges import Gauges
+from fairlane.telemetry.gauges import Gauges, Values
 from fairlane.telemetry.metric_definitions import METRICS
 from fairlane.telemetry.prometheus import Registry
 from fairlane.units import SECOND
@@ -37,9 +38,15 @@ class EngineMeter:
         waits.observe = lambda took: numbers.observe("fairlane_db_pool_wait_seconds", took)
 
     async def text(
-        self, *, leaving: bool = False, may_see: Callable[[str], bool] | None = None
+        self,
+        *,
+        leaving: bool = False,
+        may_see: Callable[[str], bool] | None = None,
+        more: Mapping[str, Values] = MappingProxyType({}),
     ) -> str:
-        return self._numbers.text(await self._gauges.read(leaving=leaving), may_see)
+        """`more`: gauges that the caller has read."""
+        gauges = await self._gauges.read(leaving=leaving)
+        return self._numbers.text({**gauges, **more}, may_see)
 
     # --- the engine --------------------------------------------------------------------------
     def submitted(self, outcomes: Iterable[tuple[Submission, SubmitOutcome]]) -> None:

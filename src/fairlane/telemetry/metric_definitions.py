@@ -92,6 +92,13 @@ METRICS = (
     # --- limits ---
     Metric("fairlane_slots_held", "gauge", "Slots taken.", ("pool",)),
     Metric("fairlane_slots_limit", "gauge", "Slots there are.", ("pool",)),
+    # --- Celery ---
+    Metric(
+        "fairlane_celery_queue_tasks",
+        "gauge",
+        "Tasks of the balanced Celery queues.",
+        ("queue", "state"),
+    ),
     # --- requests ---
     Metric(
         "fairlane_http_request_seconds",

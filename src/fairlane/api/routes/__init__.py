@@ -3,6 +3,7 @@
 from fairlane.api.routes import (
     admin,
     api_keys,
+    celery_queues,
     dead_letters,
     events,
     fanout_executions,
@@ -29,6 +30,7 @@ GROUPS = [
     fanout_executions.routes,
     skips_and_credits.routes,
     status.routes,
+    celery_queues.routes,
     admin.routes,
     dead_letters.routes,
     api_keys.routes,

@@ -51,7 +51,9 @@ async def metrics(call: Here) -> Response:
     if call.identity.role is Role.CLIENT:
         may_see = {*engine.catalog.services, *engine.task_types(call.tenant)}.__contains__
     text = await call.app_context.instrumentation.text(
-        leaving=call.app_context.draining, may_see=may_see
+        leaving=call.app_context.draining,
+        may_see=may_see,
+        more=await call.app_context.celery.gauges(),
     )
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 

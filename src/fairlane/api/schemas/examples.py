@@ -34,6 +34,7 @@ from fairlane.responses import (
     AuditResponse,
     BalanceResponse,
     BatchResponse,
+    CeleryQueuesResponse,
     CountResponse,
     DeadLetterPageResponse,
     DeadLetterResponse,
@@ -290,6 +291,7 @@ QUEUE_STATUS: QueueStatusResponse = {
     "global_retry": 1,
     "providers": {"modal": {"running": 1, "limit": 10}},
 }
+CELERY_QUEUES: CeleryQueuesResponse = {"queues": [{"name": "queue_0", "pending": 3, "running": 1}]}
 QUEUE_STATS: QueueStatsResponse = {
     "queues": {
         "high": {"depth": 0, "oldest_age_seconds": None},

@@ -83,4 +83,4 @@ async def _count(tx: PostgresTransaction, item: KeyUsers) -> CountedUsers:
         return CountedUsers(counted)
     too_many = number + len(accepted) - item.limit
     frees_at = await tx.fetchval(*NTH_COUNTED(**of_key, now=item.now, earlier=too_many))
-    return CountedUsers(counted, frees_at)
+    return CountedUsers(counted, frees_at if frees_at is not None else latest)

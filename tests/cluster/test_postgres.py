@@ -13,10 +13,10 @@ from fairlane.compose import shared
 from fairlane.engine import Engine
 from fairlane.errors import LedgerInUse, LedgerTooNew, LedgerUnusable, SetupError
 from fairlane.ledger.postgres import PostgresLedger
-from fairlane.ledger.postgres.connect import connect
+from fairlane.ledger.postgres.connect import SLOWEST_STATEMENT, connect
 from fairlane.ledger.postgres.fast_path import SETTLE
 from fairlane.ledger.postgres.key_users import count_users
-from fairlane.ledger.postgres.migrate import SCHEMA
+from fairlane.ledger.postgres.migrate import MIGRATION_TIMEOUT_SECONDS, SCHEMA, migrate
 from fairlane.ledger.postgres.process_lock import PROCESS_LOCK
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.silent_connections import WatchedConnection, WatchedConnections
@@ -81,6 +81,19 @@ async def test_processes_that_start_at_once_migrate_once(postgres_server: Databa
     for ledger in ledgers:
         assert await ledger.turn() == (("", 0), (0, False))
         await ledger.close()
+
+
+async def test_a_migration_may_take_longer_than_a_statement(postgres_server: Databases) -> None:
+    """So may the wait for another process that migrates."""
+    pool = await connect(await postgres_server.new_database(), most=1)
+    timeouts: dict[str, float] = {}
+    async with pool.acquire() as connection:
+        connection.add_query_logger(lambda sent: timeouts.update({sent.query: sent.timeout}))
+    await migrate(pool)
+    await pool.close()
+    steps = [step.read_text() for step in SCHEMA.iterdir() if step.name.endswith(".sql")]
+    for statement in ("SELECT pg_advisory_lock($1)", *steps):
+        assert timeouts[statement] == MIGRATION_TIMEOUT_SECONDS > 60 * SLOWEST_STATEMENT
 
 
 async def test_entries_of_one_instant_get_an_order_when_a_ledger_is_migrated(

@@ -13,19 +13,23 @@ from fairlane.compose import shared
 from fairlane.engine import Engine
 from fairlane.errors import LedgerInUse, LedgerTooNew, LedgerUnusable, SetupError
 from fairlane.ledger.postgres import PostgresLedger
-from fairlane.ledger.postgres.connect import connect
+from fairlane.ledger.postgres.connect import SLOWEST_STATEMENT, connect
 from fairlane.ledger.postgres.fast_path import SETTLE
-from fairlane.ledger.postgres.migrate import SCHEMA
+from fairlane.ledger.postgres.key_users import count_users
+from fairlane.ledger.postgres.migrate import MIGRATION_TIMEOUT_SECONDS, SCHEMA, migrate
 from fairlane.ledger.postgres.process_lock import PROCESS_LOCK
 from fairlane.ledger.postgres.settle import settle
 from fairlane.ledger.postgres.silent_connections import WatchedConnection, WatchedConnections
+from fairlane.ledger.postgres.transaction import PostgresTransaction
 from fairlane.ledger.postgres.writer import PostgresWriter
+from fairlane.ledger.requests import KeyUsers
 from fairlane.ledger.statement import MAX_TIME
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
 from fairlane.model.service import Service
 from fairlane.model.worker import Worker
+from fairlane.policy.quotas import HOUR_MICROSECONDS
 from fairlane.servers import Databases, Postgres
 from tests.cluster.fleet import LONG_ENOUGH
 from tests.core import core_of
@@ -77,6 +81,19 @@ async def test_processes_that_start_at_once_migrate_once(postgres_server: Databa
     for ledger in ledgers:
         assert await ledger.turn() == (("", 0), (0, False))
         await ledger.close()
+
+
+async def test_a_migration_may_take_longer_than_a_statement(postgres_server: Databases) -> None:
+    """So may the wait for another process that migrates."""
+    pool = await connect(await postgres_server.new_database(), most=1)
+    timeouts: dict[str, float] = {}
+    async with pool.acquire() as connection:
+        connection.add_query_logger(lambda sent: timeouts.update({sent.query: sent.timeout}))
+    await migrate(pool)
+    await pool.close()
+    steps = [step.read_text() for step in SCHEMA.iterdir() if step.name.endswith(".sql")]
+    for statement in ("SELECT pg_advisory_lock($1)", *steps):
+        assert timeouts[statement] == MIGRATION_TIMEOUT_SECONDS > 60 * SLOWEST_STATEMENT
 
 
 async def test_entries_of_one_instant_get_an_order_when_a_ledger_is_migrated(
@@ -308,6 +325,24 @@ async def tries_of_a_settle_without_an_answer(url: str, lease: Lease) -> int:
         await holder.close()
         await pool.close()
     return sent.count(SETTLE.sql)
+
+
+async def test_calls_that_count_users_of_one_key_share_their_statements(
+    postgres_server: Databases,
+) -> None:
+    """S8: every other call that counts users of this key waits for them."""
+    url = await postgres_server.new_database()
+    await (await PostgresLedger.open(url, unsafe=True)).close()
+    pool = await connect(url, most=1)
+    sent: list[str] = []
+    calls = [KeyUsers("acme", "key", [f"u{n}"], 20, 0) for n in range(100)]
+    async with pool.acquire() as connection, connection.transaction():
+        connection.add_query_logger(lambda record: sent.append(record.query))
+        counted = await count_users(PostgresTransaction(connection), calls)
+    await pool.close()
+    accepted = [({f"u{n}": HOUR_MICROSECONDS}, 0) for n in range(20)]
+    assert counted == accepted + [({}, HOUR_MICROSECONDS)] * 80
+    assert len(sent) == len(set(sent))
 
 
 async def test_the_only_process_on_a_database_takes_the_calls_of_its_last_life_back(

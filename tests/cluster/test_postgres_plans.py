@@ -18,12 +18,14 @@ from fairlane.clock import ManualClock
 from fairlane.compose import shared
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done
+from fairlane.engine.submit import Caller
 from fairlane.errors import WrongState
 from fairlane.ledger.messages import Filter, Owner
 from fairlane.ledger.postgres import PostgresLedger, queries
 from fairlane.ledger.postgres.connect import SETTINGS, plain
 from fairlane.ledger.postgres.ledger import CONNECTIONS
 from fairlane.model.attempt import Fault
+from fairlane.model.catalog import Limits
 from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.state import State
@@ -187,6 +189,21 @@ async def test_a_rebuild_looks_every_job_up_by_its_id(url: str) -> None:
         assert not list(whole_tables(plan, limited=False))
     finally:
         await connection.close()
+
+
+async def test_a_job_that_is_refused_already_is_not_counted(postgres_server: Databases) -> None:
+    """S8: a refused user costs less than an accepted job."""
+    url = await postgres_server.new_database()
+    tiers, limits = Tiers([Tier("only", pending=5, per_hour=5)]), Limits(users_per_key=1)
+    settings = catalog(tiers=tiers, limits=limits)
+    async with await shared(settings, url, sweeping=False, unsafe=True) as engine:
+        ledger = core_of(engine).ledger
+        assert isinstance(ledger, PostgresLedger)
+        for user, counts in (("ada", True), ("bob", False)):
+            sent = Sent()
+            await listen_to(ledger, sent)
+            await engine.submit_many([NewJob("work", user=user)], Caller("acme", "key"))
+            assert any("count(*)" in query for query in sent.statements) == counts
 
 
 async def listen_to(ledger: PostgresLedger, sent: Sent) -> None:

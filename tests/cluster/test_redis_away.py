@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+
+from orjson import dumps, loads
+from redis.asyncio import Redis as Client
 
 from fairlane.compose import cluster
+from fairlane.engine import live_settings
+from fairlane.engine.rebuild import join
+from fairlane.errors import NotReady
+from fairlane.index.redis.keys import KEY_PREFIX
 from fairlane.model.attempt import Fault
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
+from fairlane.model.service import Executor, Service
 from fairlane.model.state import State
 from fairlane.model.worker import Worker
 from fairlane.servers import Databases, Redis, Sentinel
 from fairlane.servers.process import ask
+from tests.cluster.fleet import LONG_ENOUGH
 from tests.core import core_of
+from tests.proxy import Proxy
 from tests.world import catalog
 
 
@@ -50,6 +61,33 @@ async def test_an_index_that_was_wiped_is_rebuilt_from_the_ledger(
             await engine.rebuild()
             leases = await engine.claim(Worker("w"), 10)
             assert [lease.job for lease in leases] == jobs
+
+
+async def test_settings_that_redis_missed_at_the_start_are_told_when_it_is_back(
+    postgres_server: Databases,
+) -> None:
+    """I26: also if they are as old as those that it has. It has the text of an older version, which
+    did not write whether a service is called."""
+    database, key = await postgres_server.new_database(), f"{KEY_PREFIX}services"
+    settings = catalog(Service("gpu", Executor.HTTP, limit=1))
+    with Redis() as redis:
+        async with await cluster(settings, database, redis.url, sweeping=False, unsafe=True):
+            pass
+        async with Proxy(redis.url) as proxy, Client.from_url(redis.url) as client:
+            text = (await client.hgetall(key))[b"gpu"]
+            older = {name: value for name, value in loads(text).items() if name != "called"}
+            await client.hset(key, "gpu", dumps(older))
+            engine = await cluster(settings, database, proxy.url, sweeping=False, unsafe=True)
+            core = core_of(engine)
+            proxy.refuse()
+            await live_settings.start(core)
+            proxy.go_on()
+            async with asyncio.timeout(LONG_ENOUGH):
+                while not core.ready.is_set():
+                    with suppress(NotReady):
+                        await join(core)
+            await engine.stop()
+            assert (await client.hgetall(key))[b"gpu"] == text
 
 
 async def test_every_move_and_every_report_counts_while_redis_is_away(

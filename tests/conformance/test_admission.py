@@ -458,8 +458,8 @@ async def test_every_tier_may_fill_the_queue_if_the_lowest_tier_share_is_one(
 
 
 # --- I13: when a pending place frees --------------------------------------------------------------
-def timed() -> Catalog:
-    tiers = Tiers([Tier("only", pending=2)])
+def timed(pending: int = 2) -> Catalog:
+    tiers = Tiers([Tier("only", pending=pending)])
     return catalog(Service("work", limit=1, executor=Executor.CALLER), tiers=tiers)
 
 
@@ -494,6 +494,19 @@ async def test_too_many_pending_are_told_when_the_next_of_their_jobs_ends(tmp_pa
         assert await frees_in(world) == pytest.approx(1)
         await world.engine.complete(lease)
         await world.submit(user=ADA)
+
+
+async def test_a_user_with_thousands_of_pending_jobs_is_told_when_the_oldest_ends(
+    tmp_path: Path,
+) -> None:
+    """I13: the job that runs is older than the last 1,000."""
+    async with World(timed(1200), tmp_path / "ledger.db") as world:
+        for _ in range(5):
+            await work_for(world, 40)
+        await world.engine.submit_many([NewJob("work", user=ADA)] * 1200)
+        await world.claim_one()
+        world.clock.advance(seconds(10))
+        assert await frees_in(world) == pytest.approx(30, abs=1)
 
 
 async def test_a_delayed_job_does_not_stand_for_those_that_end_before_it(tmp_path: Path) -> None:

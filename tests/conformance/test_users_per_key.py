@@ -187,5 +187,16 @@ async def test_a_lower_limit_lets_nobody_in_until_enough_hours_are_over(tmp_path
         assert tally(await all_at_once(world, of_users(9, 10)))["accepted"] == 1
 
 
+async def test_a_clock_that_goes_back_still_tells_when_a_place_frees(tmp_path: Path) -> None:
+    """S8: users 2, 3 and 4 count again from the second hour on, so that fewer users count in the
+    first hour than their numbers say."""
+    async with World(limited(), tmp_path / "ledger.db") as world:
+        ledger, hour, now = core_of(world.engine).ledger, seconds(3600), world.clock.now()
+        await ledger.count_users("acme", "key", ["u1", "u2", "u3", "u4"], 9, now)
+        await ledger.count_users("acme", "key", ["u2", "u3", "u4"], 9, now + hour)
+        refused = await ledger.count_users("acme", "key", ["u5"], 1, now + hour - 1)
+        assert refused == ({}, now + 2 * hour)
+
+
 def is_refused(outcome: SubmitOutcome) -> bool:
     return isinstance(outcome, Refused)

@@ -9,6 +9,8 @@ import pytest
 from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.catalog_text import catalog_of, catalog_text
 from fairlane.model.credits import CreditSettings
+from fairlane.model.service import Affinity, Executor, Overrun, Provider, Region, Service
+from fairlane.model.tier import Tier, Tiers
 from fairlane.presets import PRESETS, tasks
 from tests.world import TIERS
 
@@ -28,6 +30,40 @@ def test_own_prices_are_read_as_they_were_written() -> None:
     text = catalog_text(Catalog(TIERS, credits=own))
     assert catalog_of(text).credits == own
     assert catalog_text(catalog_of(text)) == text
+
+
+OLD_TEXT = (
+    '{"default":"low","limits":{"waiting":1000000,"input_bytes":1048576,"result_bytes":8388608,'
+    '"context_bytes":33554432,"cells":1000,"keep_finished":604800,"keep_dead":2592000,'
+    '"keep_keys":86400},"pipelines":{"a":["gpu"],"b":["gpu"]},"providers":[{"name":"p","limit":3,'
+    '"rate":0}],"services":[{"name":"gpu","executor":"http","limit":2,"rate":0,"waiting":0,'
+    '"provider":"p","regions":{"a":{"name":"a","limit":0},"b":{"name":"b","limit":1}},'
+    '"timeout":0,"max_wait":0,"max_attempts":0,"backoff":[],"retry_place":"back",'
+    '"failover":false,"overrun":"strict","affinity":"batch","batch_size":3,"fairness":"user",'
+    '"shares":[500,200,250],"capabilities":["x","y"],"paused":false}],"task_defaults":null,'
+    '"tiers":[{"name":"high","promote":{},"max_retries":3,"timeout":600,"pending":0,"per_hour":0,'
+    '"max_duration":0,"max_running_per_user":0},{"name":"low","promote":{"high":9},'
+    '"max_retries":3,"timeout":600,"pending":0,"per_hour":0,"max_duration":0,'
+    '"max_running_per_user":0}]}'
+)
+
+
+def test_settings_that_older_versions_know_have_the_same_text_as_there() -> None:
+    """To the byte: processes of both versions compare it during a rolling upgrade."""
+    gpu = Service(
+        "gpu",
+        Executor.HTTP,
+        limit=2,
+        provider="p",
+        regions={"b": Region("b", 1), "a": Region("a")},
+        overrun=Overrun.STRICT,
+        affinity=Affinity.BATCH,
+        capabilities=frozenset({"y", "x"}),
+    )
+    tiers = Tiers([Tier("high"), Tier("low", {"high": 9})], default="low")
+    pipelines = {"b": ("gpu",), "a": ("gpu",)}
+    text = catalog_text(Catalog(tiers, [gpu], [Provider("p", limit=3)], pipelines))
+    assert text == OLD_TEXT
 
 
 FIRST_LIMITS = {

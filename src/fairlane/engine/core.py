@@ -80,6 +80,8 @@ class Core:
     jitter: random.Random
     epoch: str = ""
     settings: int = 0
+    settings_told: int = -1
+    """The version of the settings that this process has last told the index."""
     last_rebuild: str = ""
     """The index epoch of the last rebuild that this process began."""
     rebuild_seen: tuple[int, float] = (-1, 0.0)

@@ -113,9 +113,11 @@ async def limit_task_types(core: Core, pools: Collection[str]) -> None:
 
 async def tell_index(core: Core) -> None:
     """Tell the index the settings, and which lease holds which slot."""
-    await core.index.configure(core.catalog, core.settings)
+    settings = core.settings
+    await core.index.configure(core.catalog, settings)
     for pool in core.catalog.all_pools():
         await sync_pool(core, pool)
+    core.settings_told = settings
 
 
 def with_changes(catalog: Catalog, changes: Mapping[str, Setting]) -> Catalog:

@@ -45,7 +45,7 @@ async def keep_up(core: Core) -> bool:
         if known is None:
             core.ready.clear()
             return _may_rebuild(core, stamp, turn) and await _rebuild(core, turn.number)
-        if known < core.settings:
+        if known < core.settings or core.settings_told != core.settings:
             await live_settings.tell_index(core)
         core.epoch = stamp.life
         core.ready.set()

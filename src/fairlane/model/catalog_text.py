@@ -46,7 +46,7 @@ def catalog_text(catalog: Catalog) -> str:
     }
     if catalog.credits != CreditSettings():  # else the text is that of older versions
         parts["credits"] = catalog.credits
-    return orjson.dumps(parts, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
+    return _dumps(parts)
 
 
 def catalog_of(text: str) -> Catalog:
@@ -70,13 +70,20 @@ def _credits(values: dict[str, Any]) -> CreditSettings:
     return CreditSettings(**values)
 
 
-def _stored(item: Service | Limits, default: Service | Limits) -> dict[str, Any]:
+def _stored(item: Service | Limits, default: Service | Limits) -> orjson.Fragment:
+    """As orjson writes a dataclass, in the order of its fields, which is the text of older
+    versions."""
     values = {field.name: getattr(item, field.name) for field in fields(item)}
-    return {
-        name: value
+    written = (
+        f'"{name}":{_dumps(value)}'
         for name, value in values.items()
         if name not in ADDED_LATER or value != getattr(default, name)
-    }
+    )
+    return orjson.Fragment(f"{{{','.join(written)}}}")
+
+
+def _dumps(value: object) -> str:
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _service(values: dict[str, Any]) -> Service:

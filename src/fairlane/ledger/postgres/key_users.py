@@ -36,7 +36,27 @@ DELETE FROM key_users WHERE (tenant, key, username) IN (
 
 async def count_users(tx: PostgresTransaction, items: Sequence[KeyUsers]) -> list[CountedUsers]:
     await tx.execute(HOLD_KEYS, sorted({f"{item.tenant}/{item.key}" for item in items}))
-    return [await _count(tx, item) for item in items]
+    counted = {key: await _count(tx, _merged(calls)) for key, calls in _by_key(items).items()}
+    return [_own(item, counted[item.tenant, item.key, item.limit]) for item in items]
+
+
+def _by_key(items: Sequence[KeyUsers]) -> dict[tuple[str, str, int], list[KeyUsers]]:
+    found: dict[tuple[str, str, int], list[KeyUsers]] = {}
+    for item in items:
+        found.setdefault((item.tenant, item.key, item.limit), []).append(item)
+    return found
+
+
+def _merged(calls: Sequence[KeyUsers]) -> KeyUsers:
+    """The users of all calls, in their order. Merged calls cost as few statements as one."""
+    users = list(dict.fromkeys(user for call in calls for user in call.users))
+    return calls[0]._replace(users=users, now=max(call.now for call in calls))
+
+
+def _own(item: KeyUsers, counted: CountedUsers) -> CountedUsers:
+    """The part of the answer to merged calls that belongs to this call."""
+    until = {user: counted.until[user] for user in item.users if user in counted.until}
+    return CountedUsers(until, counted.frees_at if len(until) < len(item.users) else 0)
 
 
 async def forget(tx: PostgresTransaction, items: Sequence[int]) -> list[None]:
@@ -63,4 +83,4 @@ async def _count(tx: PostgresTransaction, item: KeyUsers) -> CountedUsers:
         return CountedUsers(counted)
     too_many = number + len(accepted) - item.limit
     frees_at = await tx.fetchval(*NTH_COUNTED(**of_key, now=item.now, earlier=too_many))
-    return CountedUsers(counted, frees_at)
+    return CountedUsers(counted, frees_at if frees_at is not None else latest)

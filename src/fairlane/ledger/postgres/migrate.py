@@ -15,6 +15,10 @@ SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
 MIGRATION_LOCK = 4215
 """Advisory lock: one process migrates; the rest wait and find the schema migrated."""
 
+MIGRATION_TIMEOUT_SECONDS = 6 * 3600.0
+"""Timeout of a migration, and of the wait for another process that migrates. A migration may
+rewrite or index a large table."""
+
 
 async def demand_schema(pool: asyncpg.Pool) -> None:
     """Require the schema instead of creating it. Many shells export the URL of another program's
@@ -48,7 +52,9 @@ async def migrate(pool: asyncpg.Pool) -> None:
     that start at the same time apply each migration once."""
     steps = _steps()
     async with pool.acquire() as connection:
-        await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+        await connection.execute(
+            "SELECT pg_advisory_lock($1)", MIGRATION_LOCK, timeout=MIGRATION_TIMEOUT_SECONDS
+        )
         try:
             await connection.execute(
                 "CREATE SCHEMA IF NOT EXISTS fairlane; "
@@ -62,7 +68,9 @@ async def migrate(pool: asyncpg.Pool) -> None:
             for number, step in enumerate(steps, start=1):
                 if number > done:
                     async with connection.transaction():
-                        await connection.execute(step.read_text())
+                        await connection.execute(
+                            step.read_text(), timeout=MIGRATION_TIMEOUT_SECONDS
+                        )
                         await connection.execute("INSERT INTO migrations VALUES ($1)", number)
         finally:
             await connection.execute("SELECT pg_advisory_unlock($1)", MIGRATION_LOCK)

@@ -187,11 +187,11 @@ async def list_jobs(
 NEXT_OF_USER, NEXT_OF_KEY = (
     f"""
 SELECT {JOB} FROM jobs WHERE id = ANY(ARRAY(
-    SELECT id FROM jobs WHERE tenant = $1 AND {latest} ORDER BY id DESC LIMIT 1000))
-AND finished_at IS NULL AND cells = 0 AND {mine}
+    SELECT id FROM jobs WHERE tenant = $1 AND {mine} AND id >= ({OLDEST_LIVE})
+    AND finished_at IS NULL AND cells = 0 ORDER BY id LIMIT 1000))
 ORDER BY token IS NULL, CASE WHEN token IS NULL THEN ready_at ELSE started_at END, id LIMIT 1
 """
-    for latest, mine in (("username = $2", "true"), ("username IS NULL", "key = $2"))
+    for mine in ("username = $2", "username IS NULL AND key = $2")
 )
 
 

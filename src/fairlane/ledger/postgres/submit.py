@@ -150,7 +150,11 @@ class _PostgresQuotas:
     async def of(cls, tx: PostgresTransaction, items: Sequence[Submission]) -> _PostgresQuotas:
         quotas = cls(tx)
         await quotas._read_own(items)
-        counted = {item.who: item for item in items if quotas._quota(item).counts_user}
+        counted = {
+            item.who: item
+            for item in items
+            if item.refusal is None and quotas._quota(item).counts_user
+        }
         if counted:
             await hold_users(tx, counted)
         for who, item in counted.items():

@@ -52,6 +52,5 @@ def _count(tx: SqliteTransaction, item: KeyUsers) -> CountedUsers:
     if len(accepted) == len(new):
         return CountedUsers(counted)
     too_many = number + len(accepted) - item.limit
-    return CountedUsers(
-        counted, tx.execute(NTH_COUNTED, (*of_key, item.now, too_many)).fetchone()[0]
-    )
+    row = tx.execute(NTH_COUNTED, (*of_key, item.now, too_many)).fetchone()
+    return CountedUsers(counted, row[0] if row is not None else latest)

@@ -144,14 +144,16 @@ def list_jobs(
 
 NEXT_TO_END = f"""
 SELECT {JOB} FROM jobs WHERE rowid IN (
-    SELECT rowid FROM jobs WHERE tenant = ? AND user IS ? ORDER BY rowid DESC LIMIT 1000)
-AND finished_at IS NULL AND cells = 0 AND (user IS NOT NULL OR key = ?)
+    SELECT rowid FROM jobs WHERE tenant = ? AND user IS ? AND (user IS NOT NULL OR key = ?)
+    AND rowid >= (SELECT rowid FROM jobs WHERE finished_at IS NULL ORDER BY rowid LIMIT 1)
+    AND finished_at IS NULL AND cells = 0 ORDER BY rowid LIMIT 1000)
 ORDER BY token IS NULL, CASE WHEN token IS NULL THEN ready_at ELSE started_at END, id LIMIT 1
 """
 
 
 def next_to_end(connection: sqlite3.Connection, owner: Owner) -> Job | None:
-    row = connection.execute(NEXT_TO_END, owner).fetchone()
+    with brief(connection):
+        row = connection.execute(NEXT_TO_END, owner).fetchone()
     return read_job(row) if row is not None else None
 
 

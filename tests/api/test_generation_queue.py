@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from fairlane.engine.submit import Caller
 from fairlane.index.index import EXACT_POSITIONS
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
@@ -89,6 +90,28 @@ async def test_the_current_job_is_the_one_that_runs_longest(tmp_path: Path) -> N
             await world.pass_time(1)
         assert (await status(client))["current_job"] == jobs[0]
         assert (await status(client, user_id="bob"))["current_job"] == jobs[1]
+
+
+async def test_the_current_job_is_one_of_the_listed_jobs(world: World, served: Gateway) -> None:
+    """A cell of a fan-out is not listed. A key without `act_as` has no jobs of users."""
+    key = await served.key(act_as=False)
+    async with served.client(await served.key()) as shop, served.client(key) as alone:
+        cells = {"service": "generate", "matrix": {"prompt": ["a", "b"]}}
+        assert (await alone.post("/api/v1/jobs", json=cells)).status_code == 202
+        cell = await world.claim_one()
+        for client in (shop, alone):
+            told = await status(client)
+            assert (len(told["jobs"]), told["current_job"]) == (1, None)
+        (row, *_) = (await queue(shop))["jobs"]
+        assert (row["id"], row["status"]) == (cell.job, "processing")
+        await world.engine.complete(cell)
+        await world.engine.complete(await world.claim_one())
+        caller = Caller(TENANT, (await world.job(cell.job)).key)
+        await world.submit("generate", caller, user="ada")
+        lease = await world.claim_one()
+        assert (await status(shop))["current_job"] == lease.job
+        told = await status(alone)
+        assert (told["jobs"], told["current_job"]) == ([], None)
 
 
 async def test_a_key_that_acts_for_itself_sees_only_its_own_jobs(

@@ -78,7 +78,7 @@ class Engine:
         self.known_tiers, self.store_stats = ledger.known_tiers, ledger.vitals
         self._core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
         self.workers, self.leases = WorkerRegistry(self._core), Leases(self._core)
-        self._fronts = queue_view.Fronts()
+        self._fronts = queue_view.Fronts(self._core)
         self._sweeping = sweeping
         self._sweeper = Maintenance(self._core)
         self._background: list[asyncio.Task[None]] = []

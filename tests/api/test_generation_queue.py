@@ -14,7 +14,7 @@ from fairlane.index.index import EXACT_POSITIONS
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.key import Role
-from fairlane.model.service import Service
+from fairlane.model.service import Executor, Fairness, Service
 from fairlane.model.worker import Worker
 from tests.api.generation import GENERATION_QUEUE, TIERS, generated
 from tests.api.server import TENANT, Gateway, gateway
@@ -385,3 +385,59 @@ async def test_a_worker_that_this_process_does_not_know_is_shown_while_it_runs_a
         assert (row["worker_id"], row["model"], row["batch_count"]) == ("w", "music", None)
         await world.engine.complete(lease)
         assert (await scheduler(client))["workers"] == []
+
+
+async def test_the_status_names_no_model_of_another_tenant(world: World, served: Gateway) -> None:
+    """S7: whether it is learnt, loaded, used last or in use. An admin key is told all."""
+    worker = await world.engine.register(Worker("gpu"))
+    async with (
+        served.client(await served.key()) as ours,
+        served.client(await served.key(Role.READ)) as reader,
+        served.client(await served.key(tenant="rival")) as theirs,
+        served.client(await served.key(Role.ADMIN)) as admin,
+    ):
+
+        async def seen() -> tuple[object, object, list[str], list[str]]:
+            world.clock.advance(1_000_000)
+            for client in (ours, reader):
+                assert "secret" not in (await client.get("/status")).text
+            told = await scheduler(ours)
+            loaded = [row["model"] for row in told["workers"]]
+            assert list(told["estimated_wait"]) == sorted({*told["models"], *loaded})
+            last = told["scheduler"]
+            return last["last_model_used"], last["batch_count"], list(told["models"]), loaded
+
+        await generated(ours, user_id="ada", model="audio")
+        await world.engine.complete(await world.claim_one(worker))
+        assert await seen() == ("audio", 1, ["audio"], ["audio"])
+        await generated(theirs, user_id="eve", model="secret model")
+        lease = await world.claim_one(worker)
+        assert await seen() == (None, 0, ["audio"], [])
+        for client in (theirs, admin):
+            told = await scheduler(client)
+            assert told["scheduler"]["last_model_used"] == "secret model"
+            assert [row["model"] for row in told["workers"]] == ["secret model"]
+        await world.engine.complete(lease)
+        assert await seen() == (None, 0, ["audio"], [])
+        assert list((await scheduler(theirs))["models"]) == ["secret model"]
+        assert list((await scheduler(admin))["models"]) == ["audio", "secret model"]
+
+
+@pytest.mark.usefixtures("_stores")
+async def test_the_status_names_no_model_in_a_slot_of_another_tenant(tmp_path: Path) -> None:
+    """S7: the slots of a called service remember their models."""
+    called = Service("generate", executor=Executor.HTTP, limit=2, fairness=Fairness.NONE)
+    async with (
+        World(Catalog(TIERS, [called]), tmp_path / "called.db") as world,
+        gateway(world.engine) as served,
+        served.client(await served.key()) as ours,
+        served.client(await served.key(tenant="rival")) as theirs,
+    ):
+        for client, model in ((ours, "audio"), (theirs, "secret model")):
+            await generated(client, user_id="ada", model=model)
+        for lease in await world.claim(2):
+            await world.engine.complete(lease)
+        answer = await ours.get("/status")
+        assert "secret" not in answer.text
+        (row,) = answer.json()["workers"]
+        assert (row["slot"], row["model"]) == ("svc:generate/1", "audio")

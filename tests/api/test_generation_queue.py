@@ -9,11 +9,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from fairlane.engine.submit import Caller
 from fairlane.index.index import EXACT_POSITIONS
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import NewJob
 from fairlane.model.key import Role
-from fairlane.model.service import Service
+from fairlane.model.service import Executor, Fairness, Service
 from fairlane.model.worker import Worker
 from tests.api.generation import GENERATION_QUEUE, TIERS, generated
 from tests.api.server import TENANT, Gateway, gateway
@@ -89,6 +90,28 @@ async def test_the_current_job_is_the_one_that_runs_longest(tmp_path: Path) -> N
             await world.pass_time(1)
         assert (await status(client))["current_job"] == jobs[0]
         assert (await status(client, user_id="bob"))["current_job"] == jobs[1]
+
+
+async def test_the_current_job_is_one_of_the_listed_jobs(world: World, served: Gateway) -> None:
+    """A cell of a fan-out is not listed. A key without `act_as` has no jobs of users."""
+    key = await served.key(act_as=False)
+    async with served.client(await served.key()) as shop, served.client(key) as alone:
+        cells = {"service": "generate", "matrix": {"prompt": ["a", "b"]}}
+        assert (await alone.post("/api/v1/jobs", json=cells)).status_code == 202
+        cell = await world.claim_one()
+        for client in (shop, alone):
+            told = await status(client)
+            assert (len(told["jobs"]), told["current_job"]) == (1, None)
+        (row, *_) = (await queue(shop))["jobs"]
+        assert (row["id"], row["status"]) == (cell.job, "processing")
+        await world.engine.complete(cell)
+        await world.engine.complete(await world.claim_one())
+        caller = Caller(TENANT, (await world.job(cell.job)).key)
+        await world.submit("generate", caller, user="ada")
+        lease = await world.claim_one()
+        assert (await status(shop))["current_job"] == lease.job
+        told = await status(alone)
+        assert (told["jobs"], told["current_job"]) == ([], None)
 
 
 async def test_a_key_that_acts_for_itself_sees_only_its_own_jobs(
@@ -362,3 +385,59 @@ async def test_a_worker_that_this_process_does_not_know_is_shown_while_it_runs_a
         assert (row["worker_id"], row["model"], row["batch_count"]) == ("w", "music", None)
         await world.engine.complete(lease)
         assert (await scheduler(client))["workers"] == []
+
+
+async def test_the_status_names_no_model_of_another_tenant(world: World, served: Gateway) -> None:
+    """S7: whether it is learnt, loaded, used last or in use. An admin key is told all."""
+    worker = await world.engine.register(Worker("gpu"))
+    async with (
+        served.client(await served.key()) as ours,
+        served.client(await served.key(Role.READ)) as reader,
+        served.client(await served.key(tenant="rival")) as theirs,
+        served.client(await served.key(Role.ADMIN)) as admin,
+    ):
+
+        async def seen() -> tuple[object, object, list[str], list[str]]:
+            world.clock.advance(1_000_000)
+            for client in (ours, reader):
+                assert "secret" not in (await client.get("/status")).text
+            told = await scheduler(ours)
+            loaded = [row["model"] for row in told["workers"]]
+            assert list(told["estimated_wait"]) == sorted({*told["models"], *loaded})
+            last = told["scheduler"]
+            return last["last_model_used"], last["batch_count"], list(told["models"]), loaded
+
+        await generated(ours, user_id="ada", model="audio")
+        await world.engine.complete(await world.claim_one(worker))
+        assert await seen() == ("audio", 1, ["audio"], ["audio"])
+        await generated(theirs, user_id="eve", model="secret model")
+        lease = await world.claim_one(worker)
+        assert await seen() == (None, 0, ["audio"], [])
+        for client in (theirs, admin):
+            told = await scheduler(client)
+            assert told["scheduler"]["last_model_used"] == "secret model"
+            assert [row["model"] for row in told["workers"]] == ["secret model"]
+        await world.engine.complete(lease)
+        assert await seen() == (None, 0, ["audio"], [])
+        assert list((await scheduler(theirs))["models"]) == ["secret model"]
+        assert list((await scheduler(admin))["models"]) == ["audio", "secret model"]
+
+
+@pytest.mark.usefixtures("_stores")
+async def test_the_status_names_no_model_in_a_slot_of_another_tenant(tmp_path: Path) -> None:
+    """S7: the slots of a called service remember their models."""
+    called = Service("generate", executor=Executor.HTTP, limit=2, fairness=Fairness.NONE)
+    async with (
+        World(Catalog(TIERS, [called]), tmp_path / "called.db") as world,
+        gateway(world.engine) as served,
+        served.client(await served.key()) as ours,
+        served.client(await served.key(tenant="rival")) as theirs,
+    ):
+        for client, model in ((ours, "audio"), (theirs, "secret model")):
+            await generated(client, user_id="ada", model=model)
+        for lease in await world.claim(2):
+            await world.engine.complete(lease)
+        answer = await ours.get("/status")
+        assert "secret" not in answer.text
+        (row,) = answer.json()["workers"]
+        assert (row["slot"], row["model"]) == ("svc:generate/1", "audio")

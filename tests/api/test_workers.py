@@ -128,12 +128,12 @@ async def test_a_worker_says_for_how_long_it_has_its_model(world: World, served:
     async with hand(served) as worker:
         told = {"loaded": "flux", "age_seconds": 40, "tasks": 2}
         await worker.poll(1, model=told)
-        loaded = (await served.engine.model_report()).workers[worker.id]
+        loaded = (await served.engine.model_report("work")).workers[worker.id]
         assert loaded == Loaded("flux", world.clock.now() - 40 * SECOND, 2)
         await worker.poll(1, model={"loaded": "flux"})
-        assert (await served.engine.model_report()).workers[worker.id] == loaded
+        assert (await served.engine.model_report("work")).workers[worker.id] == loaded
         await worker.poll(1, model={"loaded": "sdxl"})
-        loaded = (await served.engine.model_report()).workers[worker.id]
+        loaded = (await served.engine.model_report("work")).workers[worker.id]
         assert loaded == Loaded("sdxl", world.clock.now(), 0)
 
 

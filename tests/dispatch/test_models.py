@@ -10,6 +10,7 @@ import pytest
 
 from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.index.index import SlotModel
+from tests.core import core_of
 from tests.dispatch.scene import called, scene
 from tests.world import catalog
 
@@ -43,8 +44,7 @@ async def test_two_slots_keep_two_models(tmp_path: Path) -> None:
             for each in jobs:
                 await at.ended(each)
         assert sorted(loads) == sorted(loaded.items(), key=str)
-        slots = (await at.world.engine.model_report()).slots
-        assert {each.n: each.loaded.model for each in slots} == loaded
+        assert {each.n: each.loaded.model for each in await slots(at)} == loaded
 
 
 @pytest.mark.timeout(20)
@@ -68,4 +68,4 @@ async def test_a_service_that_fails_a_job_keeps_its_model(tmp_path: Path) -> Non
 
 
 async def slots(at: Any) -> list[SlotModel]:
-    return list((await at.world.engine.model_report()).slots)
+    return (await core_of(at.world.engine).index.models("work", None, 1)).slots

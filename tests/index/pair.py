@@ -94,8 +94,10 @@ class Pair:
             await self.do("lanes", service)
             await self.do("front", service, now)
             await self.do("band_depths", service)
+            for tenant in (None, "shop", "nobody"):
+                await self.do("models", service, tenant, 9)
+                await self.do("models", service, tenant, 1)
         await self.promotable(now)
-        await self.do("models")
         assert await walked(self.other) == await walked(self.memory)
         for before in (now - 30_000_000, now + 1):
             await self.do("unverified", before, 1000)

@@ -214,7 +214,8 @@ class Life:
     async def learn(self) -> None:
         service, model = self.dice.choice(SERVICES), self.dice.choice(["", "m1", "m2"])
         load, work = (self.dice.choice([None, self.dice.randrange(20 * SECOND)]) for _ in range(2))
-        await self.pair.do("learn_times", [ModelSample(service, model, load, work)])
+        tenant = self.dice.choice([None, "shop", "rival"])
+        await self.pair.do("learn_times", [ModelSample(service, model, load, work, tenant)])
 
     async def sync(self) -> None:
         pools = [pool for pool in self.pair.memory.pools if pool.held]
@@ -331,7 +332,8 @@ class CalledServices(Life):
 
     async def end(self) -> None:
         await super().end()
-        await self.pair.do("models")
+        for service in SERVICES:
+            await self.pair.do("models", service, None, 9)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

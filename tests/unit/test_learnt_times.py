@@ -18,11 +18,11 @@ def test_a_counted_load_says_nothing_of_its_time() -> None:
     learnt = LearntTimes()
     learnt.count_load("s", "m")
     assert learnt.load_time("s", "m", 7) == 7
-    assert learnt.all() == [ModelTimes("s", "m", None, None, 1)]
+    assert learnt.recent("s", None, 9) == [ModelTimes("s", "m", None, None, 1)]
 
 
 def test_the_least_recently_updated_models_are_forgotten() -> None:
     learnt = LearntTimes(most=3)
     for n in range(9):
         learnt.learn(ModelSample("s", f"m{n}", work=5))
-    assert [each.model for each in learnt.all()] == ["m7", "m8"]
+    assert [each.model for each in learnt.recent("s", None, 9)] == ["m8", "m7"]

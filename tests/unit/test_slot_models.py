@@ -43,7 +43,7 @@ def ran(line: Driver, *models: str) -> None:
 
 
 def models(line: Driver) -> dict[int, str]:
-    return {each.n: each.loaded.model for each in at_once(line.index.models()).slots}
+    return {each.n: each.loaded.model for each in at_once(line.index.models("s", None, 9)).slots}
 
 
 # --- which slot ----------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_two_slots_keep_two_models_and_load_each_once() -> None:
     for _ in range(5):
         for each in line.claim(2):
             answer(line, each)
-    times = at_once(line.index.models()).times
+    times = at_once(line.index.models("s", None, 9)).times
     assert {each.model: each.loads for each in times} == {"a": 1, "b": 1}
 
 
@@ -188,7 +188,7 @@ def test_the_slots_of_a_region_with_a_limit_are_its_own() -> None:
     line.pass_time(2)
     (first, second) = line.claim(2, worker)
     assert [service_slot(each.slots) for each in (first, second)] == [1, 2]
-    assert {each.pool for each in at_once(line.index.models()).slots} == {"svc:s@eu"}
+    assert {each.pool for each in at_once(line.index.models("s", None, 9)).slots} == {"svc:s@eu"}
 
 
 def test_services_without_slots_or_with_very_many_remember_nothing() -> None:

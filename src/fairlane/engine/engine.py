@@ -17,6 +17,7 @@ from fairlane.engine.follow import Change, Pause, changes, events, follow
 from fairlane.engine.instrumentation import Instrumentation
 from fairlane.engine.lease_renewal import Leases
 from fairlane.engine.maintenance import Maintenance
+from fairlane.engine.model_times import ModelReports
 from fairlane.engine.outbox_relay import publish_left_behind
 from fairlane.engine.rebuild import join, rebuild
 from fairlane.engine.restart_recovery import recover
@@ -78,7 +79,8 @@ class Engine:
         self.known_tiers, self.store_stats = ledger.known_tiers, ledger.vitals
         self._core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
         self.workers, self.leases = WorkerRegistry(self._core), Leases(self._core)
-        self._fronts = queue_view.Fronts()
+        self._fronts = queue_view.Fronts(self._core)
+        self._model_reports = ModelReports(self._core)
         self._sweeping = sweeping
         self._sweeper = Maintenance(self._core)
         self._background: list[asyncio.Task[None]] = []
@@ -272,11 +274,10 @@ class Engine:
         """Record how many seconds a worker took to load a model."""
         await self._core.index.learn_times([ModelSample(service, model, round(seconds * SECOND))])
 
-    async def model_report(self) -> ModelReport:
-        """What is known of models: their learnt times, and where they were loaded last."""
-        report = await self._core.index.models()
-        loaded = {name: each for name, each in self._core.loaded.items() if each.model}
-        return report._replace(workers=loaded)
+    async def model_report(self, service: str, tenant: str | None = None) -> ModelReport:
+        """What is known of the models of a service: the learnt times of those that this tenant
+        (None = any) has used, and where any were loaded last, as of at most a second ago."""
+        return await self._model_reports.get(service, tenant)
 
     async def _settle(self, report: Report) -> Settled:
         (outcome,) = await settle(self._core, [report])

@@ -3,10 +3,9 @@ once, and the expected wait of a new job. Its cost does not depend on how many j
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from fairlane.engine.core import Core
@@ -18,6 +17,7 @@ from fairlane.engine.queries import (
     unplaced,
     waiting_of,
 )
+from fairlane.engine.single_flight import SingleFlight
 from fairlane.errors import NotReady
 from fairlane.index.index import BandDepth
 from fairlane.ledger.messages import Filter
@@ -47,23 +47,18 @@ class Front(NamedTuple):
 class Fronts:
     """The fronts of the queues, each looked at no more than once a second by this process."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, Front] = {}
-        self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._looks = SingleFlight[Front](core.now, MAX_FRONT_AGE_MICROSECONDS, MAX_FRONTS)
 
-    async def get(self, core: Core, service: str) -> Front:
+    async def get(self, service: str) -> Front:
         """Raises NotReady if the index cannot be reached."""
-        async with self._looking[service]:
-            now, known = core.now(), self._known.get(service)
-            if known is not None and 0 <= now - known.at < MAX_FRONT_AGE_MICROSECONDS:
-                return known
-            jobs = await core.index.front(service, now)
-            found = Front(now, jobs, {job: n for n, job in enumerate(jobs, 1)})
-            if len(self._known) >= MAX_FRONTS:
-                self._known.clear()
-                self._looking.clear()
-            self._known[service] = found
-            return found
+        return await self._looks.get(service, partial(self._look, service))
+
+    async def _look(self, service: str) -> Front:
+        now = self._core.now()
+        jobs = await self._core.index.front(service, now)
+        return Front(now, jobs, {job: n for n, job in enumerate(jobs, 1)})
 
 
 class QueueView(NamedTuple):
@@ -81,7 +76,7 @@ async def service_view(core: Core, fronts: Fronts, service: str, limit: int) -> 
     total = sum(n for (name, _), n in everywhere.items() if name == service)
     waiting: list[Job] = []
     with suppress(NotReady):  # then only the running jobs are known
-        front = (await fronts.get(core, service)).jobs[: limit - len(running)]
+        front = (await fronts.get(service)).jobs[: limit - len(running)]
         found = await core.ledger.jobs(front)
         waiting = [found[job] for job in front if job in found]
         total += sum((await core.index.lanes(service)).values())
@@ -97,7 +92,7 @@ async def placements(core: Core, fronts: Fronts, jobs: Sequence[Job]) -> dict[st
     try:
         standings = await core.index.estimates([job.id for job in queued], now)
         services = {job.current.service for job in queued}
-        looked_at = {service: await fronts.get(core, service) for service in services}
+        looked_at = {service: await fronts.get(service) for service in services}
     except NotReady:
         return {job.id: unplaced(job.tier) for job in queued}
     runnable = {lane: await is_runnable(core, lane) for lane in {job.lane for job in queued}}

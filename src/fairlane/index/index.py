@@ -152,12 +152,13 @@ class Stats(NamedTuple):
 
 class ModelSample(NamedTuple):
     """What one completed attempt says of its model: how long the model took to load, and how long
-    the work took without that (µs; None = not known)."""
+    the work took without that (µs; None = not known). `tenant` is the job's, if there is one."""
 
     service: str
     model: str
     load: int | None = None
     work: int | None = None
+    tenant: str | None = None
 
 
 class ModelTimes(NamedTuple):
@@ -180,13 +181,13 @@ class SlotModel(NamedTuple):
 
 
 class ModelReport(NamedTuple):
-    """`times` are those of every known model. `last` is, by service, the model of the job started
-    last, since when it is loaded, and how many jobs in a row it has served. `slots` are those of
-    called services that remember a model. `workers` are, by id, the models of the workers that this
-    process knows; only `Engine.model_report` fills it."""
+    """What is known of the models of one service. `times` are the most recently used ones first.
+    `last` is the model of the job started last, since when it is loaded, and how many jobs in a row
+    it has served. `slots` are those of a called service that remember a model. `workers` are, by
+    id, the models of the workers that this process knows; only `Engine.model_report` fills it."""
 
     times: list[ModelTimes]
-    last: dict[str, Loaded]
+    last: Loaded
     slots: list[SlotModel]
     workers: Mapping[str, Loaded] = MappingProxyType({})
 
@@ -282,8 +283,9 @@ class Index(Protocol):
 
     async def stats(self) -> Stats: ...
 
-    async def models(self) -> ModelReport:
-        """What is known of models: their learnt times, and where they were loaded last."""
+    async def models(self, service: str, tenant: str | None, most: int) -> ModelReport:
+        """What is known of the models of a service: the learnt times of the `most` that were used
+        last, by completed jobs of this tenant or of any (None), and where any were loaded last."""
 
     async def lanes(self, service: str) -> Mapping[str, int]:
         """The number of waiting jobs in each lane of this service, delayed ones included."""

@@ -219,8 +219,9 @@ class Ledger(Protocol):
         """How many jobs of each service run in each region. Reads all running jobs."""
 
     async def running_jobs(self, wanted: Filter, service: str | None, limit: int) -> list[Job]:
-        """Running jobs of this tenant, user and key (None = any) and service, the longest-running
-        first. Reads all running jobs."""
+        """Running jobs of this tenant, user and key (None = any), the longest-running first: all of
+        a service, or without one those that `list_jobs` lists, which are no cells of fan-outs.
+        Reads all running jobs."""
 
     async def skip_costs(self, jobs: Sequence[str]) -> dict[str, int]:
         """The credits that were paid for the skips of these jobs, and not refunded."""

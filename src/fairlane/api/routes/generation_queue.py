@@ -17,11 +17,13 @@ from fairlane.api.schemas import examples, generation, serializers
 from fairlane.api.schemas.generation_requests import GENERATE
 from fairlane.api.schemas.requests import Name, User
 from fairlane.api.schemas.serializers import TypedResponse
+from fairlane.engine.model_times import MAX_MODELS
 from fairlane.engine.queries import unplaced
 from fairlane.errors import UnknownName
 from fairlane.index.index import ModelReport
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Job
+from fairlane.model.key import Role
 from fairlane.model.state import State
 from fairlane.model.step import Lane
 from fairlane.model.worker import Loaded
@@ -37,8 +39,6 @@ from fairlane.responses import (
 routes = Routes("generation")
 
 MAX_ROWS = 100
-MAX_MODELS = 256
-"""The most models whose expected waits are told."""
 
 Limit = Annotated[int, Query(ge=1, le=MAX_ROWS)]
 UserId = Annotated[
@@ -140,25 +140,30 @@ async def scheduler_status(
     call: Here, service: ServiceName = None
 ) -> TypedResponse[StatusResponse]:
     """Get the state of the scheduler of a service: the model it used last, the expected wait of a
-    new job by model and tier, the learnt times of models, and where they are loaded."""
+    new job by model and tier, the learnt times of models, and where they are loaded. Only admin
+    keys are told models that no job of their tenant has used."""
     engine = call.engine
     name = _service(call, service)
-    report = await engine.model_report()
-    times = {each.model: each for each in report.times if each.service == name and each.model}
-    last = report.last.get(name, Loaded())
-    workers = await _loaded(call, name, report)
-    known = {*times, last.model, *(each["model"] for each in workers)} - {""}
-    waits = await engine.expected_waits(name, sorted(known)[:MAX_MODELS])
+    tenant = None if call.identity.role is Role.ADMIN else call.tenant
+    report = await engine.model_report(name, tenant)
+    jobs = await engine.running_jobs(Filter(tenant), MAX_ROWS, name)
+    if tenant is not None:
+        report = _without_foreign_models(report, jobs)
+    workers = await _loaded(call, name, report, jobs)
+    times = {each.model: each for each in report.times}
+    known = dict.fromkeys([report.last.model, *(each["model"] for each in workers), *times])
+    models = sorted([model for model in known if model][:MAX_MODELS])
+    waits = await engine.expected_waits(name, models)
     by_tier = {tier: generation.waits(each) for tier, each in waits.items()}
     tiers = engine.catalog.tiers
     queued, running = await engine.load()
     return serializers.answer(
         {
             "service": name,
-            "scheduler": generation.scheduler(engine.catalog.service(name), tiers, last),
+            "scheduler": generation.scheduler(engine.catalog.service(name), tiers, report.last),
             "estimated_wait": by_tier[tiers.default],
             "estimated_wait_by_tier": by_tier,
-            "models": {model: generation.model_times(each) for model, each in times.items()},
+            "models": {model: generation.model_times(times[model]) for model in sorted(times)},
             "workers": workers,
             "queue_length": queued,
             "running": running,
@@ -166,18 +171,29 @@ async def scheduler_status(
     )
 
 
+def _without_foreign_models(report: ModelReport, running: list[Job]) -> ModelReport:
+    """Returns the report without models that only other tenants have used. `running` are jobs of
+    the caller's tenant."""
+    own = {*(each.model for each in report.times), *(job.model for job in running)}
+    return report._replace(
+        last=report.last if report.last.model in own else Loaded(),
+        slots=[each for each in report.slots if each.loaded.model in own],
+        workers={worker: each for worker, each in report.workers.items() if each.model in own},
+    )
+
+
 async def _loaded(
-    call: RequestContext, service: str, report: ModelReport
+    call: RequestContext, service: str, report: ModelReport, running: list[Job]
 ) -> list[LoadedModelResponse]:
     """Returns where models of a service are loaded: in the slots of a called service; otherwise in
-    the workers that this process knows, and in those that run a job now."""
-    slots = [each for each in report.slots if each.pool.partition("@")[0] == f"svc:{service}"]
-    if slots:
-        return [generation.loaded(each.loaded, slot=f"{each.pool}/{each.n}") for each in slots]
+    the workers that this process knows, and in those that run one of these jobs now."""
+    if report.slots:
+        return [
+            generation.loaded(each.loaded, slot=f"{each.pool}/{each.n}") for each in report.slots
+        ]
     lane = Lane(service)
     offering = {each.id for each, _ in await call.engine.workers.all() if each.covers(lane)}
     here = {worker: each for worker, each in report.workers.items() if worker in offering}
-    running = await call.engine.running_jobs(Filter(), MAX_ROWS, service)
     elsewhere = [job for job in running if job.model and serializers.worker(job) not in here]
     return [
         *(generation.loaded(each, worker=worker) for worker, each in sorted(here.items())),

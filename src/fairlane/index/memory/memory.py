@@ -336,13 +336,15 @@ class MemoryIndex:
     def scan(self, page: int) -> AsyncIterator[list[Entry]]:
         return queries.pages(self, page)
 
-    async def models(self) -> ModelReport:
+    async def models(self, service: str, tenant: str | None, most: int) -> ModelReport:
         slots = [
             SlotModel(pool.name, n, loaded)
             for pool in self.pools
+            if pool.name.partition("@")[0] == f"svc:{service}"
             for n, loaded in pool.models.items()
         ]
-        return ModelReport(self.model_times.all(), dict(self.last_models), sorted(slots))
+        times = self.model_times.recent(service, tenant, most)
+        return ModelReport(times, self.last_models.get(service, Loaded()), sorted(slots))
 
     async def lanes(self, service: str) -> dict[str, int]:
         return queries.lanes(self, service)

@@ -13,6 +13,7 @@ class LearntTimes:
 
     def __init__(self, most: int = MAX_AVERAGES) -> None:
         self._rows: dict[tuple[str, str], ModelTimes] = {}
+        self._used: dict[tuple[str, str, str], None] = {}
         self._most = most
 
     def load_time(self, service: str, model: str, first: int) -> int:
@@ -31,17 +32,32 @@ class LearntTimes:
             if sample.work is not None:
                 row = row._replace(work=moving_average(row.work, sample.work))
             self._put(row)
+        if sample.tenant is not None and sample.model:
+            self._use((sample.tenant, sample.service, sample.model))
 
     def count_load(self, service: str, model: str) -> None:
         """A job was started that has to load this model."""
         row = self._row(service, model)
         self._put(row._replace(loads=row.loads + 1))
 
-    def all(self) -> list[ModelTimes]:
-        return sorted(row for row in self._rows.values() if row.model)
+    def recent(self, service: str, tenant: str | None, most: int) -> list[ModelTimes]:
+        """Those of a service that were used last, by completed jobs of this tenant or of any."""
+        if tenant is None:
+            models = [model for name, model in self._rows if name == service and model]
+        else:
+            used = [model for *user, model in self._used if user == [tenant, service]]
+            models = [model for model in used if (service, model) in self._rows]
+        return [self._rows[service, model] for model in models[: -most - 1 : -1]]
 
     def _row(self, service: str, model: str) -> ModelTimes:
         return self._rows.pop((service, model), ModelTimes(service, model, None, None, 0))
+
+    def _use(self, key: tuple[str, str, str]) -> None:
+        """Note that a job of a (tenant, service, model) was completed."""
+        self._used.pop(key, None)
+        self._used[key] = None
+        if len(self._used) > self._most:
+            del self._used[next(iter(self._used))]
 
     def _put(self, row: ModelTimes) -> None:
         self._rows[row.service, row.model] = row

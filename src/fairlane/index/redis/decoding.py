@@ -44,8 +44,8 @@ def stats(answer: list[Any]) -> Stats:
 def models(answer: list[Any]) -> ModelReport:
     times, last, slots = codec.plain(answer)
     return ModelReport(
-        sorted(ModelTimes(*row) for row in times),
-        {service: Loaded(*loaded) for service, *loaded in last},
+        [ModelTimes(*row) for row in times],
+        Loaded(*last),
         sorted(SlotModel(pool, n, Loaded(*loaded)) for pool, n, *loaded in slots),
     )
 

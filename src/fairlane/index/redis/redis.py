@@ -223,8 +223,8 @@ class RedisIndex:
             if cursor == b"0":
                 return
 
-    async def models(self) -> ModelReport:
-        return await self._read(decoding.models, "models")
+    async def models(self, service: str, tenant: str | None, most: int) -> ModelReport:
+        return await self._read(decoding.models, "models", service, tenant or "", most)
 
     async def lanes(self, service: str) -> dict[str, int]:
         return await self._read(lambda found: dict(plain(found)), "lanes", service)

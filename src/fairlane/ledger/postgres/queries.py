@@ -87,7 +87,8 @@ async def running_in(connection: Connection) -> Counter[tuple[str, str | None]]:
 RUNNING_JOBS = f"""
 SELECT {JOB} FROM jobs
 WHERE {IS_LEASED} AND ($1::text IS NULL OR tenant = $1) AND ($2::text IS NULL OR username = $2)
-    AND ($3::text IS NULL OR key = $3) AND ($4::text IS NULL OR split_part(lane, '|', 1) = $4)
+    AND ($3::text IS NULL OR key = $3 AND username IS NULL)
+    AND CASE WHEN $4::text IS NULL THEN parent IS NULL ELSE split_part(lane, '|', 1) = $4 END
 ORDER BY started_at, id LIMIT $5
 """
 

@@ -74,7 +74,8 @@ def running_in(connection: sqlite3.Connection) -> Counter[tuple[str, str | None]
 RUNNING_JOBS = f"""
 SELECT {JOB} FROM jobs
 WHERE token IS NOT NULL AND (?1 IS NULL OR tenant = ?1) AND (?2 IS NULL OR user = ?2)
-    AND (?3 IS NULL OR key = ?3) AND (?4 IS NULL OR substr(lane, 1, instr(lane, '|') - 1) = ?4)
+    AND (?3 IS NULL OR key = ?3 AND user IS NULL)
+    AND CASE WHEN ?4 IS NULL THEN parent IS NULL ELSE substr(lane, 1, instr(lane, '|') - 1) = ?4 END
 ORDER BY started_at, id LIMIT ?5
 """
 

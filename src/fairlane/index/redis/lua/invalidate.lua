@@ -5,7 +5,7 @@
 -- ARGV epoch text: of the damaged build, or "" for any
 local known = redis.pcall('HGET', prefix .. 'meta', 'epoch')
 if epoch == '' or known == epoch or type(known) == 'table' then
-  for _, name in ipairs({'meta', 'gates', 'loads', 'works', 'load_counts', 'loads_order', 'idle', 'idlers'}) do
+  for _, name in ipairs({'meta', 'gates', 'loads', 'works', 'load_counts', 'loads_order', 'used_models', 'idle', 'idlers'}) do
     redis.call('DEL', prefix .. name)
   end
 end

@@ -1,17 +1,16 @@
--- What is known of models: {for each model its service, name, load time, work time, number of loads; for each
--- service its name and the model of the job started last, since when, jobs in a row; for each slot of a
--- called service its pool, number, model, since when, jobs in a row}.
+-- What is known of the models of a service: {for each model that was used last, by completed jobs of this tenant
+-- or of any, its service, name, load time, work time, number of loads; the model of the job started last, since
+-- when, jobs in a row; for each slot of a called service its pool, number, model, since when, jobs in a row}.
 -- KEYS prefix
+-- ARGV service text
+-- ARGV tenant text: or "" for any
+-- ARGV most number
 --@include model_times
 --@include loaded_models
-local last = {}
-for service, text in pairs(pairs_of(call('HGETALL', life .. 'last_models'))) do
-  local loaded = read_loaded(text)
-  if loaded.model ~= '' then last[#last + 1] = {service, loaded.model, loaded.since, loaded.streak} end
-end
+local last = read_loaded(call('HGET', life .. 'last_models', service))
 local slots = {}
 for _, pool in ipairs(call('HKEYS', life .. 'limits')) do
-  if sub(pool, 1, 4) == 'svc:' then
+  if match(pool, '^[^@]*') == 'svc:' .. service then
     for n, text in pairs(pairs_of(call('HGETALL', life .. 'slot_models:' .. pool))) do
       local loaded = read_loaded(text)
       if loaded.model ~= '' then
@@ -20,4 +19,4 @@ for _, pool in ipairs(call('HKEYS', life .. 'limits')) do
     end
   end
 end
-return {model_times.all(), last, slots}
+return {model_times.recent(service, tenant, most), {last.model, last.since, last.streak}, slots}

@@ -31,16 +31,28 @@ function model_times.count_load(field)
   updated(field)
 end
 
--- {service, model, load time or nil, work time or nil, number of loads} for each model.
-function model_times.all()
-  local found, loads = {}, pairs_of(call('HGETALL', prefix .. 'loads'))
-  local works, counts = pairs_of(call('HGETALL', prefix .. 'works')), pairs_of(call('HGETALL', prefix .. 'load_counts'))
-  for _, field in ipairs(call('ZRANGE', prefix .. 'loads_order', 0, -1)) do
-    local service, model = match(field, '^([^|]*)|(.+)$')
-    if service then
-      found[#found + 1] = {
-        service, model, tonumber(loads[field]) or false, tonumber(works[field]) or false, tonumber(counts[field]) or 0,
-      }
+-- A job of this tenant with this model was completed.
+function model_times.used_by(tenant, field)
+  call('ZADD', prefix .. 'used_models', next_number(), tenant .. '|' .. field)
+  call('ZREMRANGEBYRANK', prefix .. 'used_models', 0, -MAX_AVERAGES - 1)
+end
+
+-- {service, model, load time or nil, work time or nil, number of loads} for each of the models of a service that
+-- were used last, by completed jobs of this tenant or ('') of any.
+function model_times.recent(service, tenant, most)
+  local order, start, found = 'loads_order', service .. '|', {}
+  if tenant ~= '' then order, start = 'used_models', tenant .. '|' .. start end
+  for _, member in ipairs(call('ZREVRANGE', prefix .. order, 0, -1)) do
+    if #found == most then break end
+    local model = sub(member, #start + 1)
+    local field = service .. '|' .. model
+    if model ~= '' and sub(member, 1, #start) == start and call('ZSCORE', prefix .. 'loads_order', field) then
+      local row = {service, model}
+      for _, name in ipairs({'loads', 'works', 'load_counts'}) do
+        row[#row + 1] = tonumber(call('HGET', prefix .. name, field) or nil) or false
+      end
+      row[5] = row[5] or 0
+      found[#found + 1] = row
     end
   end
   return found

@@ -622,27 +622,60 @@ async def test_a_skip_is_refunded_if_the_only_output_was_rejected(
         await world.costs(0)
 
 
-@pytest.mark.parametrize(
-    "how", ["cancel queued", "cancel running", "dead check", "waited too long"]
-)
-async def test_a_skip_is_refunded_if_the_job_ends_before_its_check_has_passed(
+async def end_at_its_check(world: World, check: Lease, how: str) -> None:
+    if how == "dead check":
+        await world.engine.complete(check, "no verdict")
+    elif how == "waited too long":
+        await world.engine.give_back(check)
+        await world.pass_time(61)
+    else:
+        if how == "cancel queued":
+            await world.engine.give_back(check)
+        await world.engine.cancel(check.job)
+    assert (await world.job(check.job)).state not in (State.QUEUED, State.RUNNING)
+
+
+@pytest.mark.parametrize("how", ["dead check", "waited too long"])
+async def test_a_skip_is_refunded_if_the_job_fails_before_its_check_has_passed(
     tmp_path: Path, how: str
 ) -> None:
-    """I14: in each of the ways in which a job ends at its check."""
-    settings = checked(judge={"max_wait": 60})
-    async with Paid(settings, tmp_path / "ledger.db") as world:
-        check = await world.skipped()
-        if how == "dead check":
-            await world.engine.complete(check, "no verdict")
-        elif how == "waited too long":
-            await world.engine.give_back(check)
-            await world.pass_time(61)
-        else:
-            if how == "cancel queued":
-                await world.engine.give_back(check)
-            await world.engine.cancel(check.job)
-        assert (await world.job(check.job)).state not in (State.QUEUED, State.RUNNING)
+    """I14: in each of the ways in which a job fails at its check."""
+    async with Paid(checked(judge={"max_wait": 60}), tmp_path / "ledger.db") as world:
+        await end_at_its_check(world, await world.skipped(), how)
         await world.costs(0)
+
+
+@pytest.mark.parametrize("how", ["cancel queued", "cancel running"])
+@pytest.mark.parametrize("on_fail", list(OnFail))
+async def test_a_skip_is_not_refunded_if_the_owner_cancels_the_job_at_its_check(
+    tmp_path: Path, on_fail: OnFail, how: str
+) -> None:
+    """I14: the owner could read the output, and would have it for nothing. It is no result."""
+    async with Paid(checked(on_fail), tmp_path / "ledger.db") as world:
+        check = await world.skipped()
+        await end_at_its_check(world, check, how)
+        await world.costs(5)
+        seen = await world.engine.view(check.job)
+        assert result_of(seen.job, seen.context) is None
+
+
+async def test_a_skip_is_refunded_if_rejected_work_is_cancelled_before_it_runs_again(
+    tmp_path: Path,
+) -> None:
+    """I14: the rejected output is gone."""
+    async with Paid(checked(), tmp_path / "ledger.db") as world:
+        check = await world.skipped()
+        await world.engine.complete(check, BAD)
+        await world.engine.cancel(check.job)
+        await world.costs(0)
+
+
+async def test_a_skip_is_not_refunded_if_an_advisory_check_waits_too_long(tmp_path: Path) -> None:
+    """I14: no check can reject the output any more."""
+    settings = checked(OnFail.MARK, judge={"max_wait": 60})
+    async with Paid(settings, tmp_path / "ledger.db") as world:
+        await end_at_its_check(world, await world.skipped(), "waited too long")
+        await world.costs(5)
 
 
 async def test_a_skip_is_not_refunded_once_a_check_has_passed(tmp_path: Path) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from fairlane.model.catalog import Catalog
 from fairlane.model.key import Role
 from fairlane.model.lease import Lease
-from tests.api.generation import GENERATION_QUEUE, MUSIC, generated
+from fairlane.model.quality_check import QualityCheck
+from fairlane.model.service import Service
+from tests.api.generation import GENERATION_QUEUE, MUSIC, TIERS, generated
 from tests.api.server import Gateway, gateway
 from tests.world import World
 
@@ -170,6 +173,27 @@ async def test_a_generation_goes_through_the_states_of_the_document(
             {"url": "https://cdn.example/heron.wav"},
         )
         assert found["completed_at"] is not None
+
+
+@pytest.mark.usefixtures("_stores")
+async def test_a_generation_has_no_result_while_its_check_may_reject_it(tmp_path: Path) -> None:
+    """Also if its owner cancels it there."""
+    check = QualityCheck("judge")
+    services = [Service("generate", quality_check=check), Service("judge")]
+    async with (
+        World(Catalog(TIERS, services), tmp_path / "ledger.db") as world,
+        gateway(world.engine) as served,
+        served.client() as client,
+    ):
+        job, other = await generated(client), await generated(client)
+        for _ in range(2):
+            await world.engine.complete(await world.claim_one(), "song")
+        assert (await seen(client, job))["result"] is None
+        await client.delete(f"/generate/{job}")
+        found = await seen(client, job)
+        assert (found["status"], found["result"]) == ("cancelled", None)
+        await world.engine.complete(await world.claim_one(), output=True)
+        assert (await seen(client, other))["result"] == "song"
 
 
 async def reported(world: World, lease: Lease, percent: float, text: str) -> None:

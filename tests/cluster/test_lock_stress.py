@@ -206,7 +206,7 @@ class Crowd:
         await core_of(world.engine).ledger.give_up(world.clock.now(), 3)
 
     async def _forgive(self, world: World) -> None:
-        await core_of(world.engine).ledger.return_attempts([(job, 1) for job in self._some()])
+        await core_of(world.engine).ledger.return_attempts([(job, 0, 1) for job in self._some()])
 
     async def _slots(self, world: World) -> None:
         await core_of(world.engine).ledger.free_slots(world.clock.now() + seconds(3600), 5)

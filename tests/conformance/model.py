@@ -300,7 +300,8 @@ class Model:
 
     def _end(self, job: ModelJob, state: State) -> None:
         job.state, job.give_up_at = state, None
-        if job.paid and job.delivered == 0:
+        kept = job.step if state is State.CANCELLED else job.delivered
+        if job.paid and kept == 0:
             self.balances[job.user or ""] += job.price
             job.paid = False
 

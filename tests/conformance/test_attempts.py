@@ -493,6 +493,28 @@ async def test_a_failure_that_cost_nothing_gives_no_attempt_back(tmp_path: Path)
         assert [(await world.job(job)).attempt for job in jobs] == [1, 1, 1]
 
 
+async def test_a_job_at_a_later_step_gets_no_attempt_back(tmp_path: Path) -> None:
+    """I18: the service is found ill when the job has left it, and has used an attempt elsewhere."""
+    regions = {name: Region(name) for name in ("EU", "US")}
+    settings = catalog(
+        work(regions=regions, failover=True, max_attempts=5, backoff=(0,)),
+        Service("next", fairness=Fairness.NONE, max_attempts=5),
+        pipelines={"both": ("work", "next")},
+    )
+    europe, america = Worker("eu", region="EU"), Worker("us", region="US")
+    async with World(settings, tmp_path / "ledger.db") as world:
+        job = await world.submit("both")
+        await world.engine.fail(await world.claim_one(europe), Fault.UNAVAILABLE)
+        await world.pass_time(1)
+        await world.engine.complete(await world.claim_one(america))
+        await world.engine.fail(await world.claim_one(america), Fault.TRANSIENT)
+        await world.submit_all([NewJob("work") for _ in range(2)])
+        for lease in await world.claim(2, europe):
+            await world.engine.fail(lease, Fault.UNAVAILABLE)
+        found = await world.job(job)
+        assert (found.step, found.attempt) == (1, 1)
+
+
 async def test_a_failure_is_in_the_ledger_before_the_index_counts_it(tmp_path: Path) -> None:
     """I18: SQL first, also for failures. What the index is asked before is only a question."""
     async with World(catalog(work(max_attempts=3)), tmp_path / "ledger.db") as world:

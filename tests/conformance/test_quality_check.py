@@ -12,7 +12,7 @@ from fairlane.engine.settle import Done, Failed
 from fairlane.errors import SetupError, StaleLease, WrongState
 from fairlane.ledger.messages import Settled, Stale
 from fairlane.model.attempt import Fault, Outcome
-from fairlane.model.catalog import Catalog
+from fairlane.model.catalog import Catalog, Limits
 from fairlane.model.event import EventType
 from fairlane.model.job_result import result_of
 from fairlane.model.lease import Lease
@@ -42,7 +42,11 @@ def service(name: str, **more: Any) -> Service:
 
 
 def checked(
-    on_fail: OnFail = OnFail.RETRY, *more: Service, judge: dict[str, Any] | None = None, **work: Any
+    on_fail: OnFail = OnFail.RETRY,
+    *more: Service,
+    judge: dict[str, Any] | None = None,
+    limits: Limits | None = None,
+    **work: Any,
 ) -> Catalog:
     """A service "draw" with three attempts, a judge with two, and a pipeline that goes on."""
     check = QualityCheck("judge", on_fail)
@@ -52,6 +56,7 @@ def checked(
         service("print"),
         *more,
         pipelines={"poster": ("draw", "print")},
+        limits=limits or Limits(),
     )
 
 
@@ -310,6 +315,85 @@ async def test_an_advisory_check_whose_call_may_still_run_keeps_its_slot(tmp_pat
         await world.pass_time(61)
         assert await core_of(world.engine).ledger.slots() == []
         await slots_match(world)
+
+
+@pytest.mark.parametrize("on_fail", list(OnFail))
+@pytest.mark.parametrize("by_fault", [False, True])
+async def test_a_rejection_whose_call_may_still_run_keeps_the_slot_of_the_check(
+    tmp_path: Path, on_fail: OnFail, by_fault: bool
+) -> None:
+    """I19: whatever the rejection does to the job."""
+    judge = {"executor": Executor.HTTP, "limit": 1, "timeout": 60}
+    async with World(checked(on_fail, judge=judge), tmp_path / "ledger.db") as world:
+        check = await drawn(world)
+        if by_fault:
+            await world.engine.fail(check, Fault.QUALITY, "too quiet", closed=False)
+        else:
+            await world.engine.settle([Done(check, BAD, closed=False)])
+        (slot,) = await core_of(world.engine).ledger.slots()
+        assert slot.slot.pool == "svc:judge"
+        await slots_match(world)
+        await world.pass_time(61)
+        assert await core_of(world.engine).ledger.slots() == []
+        await slots_match(world)
+
+
+@pytest.mark.parametrize("limits", [Limits(context_bytes=150), Limits(result_bytes=150)])
+@pytest.mark.parametrize("verdict", [{**BAD, "heat_map": "x" * 200}, "no verdict"])
+async def test_a_verdict_that_is_too_large_does_not_end_the_work_of_an_advisory_check(
+    tmp_path: Path, limits: Limits, verdict: Any
+) -> None:
+    """The verdict is stored without the rest, and does not count for the context of later steps."""
+    settings = checked(OnFail.MARK, limits=limits)
+    async with World(settings, tmp_path / "ledger.db") as world:
+        check = await drawn(world, name="poster")
+        await world.engine.complete(check, verdict)
+        await world.engine.complete(await world.claim_one(), "paper")
+        assert (await world.job(check.job)).state is State.COMPLETED
+        found = await outputs(world, check.job)
+        (stored,) = await quality(world, check.job)
+        passed, reason = stored[2:]
+        assert found["step_1_judge"] == {"passed": passed, "reason": reason}
+        assert passed is (False if isinstance(verdict, dict) else None)
+        await world.healthy()
+
+
+async def test_a_larger_verdict_is_stored_whole_if_it_fits(tmp_path: Path) -> None:
+    async with World(checked(OnFail.MARK), tmp_path / "ledger.db") as world:
+        check = await drawn(world)
+        verdict = {**BAD, "heat_map": "x" * 200}
+        await world.engine.complete(check, verdict)
+        assert (await outputs(world, check.job))["step_1_judge"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("on_fail", "by_fault"),
+    [
+        (OnFail.RETRY, False),
+        (OnFail.RETRY, True),
+        (OnFail.FAIL, False),
+        (OnFail.FAIL, True),
+        (OnFail.MARK, True),  # an output that is stored is refused as a whole
+    ],
+)
+async def test_a_reason_that_no_store_can_hold_is_made_readable(
+    tmp_path: Path, on_fail: OnFail, by_fault: bool
+) -> None:
+    """U+0000 and half characters, in a batch with the verdict on another job."""
+    reason = "too\0quiet\ud800"
+    async with World(checked(on_fail), tmp_path / "ledger.db") as world:
+        bad, good = await drawn(world), await drawn(world)
+        report = (
+            Failed(bad, Fault.QUALITY, reason)
+            if by_fault
+            else Done(bad, {"passed": False, "reason": reason})
+        )
+        settled = await world.engine.settle([report, Done(good, GOOD)])
+        assert [type(each) for each in settled] == [Settled, Settled]
+        assert await quality(world, bad.job) == [
+            ("step_1_judge", "step_0_draw", False, "too?quiet?")
+        ]
+        assert (await world.job(good.job)).state is State.COMPLETED
 
 
 async def test_an_advisory_check_whose_last_worker_is_lost_is_dead_and_can_be_replayed(
@@ -622,27 +706,60 @@ async def test_a_skip_is_refunded_if_the_only_output_was_rejected(
         await world.costs(0)
 
 
-@pytest.mark.parametrize(
-    "how", ["cancel queued", "cancel running", "dead check", "waited too long"]
-)
-async def test_a_skip_is_refunded_if_the_job_ends_before_its_check_has_passed(
+async def end_at_its_check(world: World, check: Lease, how: str) -> None:
+    if how == "dead check":
+        await world.engine.complete(check, "no verdict")
+    elif how == "waited too long":
+        await world.engine.give_back(check)
+        await world.pass_time(61)
+    else:
+        if how == "cancel queued":
+            await world.engine.give_back(check)
+        await world.engine.cancel(check.job)
+    assert (await world.job(check.job)).state not in (State.QUEUED, State.RUNNING)
+
+
+@pytest.mark.parametrize("how", ["dead check", "waited too long"])
+async def test_a_skip_is_refunded_if_the_job_fails_before_its_check_has_passed(
     tmp_path: Path, how: str
 ) -> None:
-    """I14: in each of the ways in which a job ends at its check."""
-    settings = checked(judge={"max_wait": 60})
-    async with Paid(settings, tmp_path / "ledger.db") as world:
-        check = await world.skipped()
-        if how == "dead check":
-            await world.engine.complete(check, "no verdict")
-        elif how == "waited too long":
-            await world.engine.give_back(check)
-            await world.pass_time(61)
-        else:
-            if how == "cancel queued":
-                await world.engine.give_back(check)
-            await world.engine.cancel(check.job)
-        assert (await world.job(check.job)).state not in (State.QUEUED, State.RUNNING)
+    """I14: in each of the ways in which a job fails at its check."""
+    async with Paid(checked(judge={"max_wait": 60}), tmp_path / "ledger.db") as world:
+        await end_at_its_check(world, await world.skipped(), how)
         await world.costs(0)
+
+
+@pytest.mark.parametrize("how", ["cancel queued", "cancel running"])
+@pytest.mark.parametrize("on_fail", list(OnFail))
+async def test_a_skip_is_not_refunded_if_the_owner_cancels_the_job_at_its_check(
+    tmp_path: Path, on_fail: OnFail, how: str
+) -> None:
+    """I14: the owner could read the output, and would have it for nothing. It is no result."""
+    async with Paid(checked(on_fail), tmp_path / "ledger.db") as world:
+        check = await world.skipped()
+        await end_at_its_check(world, check, how)
+        await world.costs(5)
+        seen = await world.engine.view(check.job)
+        assert result_of(seen.job, seen.context) is None
+
+
+async def test_a_skip_is_refunded_if_rejected_work_is_cancelled_before_it_runs_again(
+    tmp_path: Path,
+) -> None:
+    """I14: the rejected output is gone."""
+    async with Paid(checked(), tmp_path / "ledger.db") as world:
+        check = await world.skipped()
+        await world.engine.complete(check, BAD)
+        await world.engine.cancel(check.job)
+        await world.costs(0)
+
+
+async def test_a_skip_is_not_refunded_if_an_advisory_check_waits_too_long(tmp_path: Path) -> None:
+    """I14: no check can reject the output any more."""
+    settings = checked(OnFail.MARK, judge={"max_wait": 60})
+    async with Paid(settings, tmp_path / "ledger.db") as world:
+        await end_at_its_check(world, await world.skipped(), "waited too long")
+        await world.costs(5)
 
 
 async def test_a_skip_is_not_refunded_once_a_check_has_passed(tmp_path: Path) -> None:

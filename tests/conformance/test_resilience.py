@@ -342,7 +342,7 @@ async def test_a_job_is_forgiven_once_for_what_was_seen_once(tmp_path: Path) -> 
             await world.engine.fail(await world.claim_one(), Fault.TRANSIENT)
             await world.pass_time(60)
         for _ in range(2):
-            await core_of(world.engine).ledger.return_attempts([(job, 2)])
+            await core_of(world.engine).ledger.return_attempts([(job, 1, 2), (job, 0, 2)])
         assert (await world.job(job)).attempt == 1
 
 

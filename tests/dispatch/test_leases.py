@@ -11,8 +11,9 @@ import pytest
 from fairlane.background import end
 from fairlane.demo.services import SimulatedService
 from fairlane.dispatch import Dispatcher
+from fairlane.dispatch.held_leases import HeldLeases
 from fairlane.dispatch.service_call import ServiceCall, open_session
-from fairlane.dispatch.service_responses import Bad
+from fairlane.dispatch.service_responses import Bad, Good
 from fairlane.errors import SetupError
 from fairlane.ids import token
 from fairlane.ledger.messages import Request
@@ -22,7 +23,7 @@ from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import NewJob
 from fairlane.model.service import Service
 from fairlane.model.state import State
-from fairlane.model.worker import WorkerState
+from fairlane.model.worker import Worker, WorkerState
 from tests.core import core_of
 from tests.dispatch.scene import Held, called, comes_true, scene
 from tests.world import World, catalog
@@ -314,3 +315,27 @@ async def test_a_call_whose_lease_ends_while_it_connects_is_not_sent(tmp_path: P
         assert isinstance(meaning, Bad)
         assert (meaning.fault, meaning.over) == (Fault.UNAVAILABLE, True)
         assert service.calls == []
+
+
+@soon
+async def test_a_call_whose_lease_was_renewed_while_it_connects_is_sent(tmp_path: Path) -> None:
+    """I4: what counts is the end of the lease as last renewed."""
+    service = SimulatedService("work")
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service.serving())
+        world = await stack.enter_async_context(World(settings(), tmp_path / "ledger.db"))
+        session = await stack.enter_async_context(open_session())
+        await world.submit()
+        worker = Worker("w")
+        (lease,) = await world.claim(1, worker)
+        call, held = ServiceCall(lease, Endpoint(service.url)), HeldLeases(world.engine)
+        connecting = asyncio.create_task(asyncio.Event().wait())
+        world.clock.advance(5_000_000)
+        with held.holding(call, connecting):
+            renewing = asyncio.create_task(held.renew(lambda: [worker]))
+            await comes_true(lambda: call.lease_until > lease.lease_until)
+            renewing.cancel()
+            connecting.cancel()
+        world.clock.advance(lease.lease_until - world.clock.now())
+        assert isinstance(await call.make(session, world.clock), Good)
+        assert len(service.calls) == 1

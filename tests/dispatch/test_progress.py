@@ -233,6 +233,15 @@ async def test_an_error_line_is_retried_unless_it_says_otherwise(
 
 
 @only_http
+async def test_a_reported_timeout_is_stored_like_that_of_a_worker(tmp_path: Path) -> None:
+    stream = Stream({"error": {"message": "too slow", "code": "timeout"}}, None)
+    async with streaming(tmp_path, stream) as at:
+        job = await at.until_queued(await at.world.submit())
+        (attempt,) = await at.world.engine.attempts(job.id)
+        assert (attempt.fault, attempt.outcome) == (Fault.TIMEOUT, Outcome.TIMEOUT)
+
+
+@only_http
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -321,11 +330,26 @@ async def test_a_response_that_does_not_say_where_it_ends_may_have_been_cut(
 
 
 @soon
-@only_http
 async def test_a_result_counts_although_the_connection_breaks_after_it(tmp_path: Path) -> None:
+    """I8: the call may still run, so its slot stays taken until its deadline."""
     async with streaming(tmp_path, Stream({"data": "done"}, LOST)) as at:
         job = await at.run()
         assert (job.state, await data_of(at, job.id)) == (State.COMPLETED, "done")
+        assert await slots(at) == 1
+        await at.world.pass_time(60)
+        assert await slots(at) == 0
+
+
+@soon
+@only_http
+async def test_a_result_that_cannot_be_stored_keeps_the_slot_of_a_broken_call(
+    tmp_path: Path,
+) -> None:
+    """I8: as any other end of such a call."""
+    async with streaming(tmp_path, Stream({"data": "\0"}, LOST)) as at:
+        job = await at.run()
+        assert job.error is not None
+        assert (job.error.code, await slots(at)) == (Code.SERVICE_ERROR, 1)
 
 
 @soon
@@ -368,9 +392,11 @@ async def test_a_cancel_cuts_a_stream_at_once(tmp_path: Path) -> None:
 
 @only_http
 async def test_a_drained_dispatcher_keeps_a_result_that_it_has_read(tmp_path: Path) -> None:
+    """I8: and the slot of the call, which may still run."""
     async with streaming(tmp_path, Stream({"data": "done"})) as at:
         job = await at.world.submit()
         calls = at.dispatcher._progress._calls  # noqa: SLF001
         await comes_true(lambda: any(call.result for call in calls))
         await at.dispatcher.drain(0)
         assert (await at.world.job(job)).state is State.COMPLETED
+        assert await slots(at) == 1

@@ -87,7 +87,9 @@ async def test_a_judge_that_answers_nonsense_fails_the_job_at_the_check(tmp_path
         job = await at.run("draw")
         assert job.error is not None
         assert (job.state, job.step, job.error.code) == (State.FAILED, 1, Code.SERVICE_ERROR)
-        assert await result(at, job.id) == {"attempt": 1}
+        assert await result(at, job.id) is None
+        context = (await at.world.engine.view(job.id)).context
+        assert context["step_0_draw"]["data"] == {"attempt": 1}
 
 
 async def test_the_work_serves_the_next_job_while_the_judge_thinks(tmp_path: Path) -> None:

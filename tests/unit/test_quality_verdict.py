@@ -11,6 +11,7 @@ from fairlane.model.job import Job
 from fairlane.model.job_result import result_of
 from fairlane.model.quality_check import MAX_REASON_CHARACTERS, OnFail, QualityVerdict, verdict_of
 from fairlane.model.service import Executor
+from fairlane.model.state import State
 from fairlane.model.step import Step
 
 
@@ -43,8 +44,8 @@ def test_a_long_reason_is_cut() -> None:
     assert verdict.reason == "x" * MAX_REASON_CHARACTERS
 
 
-def _job(*steps: Step) -> Job:
-    return cast("Job", SimpleNamespace(plan=steps))
+def _job(*steps: Step, state: State = State.COMPLETED) -> Job:
+    return cast("Job", SimpleNamespace(plan=steps, state=state))
 
 
 WORK = Step("draw", Executor.PULL, "draw||", 1, 1)
@@ -60,6 +61,11 @@ def test_the_result_is_the_output_of_the_last_step_that_is_no_check() -> None:
     }
     assert result_of(_job(WORK, CHECK), context) == "picture"
     assert result_of(_job(WORK, CHECK, WORK), {**context, "step_2_draw": {"data": 2}}) == 2
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.COMPLETED])
+def test_only_a_completed_job_has_a_result(state: State) -> None:
+    assert result_of(_job(WORK, CHECK, state=state), {"step_0_draw": {"data": 1}}) is None
 
 
 def test_a_job_without_a_finished_step_has_no_result() -> None:

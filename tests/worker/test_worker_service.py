@@ -185,6 +185,22 @@ async def test_a_worker_without_named_types_gets_only_what_is_pulled(tmp_path: P
         ] == [job]
 
 
+async def test_a_result_repeated_at_another_process_is_known_by_its_lease(tmp_path: Path) -> None:
+    """I3: also if the worker has tried the task again meanwhile."""
+    settings = catalog(Service("work", max_attempts=3))
+    async with World(settings, tmp_path / "ledger.db") as world, desks(world, 2) as (here, there):
+        job = await world.submit()
+        worker = await here.register(Offer(), "k")
+        results = []
+        for _ in range(2):
+            (task,) = (await here.poll(worker, PollAsk(1, wait=0))).tasks
+            results.append(Result(Ref(job, task.lease), "failed"))
+            await here.report(worker, results[-1:])
+            await world.pass_time(30)
+        verdicts = await there.report(worker, results)
+        assert [(each.code, each.state) for each in verdicts] == [("", State.QUEUED)] * 2
+
+
 async def test_a_guessed_lease_is_nobodys(tmp_path: Path) -> None:
     async with World(catalog(), tmp_path / "ledger.db") as world, desks(world) as (worker_service,):
         job = await world.submit()

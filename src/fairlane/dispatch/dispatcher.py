@@ -188,7 +188,7 @@ class Dispatcher:
         answer = asyncio.create_task(call.make(self._session, clock))
         limit = asyncio.create_task(clock.sleep(lease.deadline - clock.now()))
         try:
-            with self._held.holding(lease, answer), self._progress.following(call):
+            with self._held.holding(call, answer), self._progress.following(call):
                 await asyncio.wait((answer, limit), return_when=asyncio.FIRST_COMPLETED)
                 await self._settle(self._report(call, answer))
         except asyncio.CancelledError:  # the grace time is over
@@ -230,9 +230,10 @@ class Dispatcher:
             closed = not call.begun
             return Failed(lease, Fault.TIMEOUT, message, 0, closed, Outcome.TIMEOUT)
         if isinstance(meaning, Good):
-            return Done(lease, meaning.data, meaning.metrics)
+            return Done(lease, meaning.data, meaning.metrics, meaning.over)
         after = seconds(meaning.retry_after)
-        return Failed(lease, meaning.fault, meaning.message, after, meaning.over)
+        outcome = Outcome.TIMEOUT if meaning.fault is Fault.TIMEOUT else Outcome.FAILED
+        return Failed(lease, meaning.fault, meaning.message, after, meaning.over, outcome)
 
     async def _settle(self, report: Report | None) -> None:
         """Settles until the ledger accepts the report or says that the lease is gone."""
@@ -243,7 +244,7 @@ class Dispatcher:
                 if not isinstance(report, Done):
                     raise
                 message = f"{report.lease.service}: its answer cannot be stored: {error}"
-                report = Failed(report.lease, Fault.SERVICE_ERROR, message)
+                report = Failed(report.lease, Fault.SERVICE_ERROR, message, closed=report.closed)
             except SetupError:  # the engine has stopped: the lease will expire
                 log.exception("%s is not settled", report.lease.job)
                 return
@@ -280,8 +281,7 @@ def _is_over(call: ServiceCall, answer: asyncio.Task[Meaning]) -> bool:
         return True
     if not answer.done() or answer.cancelled():
         return False
-    meaning = answer.result()
-    return isinstance(meaning, Good) or meaning.over
+    return answer.result().over
 
 
 async def _told(saying: Coroutine[Any, Any, object]) -> None:

@@ -46,10 +46,11 @@ class ServiceCall:
     """`begun` turns true when the service may have received the call. From then on only a response
     proves that the call has ended: a service may continue after its caller has disconnected.
     `told` is the last progress that a streamed response brought and that is not reported yet,
-    `result` its result."""
+    `result` its result. `lease_until` is the end of the lease as last renewed."""
 
     def __init__(self, lease: Lease, endpoint: Endpoint) -> None:
         self.lease, self.endpoint = lease, endpoint
+        self.lease_until = lease.lease_until
         self.begun = False
         self.told: Told | None = None
         self.result: Meaning | None = None
@@ -75,13 +76,13 @@ class ServiceCall:
     def begin(self, clock: Clock) -> bool:
         """The connection stands. Returns whether the call may be sent: not if its lease has ended,
         because the process stood still or the service took too long to accept."""
-        self.begun = clock.now() < self.lease.lease_until
+        self.begun = clock.now() < self.lease_until
         return self.begun
 
     def cut_off(self) -> Meaning | None:
         """The result of a streamed response that has not ended, if it brought one. The service may
         still be busy."""
-        return self.result._replace(over=False) if isinstance(self.result, Bad) else self.result
+        return None if self.result is None else self.result._replace(over=False)
 
     async def is_over(self, session: aiohttp.ClientSession) -> bool:
         """Asks the service to end this cut-off call. Returns whether the service says that it has

@@ -24,15 +24,15 @@ MAX_REASON_CHARACTERS = 500
 
 
 class Good(NamedTuple):
-    """The output of the step."""
+    """The output of the step. `over`: the service has ended the call."""
 
     data: Json
     metrics: Json
+    over: bool = True
 
 
 class Bad(NamedTuple):
-    """`retry_after` (s) is the delay that the service asked for. `over`: the service has ended the
-    call."""
+    """`retry_after` (s) is the delay that the service asked for. `over` as in `Good`."""
 
     fault: Fault
     message: str

@@ -79,12 +79,12 @@ async def count_failures(
     written: Iterable[tuple[Settlement, Settled | Stale]],
     terms: FailureTerms,
     now: int,
-) -> set[str]:
+) -> set[tuple[str, str]]:
     """Tells the index which services did not answer. Returns the jobs that used up an attempt for a
-    failure of their service and get it back. A failure that used up no attempt is counted under its
-    token, because there is no attempt to return."""
+    failure of their service and get it back, each with that service. A failure that used up no
+    attempt is counted under its token, because there is no attempt to return."""
     asked = {each.lease.token: each.retry_after for each in failures}
-    paid: set[str] = set()
+    paid: set[tuple[str, str]] = set()
     for settlement, outcome in written:
         lease = settlement.lease
         if settlement.fault is not Fault.UNAVAILABLE or isinstance(outcome, Stale) or outcome.again:
@@ -95,17 +95,22 @@ async def count_failures(
             call, lease.token if free else lease.job, now, asked[lease.token]
         )
         job_log.unavailable(core, lease, verdict.breaker, now)
-        paid.update(verdict.attempts_returned)
+        paid.update((job, lease.service) for job in verdict.attempts_returned)
         if verdict.free and not free:
-            paid.add(lease.job)
+            paid.add((lease.job, lease.service))
     return paid
 
 
-async def return_attempts(core: Core, jobs: set[str]) -> None:
-    """Return the last attempt to those of these jobs that still wait."""
-    found = await core.ledger.jobs(sorted(jobs))
+async def return_attempts(core: Core, paid: set[tuple[str, str]]) -> None:
+    """Return the last attempt to those of these jobs that still wait for this service. A job at
+    another step has used its attempts for something else."""
+    found = await core.ledger.jobs(sorted({job for job, _ in paid}))
     await core.ledger.return_attempts(
-        [(job.id, job.attempt) for job in found.values() if job.attempt]
+        [
+            (job.id, job.step, job.attempt)
+            for job in found.values()
+            if job.attempt and (job.id, job.current.service) in paid
+        ]
     )
 
 

@@ -14,7 +14,7 @@ from fairlane.model.lease import Lease
 from fairlane.model.quality_check import OnFail, verdict_of
 from fairlane.model.service import RetryPlace
 from fairlane.model.state import Code, Move
-from fairlane.model.step import attempts_name
+from fairlane.model.step import attempts_name, context_name
 
 if TYPE_CHECKING:
     from fairlane.engine.settle import Failed
@@ -37,6 +37,26 @@ def fault_in(lease: Lease, output: Json) -> tuple[Fault, str] | None:
         )
         return Fault.SERVICE_ERROR, message
     return None if verdict.passed else (Fault.QUALITY, verdict.reason or NO_REASON)
+
+
+def counted_context(lease: Lease) -> dict[str, Json]:
+    """The outputs that count against the limit of a context when this step brings another. Those of
+    advisory checks do not count for other steps: such a check must not fail the job."""
+    marks = {
+        context_name(number, step.service)
+        for number, step in enumerate(lease.plan)
+        if step.quality_check is OnFail.MARK
+    }
+    if not marks or is_advisory(lease):
+        return lease.context
+    return {name: output for name, output in lease.context.items() if name not in marks}
+
+
+def short(output: Json) -> Json:
+    """The verdict without the rest of the output. It is short enough to be stored beyond the limits
+    of a result and a context."""
+    verdict = verdict_of(output)
+    return None if verdict is None else {"passed": verdict.passed, "reason": verdict.reason}
 
 
 def rejected(core: Core, report: Failed, now: int) -> Settlement:

@@ -41,17 +41,18 @@ REGION_RETURN_MICROSECONDS = 60 * SECOND
 
 
 class Done(NamedTuple):
-    """The step succeeded."""
+    """The step succeeded. `closed` False: the call may still be running at the service."""
 
     lease: Lease
     output: Json = None
     metrics: Json = None
+    closed: bool = True
 
 
 class Failed(NamedTuple):
-    """The step failed. `closed` False: the call may still be running at the service. `retry_after`
-    (µs): the delay that an unavailable service asked for. `ended_at`: when the lease expired, if it
-    did; then nothing is written if the lease has been renewed meanwhile."""
+    """The step failed. `closed` as in `Done`. `retry_after` (µs): the delay that an unavailable
+    service asked for. `ended_at`: when the lease expired, if it did; then nothing is written if the
+    lease has been renewed meanwhile."""
 
     lease: Lease
     fault: Fault
@@ -63,7 +64,7 @@ class Failed(NamedTuple):
 
 
 class GivenBack(NamedTuple):
-    """The worker stops before the step is done: no attempt is used up. `closed` as in `Failed`."""
+    """The worker stops before the step is done: no attempt is used up. `closed` as in `Done`."""
 
     lease: Lease
     closed: bool = True
@@ -105,7 +106,7 @@ async def _written(
         for settlement, outcome in zip(settlements, written.outcomes, strict=True)
         if not isinstance(outcome, Unwritten)
     ]
-    paid: set[str] = set()
+    paid: set[tuple[str, str]] = set()
     with core.telling_index():
         if failures:
             paid = await count_failures(core, failures, done, terms, now)
@@ -150,20 +151,28 @@ def _with_verdict(report: Report) -> Report:
             found = quality_check.fault_in(lease, report.output)
             if found is None or (advisory and found[0] is Fault.QUALITY):
                 return report
-            return Failed(lease, *found)
+            return _bounded(Failed(lease, *found, closed=report.closed))
         case Failed(fault=Fault.QUALITY) if advisory:
-            return Done(lease, {"passed": False, "reason": report.message})
+            verdict = {"passed": False, "reason": report.message}
+            return Done(lease, verdict, closed=report.closed)
     return report
 
 
 def _settlement(core: Core, report: Report, terms: FailureTerms, now: int) -> Settlement:
+    settlement = _decided(core, report, terms, now)
+    if report.closed:
+        return settlement
+    return settlement._replace(closed=False, strict=core.service(report.lease.service).strict)
+
+
+def _decided(core: Core, report: Report, terms: FailureTerms, now: int) -> Settlement:
     match report:
         case Done():
             return _done(core, report, now)
         case Failed():
             return _failed(core, report, terms, now)
         case GivenBack():
-            return _given_back(core, report, now)
+            return _given_back(report, now)
 
 
 async def _tell_index(
@@ -219,7 +228,9 @@ def _done(core: Core, report: Done, now: int) -> Settlement:
     lease = report.lease
     output = json_text("result", report.output)
     too_large = _too_large(core, lease, output)
-    if too_large is not None:
+    if too_large is not None and quality_check.is_advisory(lease):
+        output = json_text("result", quality_check.short(report.output))
+    elif too_large is not None:
         return _ended(Failed(lease, Fault.RESULT_TOO_LARGE, too_large), Code.RESULT_TOO_LARGE, now)
     settlement = Settlement(
         lease,
@@ -257,7 +268,7 @@ def _too_large(core: Core, lease: Lease, output: str) -> str | None:
     if len(output) > limits.result_bytes:
         return f"the result has {len(output)} bytes, at most {limits.result_bytes} are allowed"
     if lease.context:
-        total = len(orjson.dumps(lease.context)) + len(output)
+        total = len(orjson.dumps(quality_check.counted_context(lease))) + len(output)
         if total > limits.context_bytes:
             return f"the context has {total} bytes, at most {limits.context_bytes} are allowed"
     return None
@@ -282,10 +293,9 @@ def _failed(core: Core, report: Failed, terms: FailureTerms, now: int) -> Settle
         lease.at.backoff or tuple(round(delay * SECOND) for delay in service.backoff),
     )
     if quality_check.is_advisory(lease) and not isinstance(verdict, Retry) and not report.ended_at:
-        return _unjudged(core, report, now)._replace(strict=service.strict, closed=report.closed)
-    return _judged(report, verdict, service, max(now, not_before), now)._replace(
-        strict=service.strict, closed=report.closed, lease_until=report.ended_at or None
-    )
+        return _unjudged(core, report, now)
+    settlement = _judged(report, verdict, service, max(now, not_before), now)
+    return settlement._replace(lease_until=report.ended_at or None)
 
 
 def _unjudged(core: Core, report: Failed, now: int) -> Settlement:
@@ -362,7 +372,7 @@ def _ended(report: Failed, code: Code, now: int) -> Settlement:
 
 
 # --- given back ----------------------------------------------------------------------------------
-def _given_back(core: Core, report: GivenBack, now: int) -> Settlement:
+def _given_back(report: GivenBack, now: int) -> Settlement:
     lease = report.lease
     return Settlement(
         lease=lease,
@@ -376,8 +386,6 @@ def _given_back(core: Core, report: GivenBack, now: int) -> Settlement:
         give_up_at=now + lease.at.max_wait if lease.at.max_wait else None,
         band=Band(lease.band),
         lane=lease.lane,
-        closed=report.closed,
-        strict=core.catalog.service(lease.service).strict,
     )
 
 

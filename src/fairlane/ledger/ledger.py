@@ -150,10 +150,10 @@ class Ledger(Protocol):
     async def give_up(self, now: int, limit: int) -> WrittenOrNot[list[Job]]:
         """Fail queued jobs that are past their longest wait; they can be resumed."""
 
-    async def return_attempts(self, jobs: Sequence[tuple[str, int]]) -> None:
+    async def return_attempts(self, jobs: Sequence[tuple[str, int, int]]) -> None:
         """Give queued jobs their last attempt back, because their service failed and not the job.
-        Each item is (job, attempts it was seen with); a job that has another number by now is left
-        alone."""
+        Each item is (job, step and attempts it was seen with); a job that has another step or
+        number by now is left alone."""
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> WrittenOrNot[bool]:
         """Withdraw (job, rev, token) proposals that were not confirmed in time. True if the job

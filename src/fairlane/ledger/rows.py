@@ -71,10 +71,11 @@ def cell_input(shared: str, cell: str) -> Json:
 
 
 def attempt(row: Sequence[Any]) -> Attempt:
-    job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, message = row
+    job, fence, step, number, worker, region, started_at, ended_at, *end = row
+    outcome, fault, message, token = end
     how, why = Outcome(outcome), Fault(fault) if fault else None
     return Attempt(
-        job, fence, step, number, worker, region, started_at, ended_at, how, why, message
+        job, fence, step, number, worker, region, started_at, ended_at, how, why, message, token
     )
 
 

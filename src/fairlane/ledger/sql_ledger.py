@@ -243,7 +243,7 @@ class SqlLedger(SqlReader):
     async def give_up(self, now: int, limit: int) -> WrittenOrNot[list[Job]]:
         return await self._writer.write(self._leases.give_up, [(now, limit)])
 
-    async def return_attempts(self, jobs: Sequence[tuple[str, int]]) -> None:
+    async def return_attempts(self, jobs: Sequence[tuple[str, int, int]]) -> None:
         await self._writer.write(self._leases.return_attempts, jobs)
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> WrittenOrNot[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -38,7 +38,7 @@ def fault_named(code: str, retriable: bool) -> Fault:  # noqa: FBT001 - as it is
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """Written once, when the lease ends. `number` counts within the step. An attempt that cost
-    nothing repeats its number."""
+    nothing repeats its number. `token` is the fencing token of the lease."""
 
     job: str
     fence: int
@@ -51,3 +51,4 @@ class Attempt:
     outcome: Outcome
     fault: Fault | None
     message: str | None
+    token: str = field(default="", compare=False, repr=False)

@@ -114,8 +114,8 @@ class Job(NamedTuple):
 
     @property
     def delivered(self) -> int:
-        """How many steps are completed for good: a checked step counts once its check has
-        passed."""
+        """How many steps are completed for good: a step counts once its check can no longer reject
+        it."""
         return delivered(self.plan, self.step)
 
     @property

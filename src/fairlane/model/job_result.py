@@ -1,15 +1,19 @@
-"""The result of a job: the output of its last finished step that is no quality check."""
+"""The result of a completed job: the output of its last step that is no quality check."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from fairlane.model.job import Job, Json
+from fairlane.model.state import State
 from fairlane.model.step import context_name
 
 
 def result_of(job: Job, context: Mapping[str, Json]) -> Json:
-    """None if no such step has finished. `context` holds the outputs of the finished steps."""
+    """None unless the job is completed: until then a check may still reject the output. `context`
+    holds the outputs of the finished steps."""
+    if job.state is not State.COMPLETED:
+        return None
     for number in range(len(job.plan) - 1, -1, -1):
         step = job.plan[number]
         found = context.get(context_name(number, step.service))

@@ -110,5 +110,6 @@ Plan = tuple[Step, ...]
 
 def delivered(plan: Plan, step: int) -> int:
     """How many steps are completed for good when a job is at this step. The check of the step
-    before may still reject it."""
-    return step - 1 if step < len(plan) and plan[step].quality_check else step
+    before may still reject it, unless it only marks."""
+    check = plan[step].quality_check if step < len(plan) else None
+    return step if check is None or check is OnFail.MARK else step - 1

@@ -41,8 +41,7 @@ class Queue:
         return await self.engine.wait(job)
 
     async def result(self, job: str) -> Json:
-        """Wait until the job has ended, and return the output of its last step that is no quality
-        check."""
+        """Wait until the job has ended, and return its result. None unless it is completed."""
         ended = await self.ended(job)
         _, context = await self.engine.payload(job)
         return result_of(ended, context)

@@ -91,6 +91,7 @@ class LeaseCache:
         own = [each for each in attempts if worker_of(each.worker) == worker]
         if job is None or not own:
             return NotYours(ref.task)
+        ended = next((each for each in own if each.token == ref.lease), own[-1])
         return rows.lease(job)._replace(
-            token=ref.lease, fence=own[-1].fence, step=own[-1].step, attempt=own[-1].number
+            token=ref.lease, fence=ended.fence, step=ended.step, attempt=ended.number
         )

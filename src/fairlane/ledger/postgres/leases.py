@@ -253,7 +253,8 @@ async def _give_up(tx: PostgresTransaction, now: int, limit: int) -> list[Job]:
 FORGIVE = """
 WITH queued AS (
     SELECT jobs.id FROM jobs
-    JOIN unnest($1::text[], $2::bigint[]) v (id, seen) ON jobs.id = v.id AND jobs.attempt = v.seen
+    JOIN unnest($1::text[], $2::bigint[], $3::bigint[]) v (id, step, seen)
+        ON jobs.id = v.id AND jobs.step = v.step AND jobs.attempt = v.seen
     WHERE jobs.state = 'queued'
     ORDER BY jobs.id FOR UPDATE OF jobs
 )
@@ -261,7 +262,10 @@ UPDATE jobs SET attempt = attempt - 1 FROM queued WHERE jobs.id = queued.id
 """
 
 
-async def return_attempts(tx: PostgresTransaction, items: Sequence[tuple[str, int]]) -> list[None]:
+async def return_attempts(
+    tx: PostgresTransaction, items: Sequence[tuple[str, int, int]]
+) -> list[None]:
     """Give a queued job its last attempt back. The same observation twice gives it back once."""
-    await tx.execute(FORGIVE, [job for job, _ in items], [seen for _, seen in items])
+    jobs, steps = [job for job, _, _ in items], [step for _, step, _ in items]
+    await tx.execute(FORGIVE, jobs, steps, [seen for _, _, seen in items])
     return [None] * len(items)

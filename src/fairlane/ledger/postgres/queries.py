@@ -220,11 +220,12 @@ async def payload(connection: Connection, job: str) -> tuple[Json, dict[str, Jso
 
 
 ATTEMPTS = """
-SELECT job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, message
+SELECT job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, message,
+    token
 FROM attempts WHERE job = $1
 UNION ALL
 SELECT id, fence, step - 1, attempt, worker, region, started_at, finished_at, 'completed', NULL,
-    NULL
+    NULL, ended_by
 FROM jobs WHERE id = $1 AND ended_by IS NOT NULL
 ORDER BY fence
 """

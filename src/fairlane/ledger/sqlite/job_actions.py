@@ -68,7 +68,7 @@ def _cancel_one(tx: SqliteTransaction, job: Job, now: int, strict: Container[str
         "WHERE id = ?",
         (now, job.waited_until(now), job.id),
     )
-    if job.band is Band.SKIP and job.delivered == 0:
+    if job.band is Band.SKIP and job.step == 0:  # later, its owner can read an output
         refund(tx, job.id, now)
     tx.touched.append(job.id)
     return Ended(job.id, job.rev + 1, job.token, kept)

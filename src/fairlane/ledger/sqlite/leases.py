@@ -149,10 +149,11 @@ def _give_up(tx: SqliteTransaction, now: int, limit: int) -> list[Job]:
     return jobs
 
 
-def return_attempts(tx: SqliteTransaction, items: Sequence[tuple[str, int]]) -> list[None]:
+def return_attempts(tx: SqliteTransaction, items: Sequence[tuple[str, int, int]]) -> list[None]:
     """Give a queued job its last attempt back."""
     tx.executemany(
-        "UPDATE jobs SET attempt = attempt - 1 WHERE id = ? AND state = 'queued' AND attempt = ?",
+        "UPDATE jobs SET attempt = attempt - 1 "
+        "WHERE id = ? AND state = 'queued' AND step = ? AND attempt = ?",
         items,
     )
     return [None] * len(items)

@@ -170,11 +170,12 @@ def payload(connection: sqlite3.Connection, job: str) -> tuple[Json, dict[str, J
 
 
 ATTEMPTS = """
-SELECT job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, message
+SELECT job, fence, step, number, worker, region, started_at, ended_at, outcome, fault, message,
+    token
 FROM attempts WHERE job = ?1
 UNION ALL
 SELECT id, fence, step - 1, attempt, worker, region, started_at, finished_at, 'completed', NULL,
-    NULL
+    NULL, ended_by
 FROM jobs WHERE id = ?1 AND ended_by IS NOT NULL
 ORDER BY fence
 """

@@ -196,7 +196,8 @@ WHERE jobs.id = v.id
 
 
 REJECTED_OUTPUTS = """
-DELETE FROM steps USING jobs WHERE jobs.id = ANY($1::text[]) AND steps.job = jobs.id
+DELETE FROM steps USING jobs
+WHERE jobs.id = ANY($1::text[]) AND steps.job = ANY($1::text[]) AND steps.job = jobs.id
     AND steps.step >= jobs.step
 """
 

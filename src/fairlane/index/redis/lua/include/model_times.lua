@@ -42,7 +42,7 @@ end
 function model_times.recent(service, tenant, most)
   local order, start, found = 'loads_order', service .. '|', {}
   if tenant ~= '' then order, start = 'used_models', tenant .. '|' .. start end
-  for _, member in ipairs(call('ZREVRANGE', prefix .. order, 0, -1)) do
+  for _, member in ipairs(call('ZRANGE', prefix .. order, 0, -1, 'REV')) do
     if #found == most then break end
     local model = sub(member, #start + 1)
     local field = service .. '|' .. model

@@ -44,5 +44,5 @@ class ProgressReports:
         try:
             if told is not None:
                 await self._engine.progress(call.lease, told.percent, told.text)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the call goes on
+        except Exception as error:  # noqa: BLE001 - a lost report must not end the call
             log.debug("progress of %s not reported: %r", call.lease.job, error)

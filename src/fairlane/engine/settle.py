@@ -140,8 +140,8 @@ def _bounded(report: Report) -> Report:
 
 
 def _with_verdict(report: Report) -> Report:
-    """The report of a quality check as success or failure. An advisory check succeeds whatever its
-    verdict."""
+    """The report of a quality check as success or failure. An advisory check succeeds with
+    either verdict."""
     lease = report.lease
     if lease.at.quality_check is None:
         return report

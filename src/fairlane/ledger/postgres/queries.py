@@ -130,8 +130,8 @@ BAD = frozenset({State.FAILED, State.DEAD})
 """Only these states have an error, and jobs in them are found by it."""
 
 IN_ORDER = "SET LOCAL enable_sort = off"
-"""Read a page by an index in its order and stop at its end. Before the first ANALYZE the planner
-takes a condition for rare, and would read and sort all jobs."""
+"""Read a page by an index in its order and stop at its end. Otherwise the
+planner may read and sort all jobs, probably while it has no statistics of the table."""
 
 TAGGED = "EXISTS (SELECT 1 FROM json_array_elements(tags::json) WHERE value::text = {})"
 

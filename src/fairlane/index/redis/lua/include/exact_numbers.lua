@@ -1,4 +1,4 @@
--- Exact numbers and comparisons: as Python's, whatever the server's Lua and locale.
+-- Exact numbers and comparisons: the results are those of Python, with every version of Lua and every locale.
 local LARGEST = 9007199254740993 -- 2^53 and one
 
 -- A number as a string: all digits, no exponent.

@@ -2,7 +2,8 @@
 """Everything a developer runs, from a bare checkout. Needs Python 3.11 or newer, nothing else.
 
 The first command makes .venv beside this file and installs Fairlane and its tools there. Later
-ones start at once: only a changed pyproject.toml or constraints.txt is installed again.
+ones start at once: only a changed pyproject.toml or constraints.txt is installed again, and the
+dashboard is built again when frontend/ has changed.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 OLDEST_PYTHON = (3, 11)
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / ".installed"
-RECIPE = (ROOT / "pyproject.toml", ROOT / "constraints.txt")
+RECIPE = (ROOT / "pyproject.toml", ROOT / "constraints.txt", ROOT / "hatch_build.py")
+FRONTEND = ROOT / "frontend"
+DASHBOARD = ROOT / "src" / "fairlane" / "dashboard" / "dist" / "index.html"
 
 LINT = (
     ("ruff", "check", "."),
@@ -34,6 +37,7 @@ LINT = (
     ("lint-imports",),
     ("vulture",),
     ("python", "-m", "tests.repo.long_files"),
+    ("python", "-m", "tests.browser.typescript"),
 )
 TEST = ("python", "-m", "tests")
 
@@ -46,14 +50,29 @@ COMMANDS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
     "test": ("run the tests; further arguments go to pytest", (TEST,)),
     "lint": ("style, types, import rules, dead code", LINT),
     "bench": ("measure Fairlane on this machine", (("python", "-m", "fairlane", "bench"),)),
-    "chaos": ("kill, stop and flush a cluster of processes", (("python", "-m", "tests.cluster"),)),
+    "cluster": (
+        "tests that kill, stop and flush a cluster",
+        (("python", "-m", "tests.cluster"),),
+    ),
+    "chaos": (
+        "a cluster under load and random faults, and its verdict",
+        (("python", "-m", "tests.chaos"),),
+    ),
     "celery": (
         "tests with Celery workers; `versions` for 5.5 to 5.7",
         (("python", "-m", "tests.celery"),),
     ),
+    "deploy": (
+        "validate the deployment files with the tools of their formats",
+        (("python", "-m", "tests.deploy"),),
+    ),
+    "docs": (
+        "build the documentation site; `test` runs the blocks of its pages",
+        (("python", "-m", "tests.docs"),),
+    ),
     "browser": (
         "open the pages in a real Chromium, if there is one",
-        (("python", "-m", "pytest", "-q", "tests/browser"),),
+        (("python", "-m", "pytest", "-q", "-m", "not long", "tests/browser"),),
     ),
     "mutants": ("plant faults; a test must notice each", (("python", "-m", "tests.mutants"),)),
     "check": ("lint, then test", (*LINT, TEST)),
@@ -73,6 +92,8 @@ def main(argv: list[str]) -> int:
     if name not in COMMANDS:
         raise SetupError(f'unknown command "{name}"; known: {", ".join(COMMANDS)}')
     check_version()
+    if name == "setup" and not DASHBOARD.exists():
+        forget_dashboard()  # it could not be built before: try again
     install()
     return run_all(COMMANDS[name][1], further)
 
@@ -110,15 +131,45 @@ def install() -> None:
         STAMP.unlink(missing_ok=True)
         if found[:1] != wanted[:1]:
             create_venv()
-        install_packages()
+        if found[:2] != wanted[:2]:
+            say("installing Fairlane and its tools (the first time takes a while)")
+            install_packages("--constraint", "constraints.txt", "--editable", ".[dev,docs]")
+        else:
+            say("building the dashboard")
+            install_packages("--no-deps", "--editable", ".")
+        if not DASHBOARD.exists():
+            say(f"the dashboard is not built: {reason_not_built()}. Everything else works.")
         unfinished = STAMP.with_suffix(".part")
         unfinished.write_text("\n".join(wanted), encoding="utf-8")
         unfinished.replace(STAMP)
 
 
 def wanted_stamp() -> list[str]:
-    recipe = hashlib.sha256(b"\0".join(path.read_bytes() for path in RECIPE)).hexdigest()
-    return [str(ROOT), recipe]
+    return [str(ROOT), digest(RECIPE), digest(sorted(dashboard_sources()))]
+
+
+def forget_dashboard() -> None:
+    if kept := read_stamp()[:2]:
+        STAMP.write_text("\n".join(kept), encoding="utf-8")
+
+
+def dashboard_sources() -> Iterator[Path]:
+    for entry in FRONTEND.iterdir() if FRONTEND.is_dir() else ():
+        if entry.is_dir() and entry.name != "node_modules":
+            yield from (path for path in entry.rglob("*") if path.is_file())
+        elif entry.is_file() and entry.name != ".not-built":
+            yield entry
+
+
+def digest(paths: Iterable[Path]) -> str:
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+def reason_not_built() -> str:
+    try:
+        return (FRONTEND / ".not-built").read_text(encoding="utf-8").strip()
+    except OSError:
+        return "it was skipped"
 
 
 def read_stamp() -> list[str]:
@@ -151,10 +202,8 @@ def check_modules() -> None:
             )
 
 
-def install_packages() -> None:
+def install_packages(*packages: str) -> None:
     """With uv when it can be had (seconds), else with pip (a minute)."""
-    say("installing Fairlane and its tools (the first time takes a while)")
-    packages = ["--constraint", "constraints.txt", "--editable", ".[dev]"]
     python = str(program("python"))
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     uv = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python]

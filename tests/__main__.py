@@ -1,9 +1,9 @@
 """All tests, a few parts at a time on two cores: what needs no server, what goes over HTTP, and
 the same promises on the stores of a cluster, which mostly waits for answers. The next part starts
 when one has ended. `stores` runs what is left of the promises on a cluster, all of them on
-PostgreSQL alone, and the longer searches on one file and over HTTP. Processes that are killed, and
-HTTP over a cluster, are chaos (`tests/cluster`); pages in a browser are `tests/browser`. Any other
-arguments go to one pytest instead."""
+PostgreSQL alone, the longer searches on one file and over HTTP, the gateway and the dispatcher.
+Processes that are killed, and HTTP over a cluster, are `make cluster` (`tests/cluster`); pages in a
+browser are `tests/browser`. Any other arguments go to one pytest instead."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from typing import IO
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 EMBEDDED = ("--stores=embedded", "-m", "not long")
-HTTP = (
+PARTS = (
     ("tests/api",),
-    ("tests/gateway",),
+    ("tests/repo", "tests/docs"),
     ("tests/worker", "tests/webhooks"),
-    ("tests/dispatch",),
 )
 """Folders, one part each, the longest first."""
+
+WITH_SERVICES = ("tests/gateway", "tests/dispatch")
+"""Start servers or services for almost every test. `stores` runs them."""
 
 AT_ONCE = 3
 """Parts that run at the same time: one of them mostly waits."""
@@ -34,7 +36,7 @@ HOT = ("admission", "attempts", "durability", "endings", "first", "limits", "pip
 """The files of the conformance suite about what PostgreSQL has shortcuts for. They run without them
 too."""
 
-SLOWER = ("test_a*.py", "test_c*.py", "test_e*.py", "test_i*.py", "test_l*.py", "test_m*.py")
+SLOWER = tuple(f"test_{letter}*.py" for letter in "acefilmr")
 """The files of the conformance suite that take most of its time."""
 
 LIGHT = (
@@ -57,15 +59,16 @@ def main(further: list[str]) -> int:
             (*CLUSTER, *slower),
             (*GENERAL, *(f"tests/conformance/test_{name}.py" for name in HOT)),
             ("--stores=embedded", "-m", "long", "tests/conformance", "tests/crash", "tests/api"),
+            (*EMBEDDED, "-p", "no:cacheprovider", *WITH_SERVICES),
         )
     if further:
         return subprocess.call([*PYTEST, *further])
-    over_http = [folder for folders in HTTP for folder in folders]
-    elsewhere = ("tests/browser", "tests/cluster", "tests/index", *over_http)
+    apart = [folder for folders in PARTS for folder in folders]
+    elsewhere = ("tests/browser", "tests/cluster", "tests/index", *WITH_SERVICES, *apart)
     return _run(
         (*EMBEDDED, "tests", *(f"--ignore={folder}" for folder in elsewhere)),
         (*CLUSTER, "tests/index", *LIGHT, *others),
-        *((*EMBEDDED, "-p", "no:cacheprovider", *folders) for folders in HTTP),
+        *((*EMBEDDED, "-p", "no:cacheprovider", *folders) for folders in PARTS),
     )
 
 

@@ -88,7 +88,7 @@ async def _emptied(url: str) -> None:
             "TRUNCATE jobs, rolls, inputs, steps, attempts, events, pools, slots, outbox, "
             "idempotency, "
             "users, quotas, accounts, entries, workers, settings, audit, keys, tickets, "
-            "known_tiers, key_users, webhooks, webhook_secrets RESTART IDENTITY; "
+            "known_tiers, bulk_actions, key_users, webhooks, webhook_secrets RESTART IDENTITY; "
             "UPDATE meta SET value = CASE name WHEN 'epoch' THEN '/0' WHEN 'turn' THEN '0/' "
             "WHEN 'clock' THEN '0/0/0' "
             "ELSE '' END; UPDATE line SET queued = 0, running = 0"

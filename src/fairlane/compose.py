@@ -11,13 +11,16 @@ from pathlib import Path
 from fairlane.clock import Clock, SystemClock
 from fairlane.config.settings import Settings
 from fairlane.engine.engine import Engine
-from fairlane.errors import NotSetUp
+from fairlane.errors import NotSetUp, SetupError
+from fairlane.index.index import IndexServer
 from fairlane.index.memory import MemoryIndex
 from fairlane.ledger.api_keys import ApiKeys
 from fairlane.ledger.reader import LedgerReader
 from fairlane.ledger.sqlite import SqliteLedger
 from fairlane.ledger.sqlite.api_keys import BesideOwner
+from fairlane.ledger.sqlite.backup import Backup, Restored, back_up, restore
 from fairlane.ledger.sqlite.read_only import SqliteReadOnly
+from fairlane.ledger.store_stats import StoreProbe
 from fairlane.model.catalog import Catalog
 from fairlane.model.catalog_text import catalog_of
 
@@ -62,6 +65,33 @@ async def migrated(settings: Settings) -> None:
     await (await PostgresLedger.open(url, unsafe=unsafe)).close()
 
 
+def backed_up(settings: Settings, target: Path) -> Backup:
+    """Copies the embedded ledger of these settings to a file. A server may run at the same time."""
+    if settings.server.database_url is not None:
+        raise SetupError(
+            "this ledger is in PostgreSQL: back it up with pg_dump, or with base backups and WAL "
+            "archiving"
+        )
+    return back_up(settings.server.ledger, target)
+
+
+async def restored(settings: Settings, source: Path | None) -> Restored:
+    """Restores an embedded ledger from a backup, or makes a restored database fit for use."""
+    url = settings.server.database_url
+    if url is None:
+        if source is None:
+            raise SetupError("name the backup: fairlane restore FILE")
+        return restore(source, settings.server.ledger)
+    if source is not None:
+        raise SetupError(
+            "this ledger is in PostgreSQL: restore it with pg_restore first, then run "
+            "`fairlane restore` without a file"
+        )
+    from fairlane.ledger.postgres.restored import refuse_earlier_leases
+
+    return Restored(jobs=None, leases=await refuse_earlier_leases(url), missing=0, kept=None)
+
+
 @asynccontextmanager
 async def keys_of(settings: Settings) -> AsyncIterator[ApiKeys]:
     """The API keys of a ledger. Another process may serve it at the same time."""
@@ -99,6 +129,28 @@ async def past_of(settings: Settings) -> AsyncIterator[LedgerReader]:
         yield database
     finally:
         await database.close()
+
+
+async def ledger_server(settings: Settings) -> StoreProbe:
+    """The store behind the ledger of these settings and its API keys, as far as they exist. Reads
+    only, and takes no lock: another process may serve the ledger. Raises SetupError."""
+    if settings.server.database_url is None:
+        from fairlane.ledger.sqlite.probe import probe
+
+        return probe(settings.server.ledger)
+    from fairlane.ledger.postgres.probe import probe as probe_server
+
+    return await probe_server(settings.server.database_url)
+
+
+async def index_server(settings: Settings) -> IndexServer | None:
+    """The server behind the index of these settings; None if the index is in the process. Raises
+    StoreAway."""
+    if settings.server.redis_url is None or settings.server.database_url is None:
+        return None
+    from fairlane.index.redis.server_state import server_at
+
+    return await server_at(settings.server.redis_url)
 
 
 async def embedded(

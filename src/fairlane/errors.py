@@ -17,6 +17,7 @@ FairlaneError
 ├── JobFailed             the job ended without a result; says why
 │   ├── JobDead             its attempts are used up
 │   └── JobCancelled        it was cancelled
+├── JobTimeout            the job has not ended in time; it is kept
 ├── InsufficientCredits   the balance is below the price; add credits
 ├── NotReady              the index is being rebuilt; try again in a moment
 ├── TookTooLong           a query over many jobs was stopped; ask for less
@@ -185,6 +186,17 @@ class JobDead(JobFailed):
 class JobCancelled(JobFailed):
     code = "job_cancelled"
     how = "was cancelled"
+
+
+class JobTimeout(FairlaneError, TimeoutError):
+    """The job had not ended when the wait for it was over. It is kept: wait for it again, or cancel
+    it."""
+
+    code = "inference_timeout"
+
+    def __init__(self, job_id: str, message: str) -> None:
+        self.job_id = job_id
+        super().__init__(message)
 
 
 class InsufficientCredits(FairlaneError):

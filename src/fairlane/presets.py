@@ -13,9 +13,9 @@ def tasks() -> Catalog:
     """Tasks that workers pull: any task type, three tiers, first come first served."""
     tiers = Tiers(
         [
-            Tier("high", max_retries=5, timeout=300),
-            Tier("medium", {"high": 1200}, max_retries=3, timeout=600),
-            Tier("low", {"medium": 600, "high": 1800}, max_retries=2, timeout=900),
+            Tier("high", max_retries=5, timeout=300, target=30),
+            Tier("medium", {"high": 1200}, max_retries=3, timeout=600, target=600),
+            Tier("low", {"medium": 600, "high": 1800}, max_retries=2, timeout=900, target=3600),
         ],
         default="medium",
     )
@@ -26,9 +26,9 @@ def gateway() -> Catalog:
     """Pipelines over four limited services, shared fairly between users."""
     tiers = Tiers(
         [
-            Tier("high", max_retries=5, timeout=300),
-            Tier("medium", {"high": 3600}, max_retries=3, timeout=600),
-            Tier("low", {"medium": 1800, "high": 3600}, max_retries=2, timeout=900),
+            Tier("high", max_retries=5, timeout=300, target=30),
+            Tier("medium", {"high": 3600}, max_retries=3, timeout=600, target=600),
+            Tier("low", {"medium": 1800, "high": 3600}, max_retries=2, timeout=900, target=3600),
         ],
         default="medium",
     )
@@ -52,7 +52,7 @@ def generation() -> Catalog:
     }
     tiers = Tiers(
         [
-            Tier("admin", {"admin": 30}),
+            Tier("admin", {"admin": 30}, target=30),
             *(
                 Tier(
                     name,
@@ -60,6 +60,7 @@ def generation() -> Catalog:
                     pending=pending,
                     per_hour=per_hour,
                     max_duration=longest,
+                    target=patience,
                 )
                 for name, (pending, per_hour, longest, patience) in quotas.items()
             ),

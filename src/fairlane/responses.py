@@ -75,6 +75,9 @@ class JobSummaryResponse(TypedDict):
     assigned_worker_id: Annotated[
         str | None, Field(description="The worker that runs it, or ran it last.")
     ]
+    region: Annotated[
+        str | None, Field(description="The region in which it runs, or ran last; null without one.")
+    ]
     waited_seconds: float
     progress: ProgressResponse | None
     error: ErrorResponse | None
@@ -92,6 +95,16 @@ class QualityResponse(TypedDict):
     reason: str
 
 
+class ExecutionCountsResponse(TypedDict):
+    total: int
+    queued: int
+    running: int
+    completed: int
+    failed: int
+    dead: int
+    cancelled: int
+
+
 class JobResponse(JobSummaryResponse):
     input_data: Any
     context: Annotated[dict[str, Any], Field(description="The outputs of the finished steps.")]
@@ -104,6 +117,10 @@ class JobResponse(JobSummaryResponse):
     reason: Annotated[str | None, Field(description="Why it waits.")]
     quality: Annotated[
         list[QualityResponse], Field(description="The verdicts of its quality checks.")
+    ]
+    executions: Annotated[
+        ExecutionCountsResponse | None,
+        Field(description="How many executions of a fan-out are in each state."),
     ]
 
 
@@ -215,6 +232,23 @@ class RetryResponse(TypedDict):
     retry_count: int
 
 
+class RetryFailedResponse(TypedDict):
+    job_id: str
+    status: State
+    count: Annotated[int, Field(description="How many executions are queued again.")]
+
+
+# --- inference -----------------------------------------------------------------------------------
+class InferenceResponse(TypedDict):
+    """The result of a job that its caller has waited for."""
+
+    job_id: str
+    data: Any
+    metrics: Any
+    region: Annotated[str | None, Field(description="Where the last attempt ran.")]
+    attempts: Annotated[int, Field(description="Attempts of all steps together.")]
+
+
 # --- events --------------------------------------------------------------------------------------
 class EventResponse(TypedDict):
     seq: Annotated[int, Field(description="From 1, without a gap.")]
@@ -242,7 +276,11 @@ class TicketResponse(TypedDict):
 class ServiceStatusResponse(TypedDict):
     waiting: int
     retry: Annotated[
-        int, Field(description="Waiting for a time of their own: retries and delayed starts.")
+        int,
+        Field(
+            description="Front retries, and what waits for a time of its own. Of a region: those "
+            "that may run only there."
+        ),
     ]
     running: int
     limit: int
@@ -261,7 +299,9 @@ class ProviderStatusResponse(TypedDict):
 class QueueStatusResponse(TypedDict):
     regions: dict[str, ServiceStatusResponse]
     services: dict[str, ServiceStatusResponse]
-    global_retry: int
+    global_retry: Annotated[
+        int, Field(description="Like `retry`: those that may run in more than one region.")
+    ]
     providers: dict[str, ProviderStatusResponse]
 
 
@@ -275,6 +315,17 @@ class CeleryQueuesResponse(TypedDict):
     """The balanced queues of a Celery app, in the order of their index."""
 
     queues: list[CeleryQueueResponse]
+
+
+class ScaleResponse(TypedDict):
+    """What an autoscaler needs of one service. `startable` counts the waiting jobs that more
+    workers could start now, within every limit. `value` is `running` + `startable`."""
+
+    service: str
+    waiting: int
+    running: int
+    startable: int
+    value: int
 
 
 class TierStatsResponse(TypedDict):
@@ -328,6 +379,10 @@ class AttemptResponse(TypedDict):
     message: str | None
 
 
+class AttemptListResponse(TypedDict):
+    attempts: list[AttemptResponse]
+
+
 class DeadLetterResponse(JobResponse):
     attempts: list[AttemptResponse]
 
@@ -335,6 +390,29 @@ class DeadLetterResponse(JobResponse):
 class CountResponse(TypedDict):
     count: int
     more: Annotated[bool, Field(description="There is more: send the request again.")]
+
+
+class ReplayPreviewResponse(TypedDict):
+    """What one dead letter would run if it were replayed."""
+
+    job_id: str
+    feature_name: str
+    user_id: str | None
+    service: Annotated[str, Field(description="The service it would call next.")]
+    step: int
+    regions: Annotated[list[str], Field(description="Where it may run; empty: anywhere.")]
+    region: Annotated[str | None, Field(description="Where it ran last.")]
+    died_at: str | None
+    runnable: Annotated[bool, Field(description="A live worker could run it now.")]
+
+
+class ReplayResponse(CountResponse):
+    would_run: NotRequired[
+        Annotated[
+            list[ReplayPreviewResponse],
+            Field(description="Only of a preview: the first 100, newest first."),
+        ]
+    ]
 
 
 # --- administration ------------------------------------------------------------------------------
@@ -405,6 +483,34 @@ class AuditEntryResponse(TypedDict):
 
 class AuditResponse(TypedDict):
     changes: list[AuditEntryResponse]
+
+
+class FindingResponse(TypedDict):
+    """What one check found. Everything that is not `ok` has a figure and a command to paste."""
+
+    check: str
+    category: str
+    verdict: Literal["ok", "warning", "wrong", "unknown"]
+    subject: str
+    text: str
+    figure: str
+    command: str
+    page: Annotated[str, Field(description="Where the check is explained.")]
+
+
+class DoctorResponse(TypedDict):
+    findings: list[FindingResponse]
+    seconds: float
+
+
+class BundleResponse(TypedDict):
+    versions: dict[str, str]
+    settings: dict[str, Any]
+    findings: list[FindingResponse]
+    facts: dict[str, Any]
+    audit: list[dict[str, Any]]
+    metrics: str
+    log: list[str]
 
 
 # --- tasks and slots -----------------------------------------------------------------------------
@@ -658,10 +764,14 @@ class AcknowledgedResponse(TypedDict):
 
 class WorkerResponse(TypedDict):
     worker_id: str
+    name: Annotated[str, Field(description="For people; several workers may share it.")]
     status: WorkerState
     capabilities: list[str]
     task_types: list[str] | None
     region: str | None
+    regions: Annotated[
+        list[str], Field(description="A dispatcher reaches several; a pull worker is in one.")
+    ]
     tiers: list[str] | None
     capacity: int
     current_load: int

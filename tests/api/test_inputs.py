@@ -181,7 +181,10 @@ async def test_a_query_parameter_that_nobody_reads_is_refused(
         wrong = await client.get("/api/v1/jobs", params={"stauts": "queued"})
         assert (wrong.status_code, wrong.json()["field"]) == (422, "stauts")
         assert 'did you mean "status"?' in wrong.json()["detail"]
-        assert "cursor, feature_name, limit, status, tag, user_id" in wrong.json()["detail"]
+        assert (
+            "cursor, feature_name, limit, model, region, service, status, tag, tier, user_id"
+            in wrong.json()["detail"]
+        )
         routes = [each for each in served.app.api.routes if isinstance(each, GuardedRoute)]
         for route in routes:
             path = route.path.replace("{", "").replace("}", "")

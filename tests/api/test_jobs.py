@@ -360,6 +360,40 @@ async def test_a_fan_out_shows_every_execution_and_retries_one(
         assert ",'=1," in table.text
 
 
+async def test_all_failed_executions_are_retried_and_counted(world: World, served: Gateway) -> None:
+    """I20: the counts by state, the filter by status, and a key that makes the retry safe."""
+    async with served.client() as client:
+        job = await submitted(
+            served, service="scarce", matrix={"q": ["1", "2", "3"]}, on_cell_failure="continue"
+        )
+        for fault in (Fault.INVALID_INPUT, Fault.TRANSIENT):
+            await world.engine.fail(await world.claim_one(), fault, "no")
+        shown = (await client.get(f"/api/v1/jobs/{job}")).json()
+        assert shown["executions"] == {
+            "total": 3,
+            "queued": 1,
+            "running": 0,
+            "completed": 0,
+            "failed": 1,
+            "dead": 1,
+            "cancelled": 0,
+        }
+        assert shown["progress"] == {"percent": 66.7, "text": "2 of 3 executions have ended"}
+        listed = await client.get(f"/api/v1/jobs/{job}/executions?status=failed,dead_letter")
+        assert len(listed.json()["executions"]) == 2
+        path, key = f"/api/v1/jobs/{job}/retry-failed", {"Idempotency-Key": "again"}
+        first = await client.post(path, headers=key)
+        assert (first.status_code, first.json()) == (
+            202,
+            {"job_id": job, "status": "running", "count": 2},
+        )
+        assert (await client.post(path, headers=key)).json()["count"] == 0
+        assert (await client.post(path)).status_code == 409
+        alone = await submitted(served, service="work")
+        assert (await client.post(f"/api/v1/jobs/{alone}/retry-failed")).status_code == 422
+        assert (await client.get(f"/api/v1/jobs/{alone}")).json()["executions"] is None
+
+
 # --- credits -------------------------------------------------------------------------------------
 async def test_the_front_is_paid_for_once(world: World, served: Gateway) -> None:
     await world.engine.register(Worker("w"))

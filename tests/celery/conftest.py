@@ -50,4 +50,4 @@ def site(
     balancer = balancer_of(module.app)
     signals.disconnect(balancer)
     for each in (balancer, module.balancer):
-        each.leases.close()
+        each.close()

@@ -21,6 +21,7 @@ from fairlane.celery.leases import Load
 from fairlane.celery.router import Balancer
 from fairlane.errors import StoreAway
 from fairlane.servers import Redis
+from fairlane.servers.process import ended_with_parent
 
 POLL_SECONDS = 0.02
 WITHIN_SECONDS = 40
@@ -37,18 +38,20 @@ def eventually(condition: Callable[[], Any], what: str = "", within: float = WIT
 
 
 class Worker:
-    """A `celery worker` process."""
+    """A `celery worker` process. It ends with the test run, however that ends."""
 
     def __init__(self, site: Site, name: str, arguments: tuple[str, ...]) -> None:
         self.name = f"{name}@test"
         self.log = site.folder / f"{name}.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker"),
-                    *("-n", self.name, "-l", "INFO", "--without-gossip", "--without-mingle"),
-                    *arguments,
-                ],
+                ended_with_parent(
+                    [
+                        *(sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker"),
+                        *("-n", self.name, "-l", "INFO", "--without-gossip", "--without-mingle"),
+                        *arguments,
+                    ]
+                ),
                 env=site.environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -103,6 +103,21 @@ def test_any_text_is_a_user(site: Site) -> None:
     assert len(handed(site)) == 4
 
 
+@pytest.mark.parametrize("site", [{"redis": "redis://127.0.0.1:1/0"}], indirect=True)
+def test_a_fair_task_is_refused_if_the_leases_are_not_in_the_broker(site: Site) -> None:
+    """No worker would get its message."""
+    with pytest.raises(ValueError, match="the leases in it"):
+        enqueue_fair(site.tasks.note, "anna", "anna")
+    assert site.client.llen("fair") == 0
+
+
+def test_tasks_in_line_are_shown_before_the_first_worker_starts(site: Site) -> None:
+    enqueue_fair(site.tasks.note, "anna", "anna")
+    where = LoadReader.at(site.server.url, site.balancer.options.key_prefix)
+    assert where.read()["fair"] == Load(1, 0)
+    where.close()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_a_bulk_delays_a_single_task_of_another_user_by_one_task_at_most(

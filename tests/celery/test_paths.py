@@ -7,8 +7,12 @@ import os
 import signal
 from collections.abc import Iterator
 
+import celery
 import pytest
+from celery import Celery
+from kombu.exceptions import OperationalError
 
+from fairlane.celery import balanced, signals
 from fairlane.celery.leases import Load
 from tests.celery.site import Site, Worker, eventually
 
@@ -16,6 +20,7 @@ pytestmark = pytest.mark.long
 
 PREFORK = ("-P", "prefork", "-c", "2")
 THREADS = ("-P", "threads", "-c", "2")
+NOWHERE = "redis://127.0.0.1:1/0"
 
 
 @pytest.fixture(params=[PREFORK, THREADS], ids=["prefork", "threads"])
@@ -123,6 +128,20 @@ def test_a_hard_time_limit_ends_the_lease(site: Site) -> None:
     site.stays(0, 0)
 
 
+@pytest.mark.usefixtures("prefork")
+def test_a_soft_time_limit_ends_the_lease(site: Site) -> None:
+    site.tasks.too_long_softly.delay("a")
+    site.started("a")
+    site.stays(0, 0)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_task_that_is_rejected_for_good_leaves(site: Site) -> None:
+    site.tasks.reject_for_good.delay("a")
+    site.started("a")
+    site.stays(0, 0)
+
+
 def test_a_rejected_task_waits_again(site: Site, worker: Worker) -> None:
     site.tasks.reject.delay("a")
     for _ in range(2):
@@ -147,6 +166,34 @@ def test_a_task_of_a_killed_child_that_is_requeued_keeps_one_lease(site: Site) -
     site.stays(0, 1)
     site.let_go("a")
     site.stays(0, 0)
+
+
+@pytest.mark.skipif(celery.VERSION < (5, 7), reason="Celery 5.7 has retry_on_worker_lost")
+@pytest.mark.usefixtures("prefork")
+def test_a_task_of_a_killed_child_that_is_published_again_keeps_one_lease(site: Site) -> None:
+    site.tasks.hold_again.delay("a")
+    os.kill(site.started("a"), signal.SIGKILL)
+    site.started("a")
+    site.stays(0, 1)
+    site.let_go("a")
+    site.stays(0, 0)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_publish_that_the_broker_refused_leaves(site: Site) -> None:
+    """The leases are in another Redis than the messages, and only the broker is away."""
+    app = Celery("away", broker=NOWHERE)
+    app.conf.update(task_publish_retry=False)
+    balancer = balanced(app, queues=4, redis=site.server.url)
+    app.conf.task_routes = (balancer,)
+    for _ in range(2):
+        with pytest.raises(OperationalError):
+            app.send_task("task")
+        assert site.total().pending <= 1  # each publish gives the place of the one before back
+    site.stays(0, 0)
+    signals.disconnect(balancer)
+    balancer.close()
+    app.close()
 
 
 @pytest.mark.parametrize("arguments", [PREFORK, THREADS], ids=["prefork", "threads"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from celery import chain, group
+from kombu.entity import Exchange, Queue
 from kombu.exceptions import EncodeError
 
 from fairlane.celery import (
@@ -199,6 +200,50 @@ def test_a_batch_with_chains_is_spread_by_the_router(site: Site) -> None:
     assert site.loads() == {f"queue_{n}": Load(1, 0) for n in range(4)}
 
 
+def test_a_large_batch_is_reserved_in_parts(site: Site) -> None:
+    """One script with all of it would keep Redis from its other clients."""
+    chosen = site.balancer.choose_many("task", 1300)
+    assert Counter(chosen) == dict.fromkeys(site.balancer.options.queues, 325)
+    site.balancer.choose("task")
+    assert site.total() == Load(1, 0)
+
+
+def test_many_messages_without_leases_are_counted_in_parts(site: Site) -> None:
+    leases = [f"queue_{n % 4}|{n}" for n in range(1300)]
+    assert site.balancer.leases.adopt(leases) == 1300
+    assert site.total() == Load(1300, 0)
+    scores = dict.fromkeys(leases, 0.0)
+    assert site.balancer.leases.drop(scores) == 0  # taken at another time
+    taken = [site.balancer.leases.pending(queue) for queue in site.balancer.options.queues]
+    assert sum(map(site.balancer.leases.drop, taken)) == 1300
+
+
+@pytest.mark.parametrize("site", [{"queues": ["small", "pictures"]}], indirect=True)
+def test_a_queue_of_a_topic_exchange_is_counted_by_its_name(site: Site) -> None:
+    exchange = Exchange("all", "topic")  # type: ignore[no-untyped-call]
+    queue = Queue("pictures", exchange, routing_key="all.pictures")  # type: ignore[no-untyped-call]
+    for _ in range(2):
+        site.tasks.add.apply_async((1, 2), queue=queue)
+    assert site.loads() == {"pictures": Load(2, 0)}
+    assert site.client.llen("pictures") == 2
+    site.tasks.add.delay(1, 2)
+    assert site.total() == Load(3, 0)  # the two publishes are known to have succeeded
+
+
+def test_a_retry_to_another_queue_leaves_its_old_lease_behind(site: Site) -> None:
+    headers = {LEASE_HEADER: "queue_0|of-the-attempt-before"}
+    site.tasks.add.apply_async((1, 2), queue="elsewhere", headers=headers)
+    assert LEASE_HEADER not in messages(site, "elsewhere")[0]
+
+
+def test_two_versions_of_an_app_with_other_queues_publish_in_turn(site: Site) -> None:
+    other = _with(site.balancer, queues=("queue_0", "queue_9"))
+    for _ in range(3):
+        assert site.balancer.choose("task") in site.balancer.options.queues
+        assert other.choose("task") in other.options.queues
+    other.close()
+
+
 def test_all_tasks_of_a_user_have_one_queue(site: Site) -> None:
     for _ in range(5):
         enqueue_for_user(site.tasks.add, 42, 1, 2)
@@ -244,7 +289,7 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(site: Site) -> None:
     assert site.balancer.choose("task") == "queue_1"
 
 
-@pytest.mark.parametrize("queues", [0, [], ["a", "a"], ["a|b"]])
+@pytest.mark.parametrize("queues", [0, [], ["a", "a"], ["a|b"], ['a"b'], ["ü"], ["a b"], [""]])
 def test_queues_that_cannot_be_told_apart_are_refused(site: Site, queues: Any) -> None:
     with pytest.raises(ValueError, match="queues"):
         balanced(site.tasks.app, queues)

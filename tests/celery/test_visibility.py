@@ -35,6 +35,28 @@ def test_the_command_line_shows_and_resets_the_loads(site: Site) -> None:
     assert site.total() == Load(5, 0)
 
 
+def test_the_queues_are_shown_before_the_first_publish(site: Site) -> None:
+    shown = CliRunner().invoke(app, ["celery", "loads", *APP, "--json"])
+    assert json.loads(shown.stdout) == {
+        f"queue_{n}": {"pending": 0, "running": 0} for n in range(4)
+    }
+
+
+def test_one_queue_is_reset_and_an_unknown_one_is_refused(site: Site) -> None:
+    for _ in range(2):
+        site.balancer.choose("lost")
+        site.balancer.publishing.take_reserved("queue_0")
+        site.balancer.publishing.take_reserved("queue_1")
+    reset = ["celery", "reset", *APP, "--queue"]
+    assert CliRunner().invoke(app, [*reset, "queue_1"]).exit_code == 0
+    assert site.loads() == {"queue_0": Load(1, 0)}
+    refused = CliRunner().invoke(app, [*reset, "queue_9"])
+    assert refused.exit_code == 2
+    assert "known: queue_0, queue_1, queue_2, queue_3, fair" in " ".join(refused.stderr.split())
+    assert not site.client.exists("queue:queue_9:pending")
+    assert CliRunner().invoke(app, [*reset, "fair"]).exit_code == 0
+
+
 def test_the_command_line_prints_the_queues_for_a_worker(site: Site) -> None:
     printed = CliRunner().invoke(app, ["celery", "queues", *APP]).stdout
     assert printed == "queue_0,queue_1,queue_2,queue_3,fair\n"

@@ -21,6 +21,12 @@ SHORT = (
     "test_postgres_plans",
     "test_postgres_job_lists",
 )
+SHORT_GATEWAY = tuple(
+    f"tests/gateway/test_{name}.py"
+    for name in ("events", "inference", "leaving", "region_flows", "silent_stores")
+)
+"""Over HTTP, what differs between one process and several."""
+
 WHOLE = (
     "tests/cluster",
     "tests/dispatch",
@@ -28,8 +34,9 @@ WHOLE = (
     "tests/webhooks",
     "tests/api",
     "tests/gateway",
+    "tests/doctor",
 )
-EMBEDDED = ("--stores=embedded", "-m", "long", "tests/gateway", "tests/dispatch")
+EMBEDDED = ("--stores=embedded", "-m", "long", "tests/gateway", "tests/dispatch", "tests/worker")
 """What `make test` leaves out of one process alone."""
 
 NOTHING_CHOSEN = 5
@@ -38,7 +45,7 @@ NOTHING_CHOSEN = 5
 def main(further: list[str]) -> int:
     if "--short" in further:
         further.remove("--short")
-        files = [*(f"tests/cluster/{name}.py" for name in SHORT), "tests/gateway"]
+        files = [*(f"tests/cluster/{name}.py" for name in SHORT), *SHORT_GATEWAY]
         return _run("--stores=cluster", "-m", "not long", *files, *further)
     return max(_run(*EMBEDDED, *further), _run("--stores=cluster", *WHOLE, *further), key=abs)
 

@@ -129,6 +129,29 @@ async def test_a_call_goes_on_while_the_ledger_is_away_and_its_result_is_kept(
         assert (len(service.calls), len(await engine.attempts(job))) == (1, 1)
 
 
+async def test_a_dispatcher_that_starts_while_the_ledger_is_away_works_when_it_returns(
+    postgres_server: Databases, redis_server: RedisKeyspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I28: the ledger goes away between the start of the engine and that of the dispatcher."""
+    service = SimulatedService("work")
+    database = await postgres_server.new_database()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service.serving())
+        proxy = await stack.enter_async_context(Proxy(database))
+        opened = await cluster(
+            catalog(called("work")), proxy.url, redis_server.url, prefix="{late}:", unsafe=True
+        )
+        engine = await stack.enter_async_context(opened)
+        await engine.submit(NewJob("work"))
+        proxy.refuse()
+        dispatcher = Dispatcher(engine, {"work": Endpoint(service.url)})
+        starting = asyncio.create_task(stack.enter_async_context(dispatcher))
+        await eventually(said(caplog, "is not registered, trying again"))
+        proxy.go_on()
+        await starting
+        await eventually(all_completed(engine, 1))
+
+
 def said(caplog: pytest.LogCaptureFixture, words: str) -> Condition:
     async def condition() -> bool:
         return words in caplog.text

@@ -14,7 +14,7 @@ from fairlane.engine.settle import Failed
 from fairlane.errors import NotReady, StaleLease
 from fairlane.index.index import Index
 from fairlane.ledger.ledger import Ledger
-from fairlane.ledger.messages import Settled
+from fairlane.ledger.messages import Settled, Stale
 from fairlane.model.attempt import Attempt, Fault, Outcome
 from fairlane.model.job import NewJob
 from fairlane.model.lease import Lease
@@ -613,3 +613,36 @@ async def test_a_probe_that_was_proposed_and_never_confirmed_leaves_the_look_to_
         assert len(picks.proposals) == 1
         await world.engine.complete(await claim_until_found(world))
         assert not await closed(world)
+
+
+async def test_the_time_of_an_attempt_can_count_from_a_later_start(tmp_path: Path) -> None:
+    """I39: a job that waits in the queue of a Celery fleet does not use up its time."""
+    async with World(catalog(work(timeout=10)), tmp_path / "ledger.db") as world:
+        await world.submit()
+        lease = await world.claim_one()
+        world.clock.advance(7 * SECOND)
+        moved = await world.engine.leases.move_start(lease, world.clock.now())
+        assert isinstance(moved, Lease)
+        assert moved.started_at == lease.started_at + 7 * SECOND
+        assert moved.deadline == lease.deadline + 7 * SECOND
+        again = await world.engine.leases.move_start(lease, lease.started_at)
+        assert again == moved
+        await world.engine.renew([moved], moved.deadline)
+        await world.pass_time(9)
+        await world.engine.complete(moved)
+        (attempt,) = await world.engine.attempts(lease.job)
+        assert attempt.started_at == moved.started_at
+        assert attempt.ended_at - attempt.started_at == 9 * SECOND
+
+
+async def test_the_start_of_a_lost_attempt_cannot_be_moved(tmp_path: Path) -> None:
+    """I3: a late dispatcher does not move the start of the attempt that took over."""
+    async with World(catalog(work(timeout=10, max_attempts=2)), tmp_path / "ledger.db") as world:
+        await world.submit()
+        lost = await world.claim_one()
+        await world.engine.fail(lost)
+        taken_over = await claim_until_found(world)
+        moved = await world.engine.leases.move_start(lost, world.clock.now() + SECOND)
+        assert isinstance(moved, Stale)
+        job = await world.job(lost.job)
+        assert (job.started_at, job.deadline) == (taken_over.started_at, taken_over.deadline)

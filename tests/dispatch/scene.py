@@ -12,6 +12,7 @@ from typing import Any
 
 from fairlane.demo.services import SimulatedExecution, SimulatedService
 from fairlane.dispatch import Dispatcher
+from fairlane.dispatch.service_call import HttpCaller
 from fairlane.model.catalog import Catalog
 from fairlane.model.endpoint import Endpoint
 from fairlane.model.job import Job
@@ -59,6 +60,12 @@ class Scene:
     ) -> None:
         self.world, self.dispatcher, self.services = world, dispatcher, services
         self.service = next(iter(services.values()))
+
+    def call_at(self, url: str) -> None:
+        """The service is somewhere else from now on."""
+        (service_lane,) = self.dispatcher._service_lanes  # noqa: SLF001
+        assert isinstance(service_lane.caller, HttpCaller)
+        service_lane.caller.endpoint = Endpoint(url)
 
     async def ended(self, job: str) -> Job:
         return await self.world.engine.wait(job)

@@ -252,7 +252,7 @@ async def test_no_connection_is_a_service_that_is_away(tmp_path: Path) -> None:
         nowhere = gone.url
     settings = catalog(called("work", limit=1, max_attempts=3))
     async with scene(tmp_path, SimulatedService("work"), settings=settings) as at:
-        at.dispatcher._service_lanes[0].endpoint = Endpoint(nowhere)  # noqa: SLF001
+        at.call_at(nowhere)
         job = await at.world.submit()
         await at.until_queued(job)
         (attempt,) = await at.world.engine.attempts(job)
@@ -273,8 +273,10 @@ async def test_a_lost_connection_keeps_the_slot_until_the_call_must_be_over(tmp_
         await at.until_queued(job)
         (attempt,) = await at.world.engine.attempts(job)
         assert attempt.fault is Fault.UNAVAILABLE
+        kept = await core_of(at.world.engine).ledger.slots()
+        assert len(kept) == 1
         await at.world.pass_time(10)
-        assert len(await core_of(at.world.engine).ledger.slots()) == 1
+        assert await core_of(at.world.engine).ledger.slots() == kept
         assert len(at.service.calls) == 1
         await at.world.pass_time(51)
         assert (await at.ended(job)).state is State.COMPLETED

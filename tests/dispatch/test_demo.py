@@ -12,6 +12,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx2
 import pytest
@@ -33,6 +34,13 @@ class Demo:
         found = re.search(r"kill -9 ([\d ]+)", self._said)
         assert found is not None, self._said
         return [int(pid) for pid in found[1].split()]
+
+    @property
+    def page(self) -> str:
+        """The dashboard: the first thing it says."""
+        found = re.match(r"Fairlane: open (\S+)", self._said)
+        assert found is not None, self._said
+        return found[1]
 
     def command(self, mark: str) -> list[str]:
         """The words of the command that it printed after this mark."""
@@ -62,6 +70,16 @@ class Demo:
         assert answer.status_code == 202, answer.text
         return str(httpx2.URL(words[1]).join(answer.headers["Location"]))
 
+    async def all_works(self) -> list[dict[str, Any]]:
+        """Uses all that it printed: the job completes, the pages open; what there is to look at."""
+        job = await self.try_it()
+        async with httpx2.AsyncClient(timeout=60) as client:
+            await client.get(f"{job}/events", headers={"Accept": "text/event-stream"})
+            assert (await client.get(job)).json()["status"] == "completed"
+            for page in (self.page, self.command("docs")[0]):
+                assert (await client.get(page)).status_code == 200
+            return [(await client.get(words[1])).json() for words in self.commands("look")]
+
     async def leave(self) -> str:
         """Its last words after Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
@@ -88,12 +106,7 @@ async def running(*arguments: str) -> AsyncIterator[Demo]:
 
 async def test_what_the_demo_prints_works_and_ctrl_c_ends_it_with_a_summary() -> None:
     async with running("--speed", "500") as demo:
-        job = await demo.try_it()
-        async with httpx2.AsyncClient(timeout=60) as client:
-            await client.get(f"{job}/events", headers={"Accept": "text/event-stream"})
-            assert (await client.get(job)).json()["status"] == "completed"
-            assert (await client.get(demo.command("open")[0])).status_code == 200
-            status = (await client.get(demo.command("look")[1])).json()
+        (status,) = await demo.all_works()
         assert status["services"]["image_gen"]["limit"] == 1
         last = await demo.leave()
     assert " 0 failed, 0 lost" in last
@@ -170,6 +183,57 @@ async def test_a_gpu_and_then_a_server_that_are_killed_lose_no_generation(
         last = await demo.leave()
     assert " 0 failed, 0 lost" in last
     assert last.endswith("\nthe ledger is sound\n")
+
+
+# --- regions and tasks ---------------------------------------------------------------------------
+async def test_the_regions_demo_moves_jobs_out_of_a_region_that_is_down() -> None:
+    async with running("--preset", "regions", "--speed", "500") as demo:
+        (status,) = await demo.all_works()
+        assert set(status["regions"]) == {"US", "EU", "ASIA"}
+        assert status["providers"]["modal"]["limit"] == 10
+        await demo.until(" moved to another region")
+        last = await demo.leave()
+    assert " 0 failed, 0 lost" in last
+    assert re.search(r"\nEU was down (once|\d+ times), [1-9]\d* retries moved to another reg", last)
+    assert re.search(r"modal had at most \d+ of 10 calls at once\n", last)
+    assert last.endswith("\n0 calls above a limit; the ledger is sound\n")
+
+
+async def test_the_tasks_demo_runs_its_workers_in_processes_of_their_own() -> None:
+    async with running("--preset", "tasks", "--speed", "200") as demo:
+        assert len(demo.pids) == 5
+        _, stats = await demo.all_works()
+        assert stats["workers"]["total_capacity"] >= 7  # without the worker that is killed
+        last = await demo.leave()
+    assert " 0 failed, 0 lost" in last
+    assert last.endswith("\n0 tasks above the limit of a worker; the ledger is sound\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", [(), ("--cluster",)], ids=["embedded", "cluster"])
+async def test_a_worker_that_the_demo_kills_comes_back_and_no_task_is_lost(
+    where: tuple[str, ...],
+) -> None:
+    async with running("--preset", "tasks", "--speed", "50", *where) as demo:
+        await demo.until("gpu_2 is away")
+        await demo.until("fairlane worker was killed; it has been started again")
+        await demo.try_it()
+        last = await demo.leave()
+    assert " 0 failed, 0 lost" in last
+    assert re.search(r"\ngpu_2 was killed (once|\d+ times); models were loaded \d+ times\n", last)
+    assert last.endswith("\n0 tasks above the limit of a worker; the ledger is sound\n")
+
+
+@pytest.mark.long
+async def test_a_server_of_the_regions_demo_that_is_killed_exceeds_no_limit() -> None:
+    async with running("--preset", "regions", "--speed", "500") as demo:
+        (pid,) = demo.pids
+        os.kill(pid, signal.SIGKILL)
+        await demo.until("fairlane serve was killed; it has been started again")
+        await demo.try_it()
+        last = await demo.leave()
+    assert " 0 failed, 0 lost" in last
+    assert last.endswith("\n0 calls above a limit; the ledger is sound\n")
 
 
 def test_what_needs_a_cluster_says_so() -> None:

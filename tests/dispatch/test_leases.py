@@ -309,9 +309,9 @@ async def test_a_call_whose_lease_ends_while_it_connects_is_not_sent(tmp_path: P
         session = await stack.enter_async_context(open_session())
         await world.submit()
         (lease,) = await world.claim()
-        call = ServiceCall(lease, Endpoint(service.url))
+        call = ServiceCall(lease, Endpoint(service.url), session, world.clock)
         world.clock.advance(lease.lease_until - world.clock.now())
-        meaning = await call.make(session, world.clock)
+        meaning = await call.make()
         assert isinstance(meaning, Bad)
         assert (meaning.fault, meaning.over) == (Fault.UNAVAILABLE, True)
         assert service.calls == []
@@ -328,7 +328,8 @@ async def test_a_call_whose_lease_was_renewed_while_it_connects_is_sent(tmp_path
         await world.submit()
         worker = Worker("w")
         (lease,) = await world.claim(1, worker)
-        call, held = ServiceCall(lease, Endpoint(service.url)), HeldLeases(world.engine)
+        call = ServiceCall(lease, Endpoint(service.url), session, world.clock)
+        held = HeldLeases(world.engine)
         connecting = asyncio.create_task(asyncio.Event().wait())
         world.clock.advance(5_000_000)
         with held.holding(call, connecting):
@@ -337,5 +338,14 @@ async def test_a_call_whose_lease_was_renewed_while_it_connects_is_sent(tmp_path
             renewing.cancel()
             connecting.cancel()
         world.clock.advance(lease.lease_until - world.clock.now())
-        assert isinstance(await call.make(session, world.clock), Good)
+        assert isinstance(await call.make(), Good)
         assert len(service.calls) == 1
+
+
+async def test_a_dispatcher_tied_to_tiers_calls_only_for_their_jobs(tmp_path: Path) -> None:
+    async with scene(tmp_path, tiers=frozenset({"high"})) as at:
+        low = await at.world.submit(tier="low")
+        high = await at.world.submit(tier="high")
+        assert (await at.ended(high)).state is State.COMPLETED
+        assert (await at.world.job(low)).state is State.QUEUED
+        assert [call.job for call in at.service.calls] == [high]

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from fairlane.demo.services import SimulatedExecution, SimulatedService
+from fairlane.engine.output_stream import OutputChunk
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.catalog import Catalog
 from fairlane.model.endpoint import Endpoint
@@ -322,7 +323,7 @@ async def test_a_response_that_does_not_say_where_it_ends_may_have_been_cut(
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, scene(tmp_path, settings=strict()) as at:
-        at.dispatcher._service_lanes[0].endpoint = Endpoint(url)  # noqa: SLF001
+        at.call_at(url)
         job = await at.until_queued(await at.world.submit())
         (attempt,) = await at.world.engine.attempts(job.id)
         assert attempt.fault is Fault.UNAVAILABLE
@@ -400,3 +401,45 @@ async def test_a_drained_dispatcher_keeps_a_result_that_it_has_read(tmp_path: Pa
         await at.dispatcher.drain(0)
         assert (await at.world.job(job)).state is State.COMPLETED
         assert await slots(at) == 1
+
+
+# --- output ----------------------------------------------------------------------------------
+@soon
+async def test_output_lines_reach_the_listener_before_the_result(tmp_path: Path) -> None:
+    """I33: a line may carry progress, too; output never changes what the job returns."""
+    stream = Stream({"output": "Hel"}, {"output": "lo", **percent(50, "half")})
+    async with streaming(tmp_path, stream) as at:
+        job = await at.world.submit()
+        ready = asyncio.Event()
+        with at.world.engine.outputs(job, ready) as listener:
+            heard: list[OutputChunk] = []
+            while len(heard) < 2:
+                await ready.wait()
+                ready.clear()
+                heard += listener.take()
+            assert [(each.number, each.output) for each in heard] == [(0, '"Hel"'), (1, '"lo"')]
+            await until_read(at, "half")
+            for line in ({"output": {"x": "y" * 70_000}}, {"output": "!"}, {"data": {"ok": 1}}):
+                stream.send(line)
+            stream.send(None)
+            assert (await at.ended(job)).state is State.COMPLETED
+            (last,) = listener.take()
+            assert (last.output, last.dropped) == ('"!"', 1), "a chunk of more than 64 KiB is lost"
+        assert await data_of(at, job) == {"ok": 1}
+
+
+@soon
+@only_http
+async def test_a_listener_that_does_not_read_loses_chunks_and_nothing_waits(
+    tmp_path: Path,
+) -> None:
+    """S13: a mebibyte is kept for it, whatever a service streams."""
+    big = "x" * 50_000
+    stream = Stream(*({"output": big} for _ in range(60)), {"data": 1}, None)
+    async with streaming(tmp_path, stream) as at:
+        with at.world.engine.outputs(await at.world.submit(), asyncio.Event()) as listener:
+            (job,) = [job.id for job in (await at.world.engine.list_jobs()).jobs]
+            assert (await at.ended(job)).state is State.COMPLETED
+            kept = listener.take()
+            assert 10 < len(kept) <= 20
+            assert [each.number for each in kept] == list(range(len(kept)))

@@ -10,7 +10,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 
 from fairlane.clock import ManualClock
-from fairlane.index.index import Index, Picks, Stats
+from fairlane.index.index import EXACT_POSITIONS, Index, Picks, Stats
 from fairlane.index.memory import MemoryIndex
 from fairlane.index.redis import RedisIndex
 from fairlane.model.worker import Loaded, Worker
@@ -74,6 +74,9 @@ class Pair:
         asleep = await self.server.zrange(f"{self.prefix}idle", 0, -1)
         assert asleep == [*self.memory.idle._idle]  # noqa: SLF001 - nobody else asks
         assert plain(await self.other.stats()) == plain(await self.memory.stats())
+        assert plain(await self.other.stats(1_000)) == plain(await self.memory.stats(1_000))
+        pools = [pool.name for pool in self.memory.pools]
+        await self.do("held_slots", sorted(pools))
 
     async def promotable(self, now: int) -> list[tuple[str, int]]:
         """In whatever order."""
@@ -92,7 +95,7 @@ class Pair:
         await self.do("estimates", ["nobody", *jobs[:15]], now)
         for service in services:
             await self.do("lanes", service)
-            await self.do("front", service, now)
+            await self.do("front", service, dice.choice((1, 5, EXACT_POSITIONS)), now)
             await self.do("band_depths", service)
             for tenant in (None, "shop", "nobody"):
                 await self.do("models", service, tenant, 9)

@@ -135,7 +135,7 @@ async def agree(index: Index, acts: Sequence[Act]) -> None:
     service = Service(index)
     await service.happens(acts)
     told = await service.positions()
-    front = await index.front("s", service.now)
+    front = [each.entry.id for each in await index.front("s", EXACT_POSITIONS, service.now)]
     assert front == [told[n] for n in sorted(told)][:EXACT_POSITIONS]
     assert [told[n] for n in sorted(told)] == await service.served()
     assert sorted(told) == list(range(1, len(told) + 1))

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from fairlane.config import file_schema
 from fairlane.config.file_schema import File
-from tests.repo.readme import blocks
+from tests.docs.blocks import blocks
 from tests.repo.tables import DOCS, section, table
 
 PAGE = DOCS / "reference" / "configuration.md"

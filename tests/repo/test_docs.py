@@ -1,9 +1,7 @@
 """The pages say what the code does: every setting, move, fault, event and error, and no other."""
 
 import dataclasses
-import re
 from enum import Enum
-from pathlib import Path
 
 import pytest
 
@@ -22,25 +20,18 @@ from fairlane.engine.task_types import TaskTypes
 from fairlane.engine.users_per_key import too_many_users
 from fairlane.errors import FairlaneError, Refused
 from fairlane.model.attempt import Fault
+from fairlane.model.celery_bridge import CeleryBridge
 from fairlane.model.endpoint import Endpoint
 from fairlane.model.event import MESSAGES, EventType
 from fairlane.model.service import Shares
 from fairlane.model.state import MOVES, RESUMABLE, Code, State
 from fairlane.policy.quotas import Quota, Usage, admit, admit_duration
 from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
-from tests.repo.checkout import ROOT, kept_files
-from tests.repo.readme import python_blocks, run
-from tests.repo.tables import CODE, DOCS, Row, anchors, table
+from tests.repo.tables import DOCS, Row, table
 
 SETTINGS = DOCS / "reference" / "settings.md"
 MOVES_PAGE = DOCS / "reference" / "moves.md"
 ERRORS = DOCS / "reference" / "errors.md"
-DECISIONS = DOCS / "decisions"
-GUIDES = sorted((DOCS / "guides").glob("*.md"))
-
-PRINTED = re.compile(r"# → (.*)$", re.MULTILINE)
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-ELSEWHERE = re.compile(r"^[a-z]+:")
 KINDS = [
     Tier,
     Service,
@@ -50,6 +41,7 @@ KINDS = [
     CreditSettings,
     Shares,
     Endpoint,
+    CeleryBridge,
     WorkerSpec,
     NewJob,
 ]
@@ -180,50 +172,3 @@ def test_every_limit_that_refuses_is_documented() -> None:
 
 def test_every_error_tells_the_next_move() -> None:
     assert all(row["your next move"] for row in table(ERRORS, "Errors"))
-
-
-# --- guides --------------------------------------------------------------------------------------
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
-def test_every_guide_runs_and_prints_what_it_says(guide: Path, tmp_path: Path) -> None:
-    """The blocks of a guide are one program; its line numbers are those of the page."""
-    (tmp_path / "guide.py").write_text(program(guide), "utf-8")
-    done = run(["guide.py"], tmp_path)
-    where = guide.relative_to(ROOT).as_posix()
-    assert done.returncode == 0, f"{where}:\n{done.stdout}{done.stderr}"
-    assert done.stdout.splitlines() == PRINTED.findall(program(guide)), where
-
-
-def test_there_are_guides() -> None:
-    assert GUIDES
-
-
-def program(guide: Path) -> str:
-    text = ""
-    for block in python_blocks(guide):
-        text += "\n" * (block.line - text.count("\n")) + block.text
-    return text
-
-
-# --- links ---------------------------------------------------------------------------------------
-def test_every_relative_link_leads_somewhere() -> None:
-    broken = [
-        f"{page.relative_to(ROOT).as_posix()}: {target}"
-        for page in kept_files()
-        if page.suffix == ".md"
-        for target in LINK.findall(CODE.sub("", page.read_text("utf-8")))
-        if not ELSEWHERE.match(target) and not leads_somewhere(page, target)
-    ]
-    assert not broken, "\n".join(broken)
-
-
-def leads_somewhere(page: Path, target: str) -> bool:
-    path, _, anchor = target.partition("#")
-    found = page.parent / path if path else page
-    if not found.exists():
-        return False
-    return not anchor or anchor in anchors(found)
-
-
-def test_every_decision_is_listed() -> None:
-    listed = set(LINK.findall((DECISIONS / "README.md").read_text("utf-8")))
-    assert {page.name for page in DECISIONS.glob("[0-9]*.md")} <= listed

@@ -71,6 +71,7 @@ class Fuzz:
             f"w{n}",
             services=dice.choice([None, None, frozenset("ab"), frozenset("c")]),
             region=dice.choice([None, "eu", "us"]),
+            regions=dice.choice([(), (), ("us", "eu")]),
             capabilities=dice.choice([frozenset(), frozenset({"gpu"})]),
             tiers=dice.choice([None, None, None, frozenset({"high", "low"})]),
         )

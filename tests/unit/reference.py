@@ -6,7 +6,7 @@ It shares nothing with fairlane.policy and fairlane.index but the nouns."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -61,6 +61,10 @@ class Candidate(NamedTuple):
     service: str
     job: Entry
     jumped: bool = False
+
+
+View = tuple[str, Worker, list[Flow]]
+"""A service, the worker as if it were in one region only, and what it can run there."""
 
 
 class Reference:
@@ -118,8 +122,8 @@ class Reference:
     # --- choosing ------------------------------------------------------------------------------
     def claim(
         self, worker: Worker, loaded: Loaded, tokens: Sequence[str], now: int
-    ) -> list[tuple[str, tuple[Slot, ...]]]:
-        """One job for each of these tokens, while there are any: (job, slots)."""
+    ) -> list[tuple[str, tuple[Slot, ...], str | None]]:
+        """One job for each of these tokens, while there are any: (job, slots, region)."""
         due = sorted(each[:2] for each in self.later if each[0] <= now)
         for _, name in due:
             (entry,) = [each[2] for each in self.later if each[1] == name]
@@ -131,34 +135,62 @@ class Reference:
             picked = self._pick(worker, loaded, now)
             if picked is None:
                 break
-            goes, up = picked
+            goes, up, here = picked
             self._earn(up if goes.kind == FRESH else goes)
-            slots = self._start(goes, worker, token, now, in_turn=goes == up)
-            found.append((goes.job.id, slots))
+            slots = self._start(goes, here, token, now, in_turn=goes == up)
+            found.append((goes.job.id, slots, here.region))
             if goes.job.model not in ("", loaded.model) and self._keeps(goes.service):
                 self.loads.setdefault(goes.service, []).append((now, goes.job.model))
             loaded = loaded.after(goes.job.model, now)
         return found
 
-    def _pick(self, worker: Worker, loaded: Loaded, now: int) -> tuple[Candidate, Candidate] | None:
-        """Who goes, and in whose place: the one that is up, unless a model is kept."""
+    def _pick(
+        self, worker: Worker, loaded: Loaded, now: int
+    ) -> tuple[Candidate, Candidate, Worker] | None:
+        """Who goes, in whose place (the one that is up, unless a model is kept), and where."""
         while True:
-            views = {name: self._flows(name, worker, now) for name in self.credit}
+            views = self._views(worker, now)
             ups = []
-            for name, flows in views.items():
-                if flows and self._open_for(name, flows, worker, now):
+            for n, (name, here, flows) in enumerate(views):
+                if flows and self._open_for(name, flows, here, now):
                     up = self._up(name, flows, now)
-                    ups.append((self._between(up), up))
+                    ups.append((self._between(up), n, up, here))
             if not ups:
                 return None
-            up = min(ups)[1]
-            best = self._keeps_model(up, views, worker, loaded, now)
+            _, _, up, here = min(ups)
+            best, here = self._keeps_model(up, here, views, loaded, now)
             cap = best.job.cap
             if not cap or self._spare(f"user:{best.job.user}", cap) > 0:
-                return best, up
+                return best, up, here
             self.parked.add(best.name)
             if self.hold and self.hold[1] == best.job.id:
                 self.hold = None
+
+    def _views(self, worker: Worker, now: int) -> list[View]:
+        """Each service in each region that the worker reaches, the least loaded first."""
+        found: list[tuple[float, int, View]] = []
+        for name in self.credit:
+            regions = self.catalog.service(name).regions
+            reached: list[str | None] = [each for each in regions if each in worker.regions]
+            if not worker.regions:
+                reached = [worker.region]
+            elif not regions:
+                reached = [None]
+            for region in reached:
+                here = replace(worker, region=region, regions=())
+                flows = self._flows(name, here, now)
+                load = 0.0
+                if worker.regions and region in regions and regions[region].limit:
+                    limit = regions[region].limit
+                    held = limit - self._spare(f"svc:{name}@{region}", limit)
+                    only = [
+                        each
+                        for each in self.line.values()
+                        if each.lane.split("|")[:2] == [name, region] and self._may_run(here, each)
+                    ]
+                    load = (held + len(only)) / limit
+                found.append((load, len(found), (name, here, flows)))
+        return [view for _, _, view in sorted(found, key=lambda each: each[:2])]
 
     def _flows(self, service: str, worker: Worker, now: int) -> list[Flow]:
         """Everything of this service that the worker covers and that is not parked."""
@@ -213,7 +245,8 @@ class Reference:
         if band is not Band.TIER:
             head = first.jobs[0]
             place = (first.order, head.score, first.since, first.name)
-            return [Candidate(0, *place, rank, int(band), service, head)]
+            bound = band is Band.FRONT and len(Lane.parse(head.lane).regions) == 1
+            return [Candidate(int(bound), *place, rank, int(band), service, head)]
         found = [self._as_fresh(service, first)]
         oldest = min(flows, key=lambda flow: (flow.since, flow.jobs[0].score, flow.name))
         since = oldest.since
@@ -254,22 +287,22 @@ class Reference:
     def _keeps_model(
         self,
         up: Candidate,
-        views: dict[str, list[Flow]],
-        worker: Worker,
+        here: Worker,
+        views: list[View],
         loaded: Loaded,
         now: int,
-    ) -> Candidate:
+    ) -> tuple[Candidate, Worker]:
         service = self.catalog.service(up.service)
         rule, job, cost = service.affinity, up.job, up.job.cost
         if up.kind == SKIP or rule is Affinity.NONE or job.model == loaded.model:
-            return up
-        warm = self._warm(views, worker, loaded.model, now) if loaded.model else []
+            return up, here
+        warm = self._warm(views, loaded.model, now) if loaded.model else []
         patience, age = self.catalog.tiers.patience[job.rank], now - up.since
         stay = FIRST_LOAD * 92 // 8
         if service.limit == 1:
             stay = min(stay, patience)
         if warm:
-            best = min(warm)
+            best, _, there = min(warm)
             if rule is Affinity.BATCH:
                 stays = loaded.streak < service.batch_size and age < patience
             elif cost > FIRST_LOAD * 20:
@@ -279,30 +312,29 @@ class Reference:
             else:
                 stays = job.rank >= best.rank and patience - age - FIRST_LOAD > cost
             if stays:
-                return best
+                return best, there
             if best.rank <= job.rank:
-                return up
+                return up, here
         counts = service.fairness is Fairness.USER and rule is Affinity.RESIDENCY
         is_early = up.kind == FRESH and age < patience
         if job.model and counts and is_early and cost <= FIRST_LOAD * 20:
-            wanted = self._most_wanted(up, views[up.service], now - stay)
+            (flows,) = [each for name, at, each in views if (name, at) == (up.service, here)]
+            wanted = self._most_wanted(up, flows, now - stay)
             own = wanted.job.user == job.user
-            return up if own and now - job.score >= patience else wanted
-        return up
+            return (up if own and now - job.score >= patience else wanted), here
+        return up, here
 
-    def _warm(
-        self, views: dict[str, list[Flow]], worker: Worker, model: str, now: int
-    ) -> list[Candidate]:
-        """What could go next without another model."""
+    def _warm(self, views: list[View], model: str, now: int) -> list[tuple[Candidate, int, Worker]]:
+        """What could go next without another model, and where."""
         warm = []
-        for name, flows in views.items():
-            if self._keeps(name) and self._room(name, worker, now, held=True):
+        for n, (name, here, flows) in enumerate(views):
+            if self._keeps(name) and self._room(name, here, now, held=True):
                 ready = [flow for flow in flows if flow.jobs[0].model == model]
                 for queue in {flow.queue for flow in ready}:
                     first = min((f for f in ready if f.queue == queue), key=lambda f: f.place)
                     each = self._as_fresh(name, first)
                     if self._may(name, each.kind):
-                        warm.append(each)
+                        warm.append((each, n, here))
         return warm
 
     def _most_wanted(self, up: Candidate, flows: list[Flow], lately: int) -> Candidate:

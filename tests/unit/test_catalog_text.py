@@ -20,8 +20,10 @@ PARTS = {"tiers", "default", "services", "providers", "pipelines", "limits", "ta
 @pytest.mark.parametrize("name", PRESETS)
 def test_default_prices_are_not_written(name: str) -> None:
     text = catalog_text(PRESETS[name]())
-    assert set(orjson.loads(text)) == PARTS
+    orders = {"region_orders"} if name == "regions" else set[str]()
+    assert set(orjson.loads(text)) == PARTS | {"targets"} | orders
     assert catalog_of(text).credits == CreditSettings()
+    assert catalog_of(text).tiers.all == PRESETS[name]().tiers.all
     assert catalog_text(catalog_of(text)) == text
 
 
@@ -55,14 +57,15 @@ def test_settings_that_older_versions_know_have_the_same_text_as_there() -> None
         Executor.HTTP,
         limit=2,
         provider="p",
-        regions={"b": Region("b", 1), "a": Region("a")},
+        regions={"a": Region("a"), "b": Region("b", 1)},
         overrun=Overrun.STRICT,
         affinity=Affinity.BATCH,
         capabilities=frozenset({"y", "x"}),
     )
     tiers = Tiers([Tier("high"), Tier("low", {"high": 9})], default="low")
     pipelines = {"b": ("gpu",), "a": ("gpu",)}
-    text = catalog_text(Catalog(tiers, [gpu], [Provider("p", limit=3)], pipelines))
+    limits = Limits(cells=1_000)  # the default then
+    text = catalog_text(Catalog(tiers, [gpu], [Provider("p", limit=3)], pipelines, limits))
     assert text == OLD_TEXT
 
 
@@ -93,3 +96,13 @@ def test_the_limits_of_a_preset_are_read_as_they_were_written(preset: object) ->
     assert callable(preset)
     catalog = preset()
     assert catalog_of(catalog_text(catalog)).limits == catalog.limits
+
+
+def test_regions_keep_the_order_of_the_file() -> None:
+    """Of two equally loaded regions, the first in the file is chosen."""
+    named = {name: Region(name, 4) for name in ("US", "EU", "ASIA")}
+    catalog = Catalog(tasks().tiers, [Service("inference", regions=named)])
+    text = catalog_text(catalog)
+    read = catalog_of(text)
+    assert [*read.services["inference"].regions] == ["US", "EU", "ASIA"]
+    assert catalog_text(read) == text

@@ -126,4 +126,4 @@ def test_with_keys_the_welcome_says_that_the_docs_want_one_too() -> None:
     (without,) = [line for line in welcome(load(), 8000, keys=False) if "/docs" in line]
     (with_one,) = [line for line in welcome(load(), 8000, keys=True) if "/docs" in line]
     assert without == "  docs  http://127.0.0.1:8000/docs"
-    assert with_one == f"{without} (needs a key, as below; a browser sends none)"
+    assert with_one == f"{without} (sign in at the dashboard, or send a key)"

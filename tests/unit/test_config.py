@@ -12,6 +12,7 @@ from fairlane.config.load import load, preset_names
 from fairlane.config.setting_errors import BadSettings
 from fairlane.config.settings import Settings
 from fairlane.model.catalog import Catalog
+from fairlane.model.celery_bridge import CeleryTask
 from fairlane.model.credits import CreditSettings
 from fairlane.model.service import Executor
 
@@ -217,10 +218,40 @@ def test_the_older_names_of_promotions_set_all_three(
     assert (tiers["low"].promote, tiers["medium"].promote) == (low, medium)
 
 
+@pytest.mark.parametrize("scheme", ["redis+sentinel", "rediss+sentinel", "redis+cluster"])
+def test_several_redis_servers_are_one_index(tmp_path: Path, scheme: str) -> None:
+    url = f"{scheme}://a:1,b:2/name"
+    settings = read(tmp_path, "", DATABASE_URL="postgresql://h/d", REDIS_URL=url)
+    assert (settings.server.mode, settings.server.redis_url) == ("cluster", url)
+
+
 def test_redis_without_a_database_is_left_alone(tmp_path: Path) -> None:
     settings = read(tmp_path, "", REDIS_URL="redis://somebody-elses")
     assert (settings.server.mode, settings.server.redis_url) == ("embedded", None)
     assert "redis_url is not used" in settings.notes[0]
+
+
+CELERY = """
+[celery]
+broker_url = "redis://:secret@h/0"
+result_backend = "redis://:secret@h/1"
+[services.a]
+celery_task = "app.render"
+"""
+
+
+def test_a_celery_task_is_a_service(tmp_path: Path) -> None:
+    settings = read(tmp_path, f"{CELERY}limit = 4\ncelery_queue = 'gpu'")
+    service = settings.catalog.service("a")
+    assert (service.executor, service.limit, service.strict) == ("celery", 4, True)
+    assert service.affinity == "none"
+    assert settings.endpoints == {}
+    assert settings.celery_bridge is not None
+    assert settings.celery_bridge.tasks == {"a": CeleryTask("app.render", "gpu")}
+    assert settings.celery_bridge.start_timeout == 60
+    lines = "\n".join(explain(settings))
+    assert "a: run by Celery workers of the queue gpu as app.render; at most 4 at once" in lines
+    assert "secret" not in repr(settings) + lines
 
 
 # --- mistakes ------------------------------------------------------------------------------------
@@ -300,6 +331,26 @@ def test_every_mistake_is_named_with_its_place_and_what_would_have_been_right(
         (
             "[priority]\nurl = 'http://p'\nheaders = { Content-Length = '5' }",
             "priority.headers.Content-Length: is set for each request by itself",
+        ),
+        ("[services.a]\nexecutor = 'celery'", "services.a.celery_task: is needed"),
+        ("[services.a]\ncelery_tsk = 'x'", 'no such setting; did you mean "celery_task"?'),
+        ("[services.a]\ncelery_queue = 'x'", "services.a.celery_queue: is only for a service"),
+        (f"{CELERY}executor = 'pull'", "services.a.celery_task: a service with a celery_task has"),
+        (f"{CELERY}url = 'http://h'", "services.a.url: is not for a service with a celery_task"),
+        (f"{CELERY}retry_on = [500]", "services.a.retry_on: is not for a service with a"),
+        (f"{CELERY}affinity = 'batch'", "services.a.affinity: Celery chooses the worker"),
+        (f"{CELERY}[services.a.regions.US]", "services.a.regions: is not for a service with a"),
+        (
+            "[celery]\nresult_backend = 'rpc://'",
+            "celery.result_backend: a URL begins with redis://",
+        ),
+        ("[server]\nredis_url = 'http://h'", "server.redis_url: a URL begins with one of redis://"),
+        ("[celery]\nredis_url = 'redis+cluster://h'", "celery.redis_url: a URL begins with one of"),
+        ("[celery]\nbroker_url = 'h:1'", "celery.broker_url: a URL is needed"),
+        ("[celery]\nbroker = 'redis://h'", 'celery.broker: no such setting; did you mean "broker_'),
+        (
+            "[services.a]\ncelery_task = 'x'\n[celery]\nbroker_url = 'redis://h'",
+            "celery.result_backend: is needed for services.a.celery_task",
         ),
         ("[tiers.low]\nweight = 1", "tiers.low.weight: this setting was removed"),
         ("[server", "is not valid TOML"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fairlane.engine.eta import (
     MAX_PREDICTIONS,
     USUAL_WEIGHT,
+    EtaOutcome,
     Forecasts,
     ServiceRate,
     Waiting,
@@ -48,7 +49,7 @@ def test_a_job_whose_time_has_not_come_waits_for_that_too() -> None:
     later = JOB._replace(ready_at=100)
     forecasts = Forecasts()
     assert forecasts.eta(later, standing(0), BUSY, 40) == Eta(65, 70)
-    assert forecasts.started("j", "s", "m", 107) == 2
+    assert forecasts.started("j", "s", "m", 107) == EtaOutcome(2, kept=True)
     taught(forecasts, JOB, standing(1), 1)
     assert forecasts.eta(later, standing(0), BUSY, 40) == Eta(61, 61), "not before its time"
 
@@ -96,7 +97,7 @@ def test_what_was_said_first_counts() -> None:
         job = JOB._replace(id=f"{number}")
         forecasts.eta(job, standing(2), BUSY, 0)
         forecasts.eta(job, standing(1), BUSY, 9)
-        assert forecasts.started(job.id, "s", "m", 12) == 2
+        assert forecasts.started(job.id, "s", "m", 12) == EtaOutcome(2, kept=True)
     assert forecasts.eta(JOB, standing(1), BUSY, 0).p50 == 6
 
 
@@ -123,7 +124,7 @@ def test_only_so_many_are_remembered_and_those_that_will_not_start_make_room() -
     assert forecasts.started(f"{MAX_PREDICTIONS}", "s", "m", 1) is None
     forecasts.forget("0")
     forecasts.eta(JOB, standing(1), BUSY, 0)
-    assert forecasts.started("j", "s", "m", 6) == 1
+    assert forecasts.started("j", "s", "m", 6) == EtaOutcome(1, kept=True)
 
 
 def test_those_still_to_come_are_looked_at_in_turn() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlane.engine.json_text import json_bytes, json_text
 from fairlane.errors import InvalidInput
+from fairlane.json_text import json_bytes, json_text
 
 
 @dataclass

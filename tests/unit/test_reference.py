@@ -53,7 +53,7 @@ def compare_a_claim(fuzz: Fuzz, reference: Reference) -> int:
     tokens = [each.token for each in picked]
     tokens += [f"more{each}" for each in range(n - len(picked))]
     expected = reference.claim(worker, loaded, tokens, now)
-    assert [(each.entry.id, each.slots) for each in picked] == expected
+    assert [(each.entry.id, each.slots, each.region) for each in picked] == expected
     for each in picked:
         fuzz.loaded[worker.id] = fuzz.loaded[worker.id].after(each.entry.model, now)
     return len(picked)

@@ -35,6 +35,16 @@ async def sleep(ctx: Context, seconds: float) -> dict[str, Any]:
     return {"pid": os.getpid()}
 
 
+@worker.task("held")
+async def held(ctx: Context, file: str) -> dict[str, Any]:
+    """Works until the file is there."""
+    say("began", ctx.task_id)
+    while not Path(file).exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.01)
+    say("ended", ctx.task_id)
+    return {"pid": os.getpid()}
+
+
 @worker.task("block")
 async def block(ctx: Context, file: str) -> dict[str, Any]:
     """Blocks the event loop until the file is there."""

@@ -108,14 +108,15 @@ def _pages(api: FastAPI, tiers: Sequence[str]) -> Routes:
         """Return this description as a page with Swagger UI."""
         return HTMLResponse(docs_page.page(api.title), headers=docs_page.HEADERS)
 
-    types = ("text/css", "text/javascript", "image/png")
+    types = ("text/css", "text/javascript", "image/png", "text/html")
 
     @routes.add_file("/docs/{file}", "any", *types, problems=(404,))
     async def docs_file(file: str) -> Response:
-        """Return a static file of Swagger UI."""
+        """Return a static file of Swagger UI, or `checks`: the page of the doctor's checks."""
         found = docs_page.static_files().get(file)
         if found is None:
             raise HTTPException(404)
-        return Response(found.content, media_type=found.media_type, headers=docs_page.FILE_HEADERS)
+        headers = {**docs_page.FILE_HEADERS, **docs_page.HEADERS}
+        return Response(found.content, media_type=found.media_type, headers=headers)
 
     return routes

@@ -36,6 +36,13 @@ class CeleryLoadSource:
             self._reader = LoadReader.at(self._settings.redis_url, self._settings.key_prefix)
         return await asyncio.to_thread(self._reader.read)
 
+    async def counts(self) -> dict[str, tuple[int, int]] | None:
+        """The pending and running tasks by queue; None if there are no balanced queues. Raises
+        StoreAway."""
+        if not self.is_configured:
+            return None
+        return {queue: (load.pending, load.running) for queue, load in (await self.read()).items()}
+
     async def gauges(self) -> dict[str, dict[tuple[str, ...], float]]:
         """The loads as a metric; none while Redis does not answer."""
         if not self.is_configured:

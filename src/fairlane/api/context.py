@@ -9,13 +9,19 @@ from fastapi import Depends, Request
 
 from fairlane.api.auth.key_cache import KeyCache
 from fairlane.api.auth.roles import Identity
+from fairlane.api.auth.sessions import Sessions
+from fairlane.api.bulk_actions import BulkActions
 from fairlane.api.celery_loads import CeleryLoadSource
+from fairlane.api.dashboard_surroundings import DashboardSurroundings
 from fairlane.api.event_listeners import EventStream
 from fairlane.api.http.body_limits import Bounds
+from fairlane.api.inference_connections import InferenceConnections
 from fairlane.api.overload.limiter import AdmissionLimiter
 from fairlane.api.rate_limit import RateLimiter
 from fairlane.api.signing import Signer
 from fairlane.config.settings import Settings
+from fairlane.dashboard.sampler import Sampler
+from fairlane.doctor import Doctor
 from fairlane.engine import Engine
 from fairlane.telemetry.engine_metrics import EngineMeter
 from fairlane.webhooks import SsrfGuard
@@ -54,6 +60,7 @@ class AppContext:
     key_cache: KeyCache
     signer: Signer
     event_stream: EventStream
+    inferences: InferenceConnections
     bounds: Bounds
     egress: SsrfGuard
     limiter: AdmissionLimiter
@@ -62,6 +69,10 @@ class AppContext:
     slots: CallerSlots
     instrumentation: EngineMeter
     celery: CeleryLoadSource
+    doctor: Doctor
+    sampler: Sampler
+    sessions: Sessions
+    bulk_actions: BulkActions
     counting: StepBudget = field(default_factory=StepBudget)
     draining: bool = False
 
@@ -69,12 +80,17 @@ class AppContext:
         self.event_stream.start()
         self.worker_service.start()
         self.slots.start()
+        self.sampler.start()
 
     async def close(self) -> None:
         self.draining = True
         await self.event_stream.stop()
+        await self.inferences.stop()
         await self.worker_service.stop()
         await self.slots.stop()
+        await self.sampler.stop()
+        await self.doctor.stop()
+        await self.bulk_actions.stop()
         self.celery.close()
 
     def drain(self) -> None:
@@ -82,7 +98,9 @@ class AppContext:
         connect again elsewhere."""
         self.draining = True
         self.event_stream.end_streams()
+        self.inferences.end_all()
         self.worker_service.end_polls()
+        self.sampler.wake()
 
     def bounds_of(self, path: str) -> Bounds:
         """Returns the body limits of a path. Results may be larger than other requests."""
@@ -97,13 +115,17 @@ class AppContext:
 
 
 async def open_context(engine: Engine, settings: Settings) -> AppContext:
-    secret = await engine.api_keys.secret()
+    signer = Signer(await engine.api_keys.secret())
+    celery = CeleryLoadSource(settings.celery)
+    doctor = Doctor(engine, settings, celery=celery.counts)
+    around = DashboardSurroundings(celery, doctor, settings.server.simulated_speed)
     return AppContext(
         engine=engine,
         settings=settings,
         key_cache=KeyCache(engine.api_keys, engine.clock, open_here=settings.server.loopback),
-        signer=Signer(secret),
+        signer=signer,
         event_stream=EventStream(engine),
+        inferences=InferenceConnections(engine),
         bounds=Bounds(settings.server.max_body, settings.server.body_timeout),
         egress=SsrfGuard.of(settings),
         limiter=AdmissionLimiter(settings.server.submits),
@@ -111,7 +133,11 @@ async def open_context(engine: Engine, settings: Settings) -> AppContext:
         worker_service=WorkerService(engine),
         slots=CallerSlots(engine),
         instrumentation=EngineMeter(engine),
-        celery=CeleryLoadSource(settings.celery),
+        celery=celery,
+        doctor=doctor,
+        sampler=Sampler(engine, around.read),
+        sessions=Sessions(engine.api_keys, signer),
+        bulk_actions=BulkActions(engine),
     )
 
 

@@ -8,6 +8,8 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
+from fairlane.doctor import page as checks_page
+
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -68,4 +70,6 @@ def static_files() -> dict[str, StaticFile]:
     found = {name: StaticFile((folder / name).read_bytes(), kind) for name, kind in types.items()}
     found["start.js"] = StaticFile(START, "text/javascript")
     found["page.css"] = StaticFile(STYLE, "text/css")
+    found["checks"] = StaticFile(checks_page.as_html().encode(), "text/html; charset=utf-8")
+    found["checks.css"] = StaticFile(checks_page.STYLE, "text/css")
     return found

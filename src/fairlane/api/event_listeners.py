@@ -97,8 +97,8 @@ class EventStream:
                     if topic.standing is not None and topic.standing != standing:
                         standing = topic.standing
                         yield standing
-                    if job.progress is not None and job.progress != progress:
-                        progress = job.progress
+                    if job.shown_progress is not None and job.shown_progress != progress:
+                        progress = job.shown_progress
                         yield progress
 
     @contextmanager

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from collections import deque
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -57,6 +58,29 @@ class TextLines(logging.Formatter):
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
+RECENT_LINES = 1_000
+
+
+class RecentLines(logging.Handler):
+    """Keeps the last lines in memory, for the support bundle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=RECENT_LINES)
+        self.setFormatter(JsonLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+_recent = RecentLines()
+
+
+def recent_lines() -> list[str]:
+    """The last lines of the log, oldest first. Empty if `log_to` was not called."""
+    return list(_recent.lines)
+
+
 def log_to(
     stream: IO[str] | None = None, level: LogLevel = "info", form: LogFormat = "auto"
 ) -> None:
@@ -66,6 +90,6 @@ def log_to(
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextLines() if is_text else JsonLines())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, _recent]
     root.setLevel(logging.WARNING)
     logging.getLogger("fairlane").setLevel(level.upper())

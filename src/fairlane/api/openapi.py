@@ -14,12 +14,20 @@ from fairlane.api.http.problem_details import MEDIA_TYPE
 from fairlane.api.routing import PROBLEMS, GuardedRoute
 from fairlane.api.schemas import examples
 from fairlane.api.schemas.generation_requests import GenerationRequest
+from fairlane.api.schemas.inference_requests import InferenceRequest
 from fairlane.api.schemas.requests import IDEMPOTENCY_KEY, BatchRequest, JobRequestBody
 from fairlane.api.schemas.task_requests import TaskRequest
 from fairlane.api.schemas.worker_requests import ResultRequest
 from fairlane.responses import ProblemResponse
 
-HOT_BODIES = (JobRequestBody, BatchRequest, TaskRequest, GenerationRequest, ResultRequest)
+HOT_BODIES = (
+    JobRequestBody,
+    BatchRequest,
+    TaskRequest,
+    GenerationRequest,
+    InferenceRequest,
+    ResultRequest,
+)
 """Request bodies that the framework does not read, so that it does not describe them."""
 
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
@@ -59,6 +67,8 @@ def _described(api: FastAPI, tiers: Sequence[str]) -> dict[str, Any]:
             for method in route.methods or ():
                 operation = found["paths"][route.path][method.lower()]
                 _complete(operation["responses"], route.examples)
+                if route.access == "public":
+                    operation["security"] = []
     for path in ("/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/tasks", "/generate"):
         found["paths"][path]["post"]["parameters"] = [IDEMPOTENCY]
     return found
@@ -70,7 +80,7 @@ def _complete(responses: dict[str, Any], given: Mapping[str, Any]) -> None:
         if int(status) in PROBLEMS:
             responses[status] = {"$ref": f"#/components/responses/Problem{status}"}
             continue
-        for media_type, content in response["content"].items():
+        for media_type, content in response.get("content", {}).items():
             if media_type in given:
                 content["example"] = given[media_type]
 

@@ -25,7 +25,11 @@ from fairlane.api.auth.ownership import check_path
 from fairlane.api.auth.roles import ALLOWED, OPEN, Access, permit
 from fairlane.api.http.body_limits import CheckedRequest
 from fairlane.api.http.problem_details import ProblemDetails
-from fairlane.api.schemas.serializers import AttachmentResponse, TypedResponse
+from fairlane.api.schemas.serializers import (
+    AttachmentResponse,
+    StreamedResponse,
+    TypedResponse,
+)
 
 PROBLEMS = {
     400: "The request cannot be read.",
@@ -42,7 +46,9 @@ PROBLEMS = {
     422: "A value that cannot be accepted.",
     429: "A limit is reached; Retry-After says when to try again.",
     431: "The headers are too large.",
+    502: "The job has failed.",
     503: "Overloaded or unavailable; Retry-After says when to try again.",
+    504: "The job has not ended in time; it is kept.",
 }
 EVERYWHERE = (400, 401, 403, 408, 413, 415, 421, 422, 429, 431, 503)
 
@@ -56,7 +62,7 @@ Endpoint = Callable[
 """An endpoint returns JSON. Some return text if the request asks for it, one returns files."""
 
 Hot = Callable[[Scope, Receive], Awaitable[Response]]
-HotEndpoint = Callable[[Scope, Receive], Awaitable[TypedResponse[Body]]]
+HotEndpoint = Callable[[Scope, Receive], Awaitable[TypedResponse[Body] | StreamedResponse]]
 
 
 @dataclass
@@ -129,7 +135,7 @@ class Routes:
 
         return declare
 
-    def hot(
+    def hot(  # noqa: PLR0913 - each describes another part of the route
         self,
         method: str,
         path: str,
@@ -139,9 +145,12 @@ class Routes:
         example: Body,
         status: int,
         also: dict[int, str] | None = None,
+        texts: dict[str, str] | None = None,
+        problems: tuple[int, ...] = (),
     ) -> Callable[[HotEndpoint[Body]], HotEndpoint[Body]]:
         """Declares a hot route: the guard calls it directly, and the framework only describes it.
-        `also` holds other statuses with the same body, and their meaning."""
+        `also` holds other statuses with the same body, and their meaning; `texts` has an example
+        for each other media type."""
 
         def declare(handler: HotEndpoint[Body]) -> HotEndpoint[Body]:
             async def endpoint(request: Request) -> Response:
@@ -153,10 +162,13 @@ class Routes:
                 code: {"model": model, "description": meaning}
                 for code, meaning in (also or {}).items()
             }
-            options = self._options(handler, status, responses, ())
+            if texts:
+                responses[status] = {"content": dict.fromkeys(texts, TEXT)}
+            options = self._options(handler, status, responses, problems)
             options["openapi_extra"] = {"requestBody": _body(takes)}
+            examples = {JSON: example, **(texts or {})}
             self.declared.append(
-                Declared(method, path, access, endpoint, options, {JSON: example}, handler)
+                Declared(method, path, access, endpoint, options, examples, handler)
             )
             return handler
 

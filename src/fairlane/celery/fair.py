@@ -25,6 +25,7 @@ class FairQueue:
         self._queue = balancer.options.fair_queue
 
     def publish(self, task: Any, user_id: str, args: Any, kwargs: Any, options: Any) -> Any:
+        self._balancer.require_broker_store()
         headers = {**(options.pop("headers", None) or {}), USER_HEADER: quote(user_id, safe="")}
         return task.apply_async(args, kwargs, queue=self._queue, headers=headers, **options)
 
@@ -40,7 +41,6 @@ class FairQueue:
         leases = self._balancer.leases
 
         def write(client: Any) -> None:
-            client.set(leases.key("fair:queue"), self._queue)
             client.sadd(leases.key("fair:workers"), worker)
             client.hset(leases.key("fair:slots"), worker, slots)
 

@@ -6,15 +6,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
-from fairlane.celery.connection import ThreadConnection
 from fairlane.celery.options import Options
 from fairlane.celery.scripts import script
 from fairlane.errors import StoreAway
@@ -28,9 +27,17 @@ MAX_CONNECTIONS = 32
 PAUSE_SECONDS = 1.0
 """After an error the store is not asked for this long: a publish must not wait for it each time."""
 
+SCRIPT_STEP = 200
+"""Leases that one script call changes: some milliseconds of Redis."""
+
+CONFIGURE_ATTEMPTS = 3
+"""While a new list of queues is rolled out, two versions of an app configure the store in turn."""
+
 MISSED_HEARTBEATS = 3
 """A worker that misses this many heartbeats is dead."""
 
+
+T = TypeVar("T")
 
 Argument = str | bytes | float
 """What a script takes."""
@@ -59,34 +66,31 @@ class LeaseStore:
         self._connect = connect
         self._clients: dict[int, Any] = {}
         self._away_until = 0.0
-        self._own = ThreadConnection()
         self._version, self._weighted = options.version, str(int(options.weights))
 
     # --- publishing ------------------------------------------------------------------------------
     def reserve(self, task: str, nonces: Sequence[str], returned: Iterable[str] = ()) -> list[str]:
         """Takes a lease per nonce, each on the queue that is then least loaded. Gives leases of
         failed publishes back in the same step."""
+        queues: list[str] = []
+        for step in _steps(nonces):
+            queues += self._reserve(task, step, returned)
+            returned = ()
+        return queues
+
+    def _reserve(self, task: str, nonces: Sequence[str], returned: Iterable[str]) -> list[str]:
         sent = [self._version, task, self._weighted, str(len(nonces)), *nonces, *returned]
-        found = self._run("reserve", *sent)
-        if found is None:
-            self.configure()
+        for _ in range(CONFIGURE_ATTEMPTS):
             found = self._run("reserve", *sent)
-        return [queue.decode() for queue in found or ()]
+            if found is not None:
+                return [queue.decode() for queue in found]
+            self.configure()
+        raise StoreAway("another app with the same key_prefix configures other queues")
 
-    def begin_reserve(self, task: str, nonce: str, returned: Iterable[str] = ()) -> None:
-        """Sends the request for one lease; `end_reserve` waits for the answer."""
-        prefix = self.options.key_prefix
-        sent = (prefix, self._version, task, self._weighted, "1", nonce, *returned)
-        self.call(lambda client: self._own.send(client, "reserve", *sent))
-
-    def end_reserve(self) -> str | None:
-        """The queue. None if nothing was reserved: the server does not know the queues or the
-        script, and `reserve` tells it."""
-        try:
-            found = self.call(lambda _: self._own.receive(), expected=(NoScriptError,))
-        except NoScriptError:
-            return None
-        return found[0].decode() if found else None
+    def give_back(self, leases: Sequence[str]) -> None:
+        """Ends leases that were reserved and not used."""
+        for step in _steps(leases):
+            self._run("give_back", *step)
 
     def configure(self) -> None:
         self._run("configure", self._version, self._weighted, *self.options.queues)
@@ -104,17 +108,21 @@ class LeaseStore:
 
     def requeue(self, *leases: str) -> None:
         """These no longer run; their messages may wait again."""
-        if leases:
-            self._run("requeue", *leases)
+        for step in _steps(leases):
+            self._run("requeue", *step)
 
     # --- reconciling -----------------------------------------------------------------------------
     def drop(self, leases: Mapping[str, float]) -> int:
-        sent = [part for lease, score in leases.items() for part in (lease, repr(score))]
-        return int(self._run("drop", *sent)) if sent else 0
+        """Drops pending leases, unless they changed since they had this score. Returns how many."""
+        dropped = 0
+        for step in _steps([*leases.items()]):
+            sent = [part for lease, score in step for part in (lease, repr(score))]
+            dropped += int(self._run("drop", *sent))
+        return dropped
 
     def adopt(self, leases: Iterable[str], worker: str = "") -> int:
-        sent = [*leases]
-        return int(self._run("adopt", worker, *sent)) if sent else 0
+        """Counts messages that have no lease, or tasks that this worker runs. Returns how many."""
+        return sum(int(self._run("adopt", worker, *step)) for step in _steps([*leases]))
 
     def forget(self, queues: Iterable[str]) -> None:
         self._run("forget", *queues)
@@ -192,14 +200,12 @@ class LeaseStore:
     def _run(self, verb: str, *args: Argument) -> Any:
         return self.call(lambda client: run_script(client, verb, self.options.key_prefix, *args))
 
-    def call(self, work: Callable[[Any], Any], expected: tuple[type[Exception], ...] = ()) -> Any:
-        """Does the work with this process's client. Every other error becomes StoreAway."""
+    def call(self, work: Callable[[Any], Any]) -> Any:
+        """Does the work with this process's client. Every error becomes StoreAway."""
         if self._away_until and time.monotonic() < self._away_until:
             raise StoreAway("the lease store did not answer a moment ago")
         try:
             answer = work(self._client())
-        except expected:
-            raise
         except Exception as error:
             if not self._away_until:
                 log.warning("the lease store of Celery queues does not answer: %s", error)
@@ -210,7 +216,6 @@ class LeaseStore:
 
     def close(self) -> None:
         """Closes the client of this process. The next verb opens another one."""
-        self._own.close()
         client = self._clients.pop(os.getpid(), None)
         if client is not None:
             client.close()
@@ -222,6 +227,12 @@ class LeaseStore:
         if client is None:
             client = self._clients.setdefault(pid, self._connect())
         return client
+
+
+def _steps(leases: Sequence[T]) -> Iterator[Sequence[T]]:
+    """In parts, so that no script keeps Redis from its other clients for long."""
+    for first in range(0, len(leases), SCRIPT_STEP):
+        yield leases[first : first + SCRIPT_STEP]
 
 
 def run_script(client: Any, verb: str, prefix: str, *args: Argument) -> Any:

@@ -22,7 +22,7 @@ class LoadReader:
     def read(self) -> dict[str, Load]:
         """The loads of the configured queues, in the order of their index, and of the fair
         queue."""
-        loads = self._leases.loads(self._leases.queues())
+        loads = self._leases.loads(self._leases.options.queues or self._leases.queues())
         fair = self._fair()
         return loads if fair is None else {**loads, fair[0]: fair[1]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,10 @@ from zlib import crc32
 
 DEFAULT_QUEUES = 20
 DEFAULT_PREFIX = "fairlane:celery:"
+DEFAULT_RESERVE_AHEAD = 16
+
+QUEUE_NAME = re.compile(r"[!#-\[\]-{}~]+")
+"""A message of the broker is JSON, and its lease is read from it without decoding."""
 
 Connect = Callable[[], Any]
 """Returns a new `redis.Redis` client."""
@@ -24,6 +29,7 @@ class Options:
     exclude: frozenset[str] = frozenset()
     weights: bool = False
     rebalance_retries: bool = False
+    reserve_ahead: int = DEFAULT_RESERVE_AHEAD
     redis: str | Connect | None = None
     key_prefix: str = DEFAULT_PREFIX
     fair_queue: str = "fair"
@@ -53,6 +59,8 @@ def queue_names(queues: int | Sequence[str], prefix: str) -> tuple[str, ...]:
     names = tuple(f"{prefix}{n}" for n in range(queues)) if isinstance(queues, int) else (*queues,)
     if not names or len(set(names)) < len(names):
         raise ValueError("queues: a number above 0, or a list of different names")
-    if wrong := [name for name in names if not name or "|" in name]:
-        raise ValueError(f"queues: a name is not empty and has no |, unlike {wrong[0]!r}")
+    if wrong := [name for name in names if not QUEUE_NAME.fullmatch(name)]:
+        raise ValueError(
+            f"queues: a name is ASCII without space, |, quote or \\, unlike {wrong[0]!r}"
+        )
     return names

@@ -42,32 +42,34 @@ class Reconciler:
         broker = self._broker()
         if broker is None:
             return
-        taken = {queue: self._leases.pending(queue) for queue in queues}
-        running = {lease for queue in queues for lease in self._leases.running(queue)}
-        found = self._found(broker, taken, running)
+        held = self._held(broker)
+        differ = self._differing(broker, queues, held - self._running(queues))
+        taken = {queue: self._leases.pending(queue) for queue in differ}
+        running = self._running(differ)
+        found = held.union(*(self._waiting(broker, queue) for queue in differ))
+        found |= self._held(broker)  # a message on its way is in a list, or it is here afterwards
         self._drop_absent({k: v for leases in taken.values() for k, v in leases.items()}, found)
         own = {lease for lease in found if lease.rpartition("|")[0] in taken}
         self._adopt_unknown(own - running.union(*taken.values()))
 
-    def _found(
-        self, broker: Broker, taken: dict[str, dict[str, float]], running: set[str]
-    ) -> set[str]:
-        """The leases of the messages in the broker. A queue whose numbers agree is not read. First
-        the lists, then what was taken from them: a message on its way is seen in one of them."""
-        held = self._held(broker)
-        unacked = Counter(lease.rpartition("|")[0] for lease in held - running)
-        found: set[str] = set()
-        for queue, pending in taken.items():
-            if broker.depth(queue) + unacked[queue] == len(pending):
-                found |= pending.keys()
-            else:
-                found |= self._waiting(broker, queue)
-        return found | held | self._held(broker)
+    def _running(self, queues: list[str]) -> set[str]:
+        return {lease for queue in queues for lease in self._leases.running(queue)}
+
+    def _differing(self, broker: Broker, queues: list[str], held: set[str]) -> list[str]:
+        """The queues whose number of pending leases is not that of their messages. The others are
+        not read: with a long queue that would take a while."""
+        unacked = Counter(lease.rpartition("|")[0] for lease in held)
+        loads = self._leases.loads(queues)
+        return [
+            queue
+            for queue in queues
+            if broker.depth(queue) + unacked[queue] != loads[queue].pending
+        ]
 
     def reset(self, queue: str | None = None) -> None:
         """Forgets all leases of one queue or of all; then adopts what the broker holds. Workers
-        report what they run with their next heartbeats."""
-        queues = self._queues() if queue is None else [queue]
+        report what they run with their next heartbeats. Raises ValueError for another queue."""
+        queues = self._queues() if queue is None else self._named(queue)
         self._leases.forget(queues)
         broker = self._broker()
         if broker is None:
@@ -80,6 +82,14 @@ class Reconciler:
     def _queues(self) -> list[str]:
         own = [self._fair.worker_queue(worker) for worker in self._fair.workers()]
         return [*self._options.queues, *own]
+
+    def _named(self, queue: str) -> list[str]:
+        if queue == self._options.fair_queue:
+            return [self._fair.worker_queue(worker) for worker in self._fair.workers()]
+        if not self._options.counts(queue):
+            known = ", ".join((*self._options.queues, self._options.fair_queue))
+            raise ValueError(f"{queue} is not a balanced queue; known: {known}")
+        return [queue]
 
     def _waiting(self, broker: Broker, queue: str) -> set[str]:
         leases = broker.waiting(queue)
@@ -107,7 +117,7 @@ class Reconciler:
         live = self._leases.live_workers()
         dead = {nonce for nonce, worker in self._leases.owners().items() if worker not in live}
         if dead:
-            leases = {lease for queue in self._queues() for lease in self._leases.running(queue)}
+            leases = self._running(self._queues())
             self._leases.requeue(*(each for each in leases if each.rpartition("|")[2] in dead))
         for worker in self._fair.workers():
             if worker not in live:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,10 +14,12 @@ from fairlane.celery.leases import LeaseStore, connect_to, lease_of, new_nonce
 from fairlane.celery.options import (
     DEFAULT_PREFIX,
     DEFAULT_QUEUES,
+    DEFAULT_RESERVE_AHEAD,
     Connect,
     Options,
     queue_names,
 )
+from fairlane.celery.places import ReservedPlaces
 from fairlane.errors import StoreAway
 
 log = logging.getLogger("fairlane.celery")
@@ -33,6 +37,7 @@ class Balancer:
         self.app, self.options = app, options
         self.leases = LeaseStore(options, self._connect)
         self.publishing = Publishing()
+        self._places_by_pid: dict[int, ReservedPlaces] = {}
 
     def __call__(
         self,
@@ -48,7 +53,7 @@ class Balancer:
             given = {} if options is None else options
             if not self.options.selects(name) or self._has_destination(given):
                 return None
-            return {"queue": self._choose_meanwhile(name)}
+            return {"queue": self.choose(name)}
         except Exception:
             log.exception("the router of Celery task %s failed; its default queue is used", name)
             return None
@@ -56,50 +61,38 @@ class Balancer:
     def choose(self, task: str) -> str:
         """Reserves a place in the least loaded queue for the next publish of this thread. Without
         the store: a random queue, which the reconciler counts later."""
-        return self.choose_many(task, 1)[0]
-
-    def _choose_meanwhile(self, task: str) -> Any:
-        """The queue for the next publish of this thread, which Redis chooses while Celery builds
-        the message."""
-        from fairlane.celery.reservation import ReservedQueue
-
-        publishing, nonce = self.publishing, new_nonce()
+        failed = self.publishing.take_unpublished()
         try:
-            self.leases.begin_reserve(task, nonce, self._take_unpublished())
+            lease = self._places().take(task, failed)
         except StoreAway:
-            queue = self.options.hashed(nonce)
-            publishing.reserved([lease_of(queue, nonce)])
-            return queue
-        publishing.requested = nonce
-        return ReservedQueue(lambda: self.app.amqp.queues[self._resolve(task)])
-
-    def _resolve(self, task: str) -> str:
-        """Waits for the queue of the request that is on its way."""
-        nonce, self.publishing.requested = self.publishing.requested, None
-        if nonce is None:  # another publish of this thread came first
-            return self.choose(task)
-        try:
-            queue = self.leases.end_reserve() or self.leases.reserve(task, [nonce])[0]
-        except StoreAway:
-            queue = self.options.hashed(nonce)
-        self.publishing.reserved([lease_of(queue, nonce)])
-        return queue
-
-    def _take_unpublished(self) -> list[str]:
-        """Leases of publishes that failed, also of one that failed before it used its queue."""
-        if self.publishing.requested is not None:
-            self._resolve("")
-        return self.publishing.take_unpublished()
+            nonce = new_nonce()
+            lease = lease_of(self.options.hashed(nonce), nonce)
+        self.publishing.reserved([lease])
+        return lease.rpartition("|")[0]
 
     def choose_many(self, task: str, count: int) -> list[str]:
         nonces = [new_nonce() for _ in range(count)]
-        returned = self._take_unpublished()
+        failed = self.publishing.take_unpublished()
         try:
-            queues = self.leases.reserve(task, nonces, returned)
+            queues = self.leases.reserve(task, nonces, failed)
         except StoreAway:
             queues = [self.options.hashed(nonce) for nonce in nonces]
         self.publishing.reserved(map(lease_of, queues, nonces))
         return queues
+
+    def close(self) -> None:
+        """Gives back what is reserved ahead, and closes the client of this process. The next
+        publish opens another one."""
+        self._places().close()
+        self.leases.close()
+
+    def _places(self) -> ReservedPlaces:
+        """Those of this process: a forked child must not publish with the leases of its parent."""
+        pid = os.getpid()
+        places = self._places_by_pid.get(pid)
+        if places is None:
+            places = self._places_by_pid.setdefault(pid, ReservedPlaces(self.leases))
+        return places
 
     def _has_destination(self, options: dict[str, Any]) -> bool:
         """Whether the caller chose the queue. A retry names the queue of the attempt before it;
@@ -121,6 +114,21 @@ class Balancer:
     def has_redis_broker(self) -> bool:
         return bool(self.app.connection_for_write().transport.driver_type == "redis")
 
+    def require_broker_store(self) -> None:
+        """The lines of the fair queue are beside the messages. Raises ValueError if the leases are
+        elsewhere: then no worker would ever get the message."""
+        if not self._has_broker_store:
+            raise ValueError(
+                "the fair queue needs Redis as the broker and the leases in it; leave redis= out "
+                "of balanced(), or pass a function that returns a client of the broker"
+            )
+
+    @cached_property
+    def _has_broker_store(self) -> bool:
+        where = self.options.redis
+        other = isinstance(where, str) and where != self.broker_url()
+        return self.has_redis_broker() and not other
+
     def connect_to_broker(self) -> Any:
         """A client of the broker's Redis. A function that the app gave also knows how to reach a
         broker behind Sentinel."""
@@ -140,8 +148,6 @@ class Publishing(threading.local):
     its lease here; the next reservation gives it back."""
 
     def __init__(self) -> None:
-        self.requested: str | None = None
-        """The nonce of the reservation whose answer is on its way."""
         self._reserved: list[str] = []
         self._sending: str | None = None
 
@@ -150,8 +156,9 @@ class Publishing(threading.local):
 
     def take_reserved(self, queue: str) -> str | None:
         """The lease for a message to this queue, if one was reserved."""
+        start = lease_of(queue, "")
         for lease in self._reserved:
-            if lease.rpartition("|")[0] == queue:
+            if lease.startswith(start):
                 self._reserved.remove(lease)
                 return lease
         return None
@@ -159,8 +166,12 @@ class Publishing(threading.local):
     def sending(self, lease: str) -> None:
         self._sending = lease
 
-    def sent(self) -> None:
+    def sent(self, lease: str | None) -> bool:
+        """Whether this thread was sending the message of this lease."""
+        if lease is None or self._sending != lease:
+            return False
         self._sending = None
+        return True
 
     def take_unpublished(self) -> list[str]:
         left = [*self._reserved, *([self._sending] if self._sending else ())]
@@ -180,6 +191,7 @@ def balanced(  # noqa: PLR0913 - each has a default that fits
     exclude: Iterable[str] = (),
     weights: bool = False,
     rebalance_retries: bool = False,
+    reserve_ahead: int = DEFAULT_RESERVE_AHEAD,
     redis: str | Connect | None = None,
     key_prefix: str = DEFAULT_PREFIX,
     fair_queue: str = "fair",
@@ -191,8 +203,9 @@ def balanced(  # noqa: PLR0913 - each has a default that fits
     Also connects the signals and the worker step that keep the loads right.
 
     `queues` is a number of queues (named `prefix` + index) or a list of names. `only` and `exclude`
-    are task names. `weights` counts a task by its measured duration instead of as one. The
-    reconciler judges leases older than `grace_seconds`, and what it has seen twice at least
+    are task names. `weights` counts a task by its measured duration instead of as one. A process
+    that publishes in bulk reserves `reserve_ahead` places with one request; 1 means never ahead.
+    The reconciler judges leases older than `grace_seconds`, and what it has seen twice at least
     `settle_seconds` apart."""
     from fairlane.celery import bootstep, signals
 
@@ -202,6 +215,7 @@ def balanced(  # noqa: PLR0913 - each has a default that fits
         exclude=frozenset(exclude),
         weights=weights,
         rebalance_retries=rebalance_retries,
+        reserve_ahead=reserve_ahead,
         redis=redis,
         key_prefix=key_prefix,
         fair_queue=fair_queue,

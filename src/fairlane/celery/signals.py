@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from celery import signals as celery_signals
 from celery.utils.time import maybe_make_aware
+from kombu.entity import Queue
 
 from fairlane.celery.fair import FairQueue
 from fairlane.celery.leases import lease_of, new_nonce
@@ -80,36 +81,44 @@ class Handlers:
         headers: dict[str, Any],
         properties: dict[str, Any],
         routing_key: str,
+        declare: Any = None,
         **_: Any,
     ) -> None:
         """Writes the lease into the message. A retry brings the header of the attempt before it,
         which is replaced: every publication has its own lease."""
+        queue = _queue_of(declare, routing_key)
         publishing = self._balancer.publishing
-        if routing_key == self._options.fair_queue:
-            properties["priority"] = 0  # else the broker puts it into another list
-            headers[LEASE_HEADER] = lease_of(routing_key, new_nonce())
-            headers.pop(DUE_HEADER, None)
-            if headers.get("eta"):
-                headers[DUE_HEADER] = self._epoch(headers["eta"])
-            return
-        if not self._options.counts(routing_key):
-            return
-        lease = publishing.take_reserved(routing_key)
+        lease = publishing.take_reserved(queue)
         if lease is not None:
             headers[LEASE_HEADER] = lease
             publishing.sending(lease)
             return
-        headers[LEASE_HEADER] = lease = lease_of(routing_key, new_nonce())
+        if queue == self._options.fair_queue:
+            properties["priority"] = 0  # else the broker puts it into another list
+            headers[LEASE_HEADER] = lease_of(queue, new_nonce())
+            headers.pop(DUE_HEADER, None)
+            if headers.get("eta"):
+                headers[DUE_HEADER] = self._epoch(headers["eta"])
+            return
+        if not self._options.counts(queue):
+            before = str(headers.get(LEASE_HEADER))
+            if self._options.counts(
+                before.rpartition("|")[0]
+            ):  # a retry that leaves the balanced queues
+                del headers[LEASE_HEADER]
+            return
+        headers[LEASE_HEADER] = lease = lease_of(queue, new_nonce())
         returned = publishing.take_unpublished()
         publishing.sending(lease)
         self._leases.register(lease, sender, returned)
 
     @forgiving
-    def after_task_publish(self, routing_key: str, **_: Any) -> None:
-        if routing_key == self._options.fair_queue:
+    def after_task_publish(self, headers: dict[str, Any], **_: Any) -> None:
+        lease = headers.get(LEASE_HEADER)
+        if self._balancer.publishing.sent(lease):
+            return
+        if str(lease).startswith(f"{self._options.fair_queue}|"):
             self._fair.release()
-        elif self._options.counts(routing_key):
-            self._balancer.publishing.sent()
 
     # --- in the process that runs ----------------------------------------------------------------
     @forgiving
@@ -178,6 +187,14 @@ class Handlers:
     def _epoch(self, eta: str) -> float:
         when = datetime.fromisoformat(eta)
         return float(maybe_make_aware(when, self._balancer.app.timezone).timestamp())
+
+
+def _queue_of(declare: Any, routing_key: str) -> str:
+    """The queue of a publish. With a topic exchange its name is not the routing key."""
+    for each in declare or ():
+        if isinstance(each, Queue):
+            return str(each.name)
+    return routing_key
 
 
 def lease_of_request(balancer: Balancer, request: Any) -> str | None:

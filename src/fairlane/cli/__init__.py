@@ -7,9 +7,33 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fairlane.cli import celery, dead, jobs, keys, services, users, workers
-from fairlane.cli.remote import ApiKey, Url, server_url
+from fairlane.cli import (
+    celery,
+    dead,
+    executions,
+    jobs,
+    keys,
+    providers,
+    services,
+    users,
+    webhooks,
+    workers,
+)
+from fairlane.cli.audit import audit as audit_command
+from fairlane.cli.backup import backup as backup_command
+from fairlane.cli.backup import restore as restore_command
+from fairlane.cli.bulk import EPILOG as BULK_EPILOG
+from fairlane.cli.bulk import bulk as bulk_command
+from fairlane.cli.doctor import EPILOG as DOCTOR_EPILOG
+from fairlane.cli.doctor import doctor as doctor_command
+from fairlane.cli.links import link_job, timeline_job
+from fairlane.cli.migrate import migrate as migrate_command
+from fairlane.cli.remote import ApiKey, Config, Url, server_url
 from fairlane.cli.simulate import app as simulate_app
+from fairlane.cli.skip import skip_job
+from fairlane.cli.store_options import Unsafe, WaitForStores
+from fairlane.cli.top import top as top_command
+from fairlane.cli.whatif import whatif as whatif_command
 from fairlane.tuning import steady
 
 if TYPE_CHECKING:
@@ -20,6 +44,7 @@ app = typer.Typer(
     help="A priority job queue and gateway for scarce AI capacity.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # plain help: its formatter alone would double the time to start
     pretty_exceptions_enable=False,
 )
 
@@ -53,8 +78,11 @@ def prepare(
 @app.command()
 def demo(
     preset: Annotated[
-        Literal["gateway", "generation"],
-        typer.Option(help="What to show: a gateway of called services, or a generation queue."),
+        Literal["gateway", "generation", "regions", "tasks"],
+        typer.Option(
+            help="What to show: a gateway of called services, a generation queue, a service in "
+            "three regions, or tasks that workers pull."
+        ),
     ] = "gateway",
     seconds: Annotated[
         float, typer.Option(help="Stop after this many seconds; 0 = run until Ctrl-C.")
@@ -66,8 +94,8 @@ def demo(
         float | None,
         typer.Option(
             min=0.1,
-            help="How many times faster than real time it runs (default: gateway 100, generation "
-            "10).",
+            help="How many times faster than real time it runs (default: gateway and regions 100, "
+            "tasks 20, generation 10).",
         ),
     ] = None,
     port: Annotated[int, typer.Option(help="The port of the API; 0 = any free port.")] = 8000,
@@ -80,7 +108,10 @@ def demo(
     ] = False,
 ) -> None:
     """Run a complete queue, live. The gateway: the API, four scarce services, users of all tiers.
-    The generation queue: one GPU with two models, users of five tiers, quotas and paid skips."""
+    The generation queue: one GPU with two models, users of five tiers, quotas and paid skips.
+    Regions: three regions under a provider's limit, jobs that are bound to regions, and one region
+    that goes down and comes back. Tasks: pull workers with capabilities and models, of which one is
+    killed and comes back."""
     from fairlane.cli.demo import run
 
     if cluster and data is not None:
@@ -126,6 +157,10 @@ def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     called: Annotated[
         bool, typer.Option("--called", help="With --models: call a service that has two GPUs.")
     ] = False,
+    viewers: Annotated[
+        bool,
+        typer.Option("--viewers", help="Measure what 100 viewers of the dashboard cost."),
+    ] = False,
 ) -> None:
     """Measure this machine with durable commits: submits, drain, latency, claim cost, memory."""
     from fairlane.cli.bench import run, run_models
@@ -138,7 +173,9 @@ def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
     if models:
         run_models(short, as_json, cluster, called)
         return
-    run(short, runs, jobs, as_json, cluster, beside, http, overload, tasks, queue_routes)
+    if viewers and cluster:
+        raise typer.BadParameter("--viewers measures an embedded queue; remove --cluster")
+    run(short, runs, jobs, as_json, cluster, beside, http, overload, tasks, queue_routes, viewers)
 
 
 @app.command()
@@ -171,27 +208,6 @@ def check(
     from fairlane.cli import configure
 
     configure.check(path, preset)
-
-
-Config = Annotated[
-    Path | None, typer.Option(help="The settings file (default: fairlane.toml, if any).")
-]
-Unsafe = Annotated[
-    bool,
-    typer.Option(
-        "--unsafe", help="Accept a database that may lose committed jobs, such as fsync = off."
-    ),
-]
-
-
-WaitForStores = Annotated[
-    float | None,
-    typer.Option(
-        "--wait-for-stores",
-        min=0,
-        help="Seconds to wait for PostgreSQL and Redis at the start (default: 60).",
-    ),
-]
 
 
 @app.command()
@@ -241,6 +257,9 @@ def dispatch(
     preset: Preset = "tasks",
     database_url: Annotated[str | None, typer.Option(help="PostgreSQL URL of the ledger.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis URL of the index.")] = None,
+    tiers: Annotated[
+        str, typer.Option(help="Take only jobs of these tiers, such as high,medium.")
+    ] = "",
     wait: WaitForStores = None,
     unsafe: Unsafe = False,
 ) -> None:
@@ -256,7 +275,15 @@ def dispatch(
     }
     settings = configure.settings(config, preset=preset, flags=flags)
     _demand_cluster(settings, "fairlane dispatch")
-    run(settings)
+    run(settings, _known_tiers(settings, tiers))
+
+
+def _known_tiers(settings: Settings, text: str) -> frozenset[str] | None:
+    named = frozenset(filter(None, text.split(",")))
+    if unknown := named.difference(settings.catalog.tiers.names):
+        known = ", ".join(settings.catalog.tiers.names)
+        raise typer.BadParameter(f"unknown tier {', '.join(sorted(unknown))}; known: {known}")
+    return named or None
 
 
 def _demand_cluster(settings: Settings, what: str) -> None:
@@ -317,50 +344,44 @@ def worker(
 def echo(
     config: Config = None,
     preset: Preset = "tasks",
+    region: Annotated[
+        str | None, typer.Option(help="Only the services in this region; default: everywhere.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="How long a called service takes to answer.")
+    ] = 0,
     url: Url = None,
     key: ApiKey = None,
 ) -> None:
     """Stand in for the configured services and return their input. For a first try, before your
     own services and workers exist."""
     from fairlane.cli import configure
-    from fairlane.cli.echo import run
+    from fairlane.cli.echo import StandIn, run
 
-    run(configure.settings(config, preset=preset), server_url(url, config), key)
-
-
-@app.command()
-def migrate(
-    config: Config = None,
-    data: Annotated[str | None, typer.Option(help="The folder of the embedded ledger.")] = None,
-    database_url: Annotated[str | None, typer.Option(help="PostgreSQL URL of the ledger.")] = None,
-    wait: WaitForStores = None,
-    unsafe: Unsafe = False,
-) -> None:
-    """Create or update the schema of the ledger that the settings name."""
-    import asyncio
-
-    from fairlane.cli import configure
-    from fairlane.cli.wait_for_stores import in_one_line, retry_until_ready
-    from fairlane.compose import migrated
-
-    flags: dict[tuple[str, ...], str | float | None] = {
-        ("server", "data"): data,
-        ("server", "database_url"): database_url,
-        ("server", "wait_for_stores"): wait,
-        ("server", "unsafe"): unsafe or None,
-    }
-    settings = configure.settings(config, flags=flags)
-    with in_one_line():
-        asyncio.run(retry_until_ready(lambda: migrated(settings), settings.server.wait_for_stores))
-    typer.echo("the ledger is up to date")
+    stand_in = StandIn(configure.settings(config, preset=preset), region, seconds)
+    run(stand_in, server_url(url, config), key)
 
 
+app.command("migrate")(migrate_command)
+app.command("backup")(backup_command)
+app.command("restore")(restore_command)
+app.command("doctor", epilog=DOCTOR_EPILOG)(doctor_command)
+app.command("top")(top_command)
+app.command("audit")(audit_command)
+app.command("bulk", epilog=BULK_EPILOG)(bulk_command)
+app.command("whatif")(whatif_command)
+jobs.app.command("skip")(skip_job)
+jobs.app.command("link")(link_job)
+jobs.app.command("timeline")(timeline_job)
 app.add_typer(celery.app, name="celery")
 app.add_typer(dead.app, name="dead")
+app.add_typer(executions.app, name="executions")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(keys.app, name="keys")
+app.add_typer(providers.app, name="providers")
 app.add_typer(services.app, name="services")
 app.add_typer(users.app, name="users")
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(workers.app, name="workers")
 app.add_typer(simulate_app, name="simulate")
 

@@ -33,6 +33,7 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
     overload: bool = False,
     tasks: bool = False,
     queue_routes: bool = False,
+    viewers: bool = False,
 ) -> None:
     if short:
         runs, jobs = 1, 3_000
@@ -40,6 +41,8 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
     figures = []
     if overload:
         runs, found = 1, _overload(short, cluster)
+    elif viewers:
+        found = _viewers(runs, short)
     elif queue_routes:
         runs, found = 1, _queue_routes(short, cluster)
     elif tasks:
@@ -104,6 +107,12 @@ def _queue_routes(short: bool, cluster: bool) -> Iterator[Figure]:
     from fairlane.bench.generation import figures
 
     return figures(short=short, on_cluster=cluster)
+
+
+def _viewers(runs: int, short: bool) -> Iterator[Figure]:
+    from fairlane.bench.viewers import figures
+
+    return figures(runs, short=short)
 
 
 def _embedded(runs: int, jobs: int, short: bool) -> Iterator[Figure]:

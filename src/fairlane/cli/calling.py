@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
-    """Runs the roles while the block runs. Yields a drain: it ends running calls within a grace
+async def calling(
+    engine: Engine, settings: Settings, tiers: frozenset[str] | None = None
+) -> AsyncIterator[Drain]:
+    """Runs the roles while the block runs. With `tiers`, services are called only for jobs of these
+    tiers. Yields a drain: it ends running calls within a grace
     time in seconds. HTTP modules are imported where they are needed: a queue with pull workers
     only does not need them."""
     async with AsyncExitStack() as stack:
@@ -46,13 +49,20 @@ async def calling(engine: Engine, settings: Settings) -> AsyncIterator[Drain]:
                 )
             )
         await stack.enter_async_context(WebhookSender(engine, SsrfGuard.of(settings)))
-        if not settings.endpoints:
+        if not settings.endpoints and settings.celery_bridge is None:
             yield _leave
             return
         from fairlane.dispatch import Dispatcher
 
         server = settings.server
-        dispatcher = Dispatcher(engine, settings.endpoints, lease=server.lease, grace=server.grace)
+        dispatcher = Dispatcher(
+            engine,
+            settings.endpoints,
+            celery=settings.celery_bridge,
+            tiers=tiers,
+            lease=server.lease,
+            grace=server.grace,
+        )
         await stack.enter_async_context(dispatcher)
         yield partial(_finish, dispatcher)
 
@@ -74,14 +84,14 @@ def _say(line: str) -> None:
         typer.echo(line)
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, tiers: frozenset[str] | None) -> None:
     """Runs until a signal. Then running calls get their grace time; a second signal ends it."""
     log_to()
     with in_one_line():
-        uvloop.run(_dispatch(settings))
+        uvloop.run(_dispatch(settings, tiers))
 
 
-async def _dispatch(settings: Settings) -> None:
+async def _dispatch(settings: Settings, tiers: frozenset[str] | None) -> None:
     asked, again = asyncio.Event(), asyncio.Event()
 
     def hear() -> None:
@@ -89,11 +99,14 @@ async def _dispatch(settings: Settings) -> None:
 
     log_to(level=settings.server.log_level, form=settings.server.log_format)
     stores = started(lambda: opened(settings), settings.server.wait_for_stores, by_others=True)
-    async with stores as engine, calling(engine, settings) as drain:
+    async with stores as engine, calling(engine, settings, tiers) as drain:
         for number in (signal.SIGTERM, signal.SIGINT):  # until here a signal ends the process
             asyncio.get_running_loop().add_signal_handler(number, hear)
-        names = ", ".join(sorted(settings.endpoints)) or "nothing: no service has a url"
-        typer.echo(f"Fairlane: dispatching to {names} ({settings.source})")
+        tasks = settings.celery_bridge.tasks if settings.celery_bridge else {}
+        named = ", ".join(sorted([*settings.endpoints, *tasks]))
+        names = named or "nothing: no service has a url or a celery_task"
+        only = f", only jobs of {', '.join(sorted(tiers))}" if tiers else ""
+        typer.echo(f"Fairlane: dispatching to {names}{only} ({settings.source})")
         await asked.wait()
         leaving = asyncio.ensure_future(drain(settings.server.grace))
         hurrying = asyncio.create_task(again.wait())

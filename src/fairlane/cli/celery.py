@@ -58,6 +58,8 @@ def reset(
         Reconciler(_balancer(name)).reset(queue)
     except StoreAway as error:
         stop(f"Redis does not answer: {error}", UNAVAILABLE)
+    except ValueError as error:
+        stop(f"--queue: {error}", USAGE)
     typer.echo("the loads are counted again")
 
 

@@ -22,7 +22,9 @@ from fairlane.demo.gateway_demo import GatewayDemo
 from fairlane.demo.generation_demo import GenerationDemo
 from fairlane.demo.processes import DemoProcesses, free_port, scaled
 from fairlane.demo.recovery import DemoRecovery
+from fairlane.demo.regions_demo import RegionsDemo
 from fairlane.demo.screen import shown
+from fairlane.demo.tasks_demo import TasksDemo
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError
 from fairlane.model.state import LIVE, State
@@ -31,14 +33,15 @@ from fairlane.servers import Postgres, Redis, ServerFailed
 JOBS_PER_LOOKUP = 1_000
 """Jobs per query of the ledger."""
 
-DEMOS = {demo.preset: demo for demo in (GatewayDemo, GenerationDemo)}
-SPEEDS = {"gateway": 100.0, "generation": 10.0}
+DEMOS: dict[str, type[Demo]] = {
+    demo.preset: demo for demo in (GatewayDemo, GenerationDemo, RegionsDemo, TasksDemo)
+}
 
 
 def run(
     preset: str, seconds: float, data: Path | None, speed: float | None, port: int, cluster: bool
 ) -> None:
-    demo = DEMOS[preset](SPEEDS[preset] if speed is None else speed)
+    demo = DEMOS[preset](speed)
     with contextlib.ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-")))
@@ -72,7 +75,7 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)
     async with demo.world():
         settings = {**scaled(demo.preset, demo.speed), **demo.variables(), **variables}
-        processes = DemoProcesses(folder, demo.preset, settings, port, demo.worker)
+        processes = DemoProcesses(folder, demo.preset, settings, port, demo.workers)
         try:
             await processes.start()
             for line in welcome(demo, processes):
@@ -98,9 +101,10 @@ def welcome(demo: Demo, processes: DemoProcesses) -> list[str]:
     embedded = processes.settings.server.mode == "embedded"
     where = "one file" if embedded else "a private PostgreSQL and Redis"
     return [
-        f"Fairlane: {demo.title}, {demo.speed:g} × real speed; Ctrl-C ends it",
-        f"  is    {running} over {where}",
-        f"  open  {url}/docs",
+        f"Fairlane: open {url}/",
+        f"  is    {demo.title}, {demo.speed:g} × real speed; Ctrl-C ends it",
+        f"  runs  {running} over {where}",
+        f"  docs  {url}/docs",
         f"  try   {curl(processes.settings, url, keys=False)}",
         *(f"  look  curl {shlex.quote(url + path)}" for path in demo.paths),
         f"  kill  kill -9 {pids}   (the demo restarts it; no job is lost)",

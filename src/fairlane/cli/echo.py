@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -32,23 +32,32 @@ class Address(NamedTuple):
     limit: int
 
 
-def run(settings: Settings, url: str, key: str | None) -> None:
+class StandIn(NamedTuple):
+    """The services to stand in for: all, or those of one region. `seconds`: how long a called
+    service takes."""
+
+    settings: Settings
+    region: str | None = None
+    seconds: float = 0
+
+
+def run(stand_in: StandIn, url: str, key: str | None) -> None:
     """Runs until a signal."""
     log_to()
     try:
-        uvloop.run(_answer(settings, url, key))
+        uvloop.run(_answer(stand_in, url, key))
     except (FairlaneError, OSError) as error:
         typer.echo(f"fairlane: {error}", err=True)
         raise typer.Exit(1) from None
 
 
-async def _answer(settings: Settings, url: str, key: str | None) -> None:
+async def _answer(stand_in: StandIn, url: str, key: str | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    workers = list(_workers(settings))
+    workers = list(_workers(stand_in))
     async with AsyncExitStack() as stack:
-        lines = [line async for line in _called(settings, stack)]
+        lines = [line async for line in _called(stand_in, stack)]
         names = sorted({name for worker in workers for name in worker.offer.task_types or ()})
         if names:
             lines.append(f"runs {', '.join(names)} for {url}")
@@ -64,13 +73,15 @@ async def _answer(settings: Settings, url: str, key: str | None) -> None:
 
 
 # --- services that the dispatcher calls ----------------------------------------------------------
-async def _called(settings: Settings, stack: AsyncExitStack) -> AsyncIterator[str]:
-    for each in _addresses(settings):
+async def _called(stand_in: StandIn, stack: AsyncExitStack) -> AsyncIterator[str]:
+    for each in _addresses(stand_in.settings):
+        if stand_in.region not in (None, each.region):
+            continue
         place = f"{each.service} in {each.region}" if each.region else each.service
         if not stands_in(each.url):
             yield f"cannot stand in for {place}: {each.url} is not a port of this machine"
             continue
-        service = SimulatedService(each.service, each.limit, work=_params)
+        service = SimulatedService(each.service, each.limit, work=_echo_after(stand_in.seconds))
         await stack.enter_async_context(service.serving(urlsplit(each.url).port or 80))
         yield f"stands in for {place} at {each.url}"
 
@@ -84,17 +95,23 @@ def _addresses(settings: Settings) -> Iterator[Address]:
             yield Address(name, "", endpoint.url, service.limit)
 
 
-async def _params(call: SimulatedExecution) -> Any:
-    return call.params if call.checked_step is None else PASSED
+def _echo_after(seconds: float) -> Callable[[SimulatedExecution], Awaitable[Any]]:
+    async def params(call: SimulatedExecution) -> Any:
+        await asyncio.sleep(seconds)
+        return call.params if call.checked_step is None else PASSED
+
+    return params
 
 
 # --- services of pull workers --------------------------------------------------------------------
-def _workers(settings: Settings) -> Iterator[Worker]:
+def _workers(stand_in: StandIn) -> Iterator[Worker]:
     """One worker for services without regions, and one for each region."""
-    catalog = settings.catalog
+    catalog = stand_in.settings.catalog
     pulled = [each for each in catalog.services.values() if each.executor is Executor.PULL]
     regions = {region for each in pulled for region in each.regions}
     for region in [None, *sorted(regions)]:
+        if stand_in.region not in (None, region):
+            continue
         here = [each for each in pulled if (region in each.regions if region else not each.regions)]
         names = [each.name for each in here]
         if region is None and catalog.task_defaults is not None:

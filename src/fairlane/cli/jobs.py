@@ -51,6 +51,10 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is a flag of its own
         str | None, typer.Option(help="Only jobs of this pipeline, service or task type.")
     ] = None,
     tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
+    tier: Annotated[str | None, typer.Option(help="Only jobs of this tier.")] = None,
+    service: Annotated[str | None, typer.Option(help="Only jobs at this service.")] = None,
+    region: Annotated[str | None, typer.Option(help="Only jobs of this region.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only jobs of this model.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Jobs to show, at most.")] = 50,
     url: Url = None,
     key: ApiKey = None,
@@ -66,7 +70,16 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is a flag of its own
         while True:
             size = min(limit - len(jobs), MAX_PAGE_JOBS)
             wanted = query(
-                status=status, user_id=user, feature_name=name, tag=tag, limit=size, cursor=cursor
+                status=status,
+                user_id=user,
+                feature_name=name,
+                tag=tag,
+                tier=tier,
+                service=service,
+                region=region,
+                model=model,
+                limit=size,
+                cursor=cursor,
             )
             page = await connection.call("GET", f"/api/v1/jobs{wanted}")
             jobs, cursor = [*jobs, *page["jobs"]], page["next"]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import resource
 import socket
+from functools import partial
 
 import typer
 import uvloop
 
-from fairlane.api.app import create_app
+from fairlane.api.app import App, create_app
 from fairlane.api.auth.key_format import given_key
 from fairlane.api.logs import log_to
 from fairlane.api.server import ApiServer, bind
 from fairlane.cli.calling import calling
 from fairlane.cli.configure import BAD_SETTINGS
 from fairlane.cli.example import curl, echo
-from fairlane.cli.wait_for_stores import in_one_line, started
+from fairlane.cli.wait_for_stores import in_one_line, retry_until_ready, started
 from fairlane.compose import opened
 from fairlane.config.settings import ServerSettings, Settings
 from fairlane.engine import Engine
@@ -51,17 +52,24 @@ def run(settings: Settings) -> None:
 async def serve(settings: Settings, found: socket.socket) -> None:
     log_to(level=settings.server.log_level, form=settings.server.log_format)
     with found:
-        async with started(lambda: opened(settings), settings.server.wait_for_stores) as engine:
-            try:
-                keys = await prepare_keys(engine, settings.server)
-                app = await create_app(engine, settings)
-            except Exception as error:
-                raise engine.explain(error) or error from error
+        wait = settings.server.wait_for_stores
+        async with started(lambda: opened(settings), wait) as engine:
+            prepared = partial(prepare, engine, settings)
+            keys, app = await retry_until_ready(prepared, wait)
             async with calling(engine, settings) as drain:
                 port = found.getsockname()[1]
                 for line in welcome(settings, port, keys=keys):
                     typer.echo(line)
                 await ApiServer(app, settings.server, drain).run_on(found)
+
+
+async def prepare(engine: Engine, settings: Settings) -> tuple[bool, App]:
+    """Whether there is an API key, and the application."""
+    try:
+        keys = await prepare_keys(engine, settings.server)
+        return keys, await create_app(engine, settings)
+    except Exception as error:
+        raise engine.explain(error) or error from error
 
 
 async def prepare_keys(engine: Engine, server: ServerSettings) -> bool:
@@ -100,8 +108,9 @@ def welcome(settings: Settings, port: int, *, keys: bool) -> list[str]:
         "shared": "the ledger in PostgreSQL, one process",
         "cluster": "a cluster on PostgreSQL and Redis",
     }[server.mode]
-    docs = f"{url}/docs" + (" (needs a key, as below; a browser sends none)" if keys else "")
-    lines = [f"Fairlane: {where} ({settings.source})", f"  API   {url}", f"  docs  {docs}"]
+    docs = f"{url}/docs" + (" (sign in at the dashboard, or send a key)" if keys else "")
+    lines = [f"Fairlane: {where} ({settings.source})", f"  open  {url}/", f"  API   {url}"]
+    lines.append(f"  docs  {docs}")
     if not keys:
         lines.append("  keys  none: every program on this machine has full access")
     lines += [f"  note  {note}" for note in settings.notes]

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fairlane.cli.remote import (
-    ApiKey,
-    AsJson,
-    Config,
-    ListUnlessNamed,
-    Remote,
-    Url,
-    given,
-    part,
-)
+from fairlane.cli.limits import Limit, Rate, change_limits
+from fairlane.cli.remote import ApiKey, AsJson, Config, ListUnlessNamed, Remote, Url, given
 
 app = typer.Typer(cls=ListUnlessNamed, help="Services: waiting and running jobs, limits, pauses.")
 
@@ -36,7 +28,7 @@ def list_services(
     rows = [(name, None, line) for name, line in found["services"].items()]
     rows += [(None, region, line) for region, line in found["regions"].items()]
     print_table(
-        ("service", "region", "waiting", "later", "running", "limit", "health", "oldest waits"),
+        ("service", "region", "waiting", "retry", "running", "limit", "health", "oldest waits"),
         (
             (
                 name,
@@ -60,12 +52,8 @@ def list_services(
 )
 def set_service(
     name: Name,
-    limit: Annotated[
-        int | None, typer.Option(min=0, help="Concurrency limit: attempts at the same time.")
-    ] = None,
-    rate: Annotated[
-        int | None, typer.Option(min=0, help="Rate limit: attempts started per minute.")
-    ] = None,
+    limit: Limit = None,
+    rate: Rate = None,
     waiting: Annotated[
         int | None, typer.Option(min=0, help="Queue limit: jobs that may wait for the service.")
     ] = None,
@@ -79,7 +67,7 @@ def set_service(
     wish = given(limit=limit, rate=rate, waiting=waiting)
     if not wish:
         raise typer.BadParameter("name what to change: --limit, --rate or --waiting")
-    _change(Remote(url, key, config), name, dict(wish), as_json)
+    change_limits(Remote(url, key, config), "services", name, dict(wish), as_json)
 
 
 @app.command("pause")
@@ -87,7 +75,7 @@ def pause_service(
     name: Name, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
     """Start no more jobs at this service; running jobs continue. Needs an admin key."""
-    _change(Remote(url, key, config), name, {"paused": True}, as_json)
+    change_limits(Remote(url, key, config), "services", name, {"paused": True}, as_json)
 
 
 @app.command("unpause")
@@ -95,14 +83,4 @@ def unpause_service(
     name: Name, url: Url = None, key: ApiKey = None, config: Config = None, as_json: AsJson = False
 ) -> None:
     """Start jobs at a paused service again. Needs an admin key."""
-    _change(Remote(url, key, config), name, {"paused": False}, as_json)
-
-
-def _change(remote: Remote, name: str, wish: dict[str, Any], as_json: bool) -> None:
-    from fairlane.cli.tables import print_fields, print_json
-
-    found = remote.call("PUT", f"/admin/services/{part(name)}", wish)
-    if as_json:
-        print_json(found)
-    else:
-        print_fields((field, found[field]) for field in found if field != "regions")
+    change_limits(Remote(url, key, config), "services", name, {"paused": False}, as_json)

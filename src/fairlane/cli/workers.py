@@ -28,16 +28,27 @@ def list_workers(
         return
     shown = [each for each in found if everyone or each["status"] != "dead"]
     print_table(
-        ("worker", "status", "runs", "of", "types", "capabilities", "region", "last heard"),
+        (
+            "worker",
+            "name",
+            "status",
+            "runs",
+            "of",
+            "types",
+            "capabilities",
+            "regions",
+            "last heard",
+        ),
         (
             (
                 each["worker_id"],
+                each["name"],
                 each["status"],
                 each["current_load"],
                 each["capacity"],
                 "any" if each["task_types"] is None else each["task_types"],
                 each["capabilities"],
-                each["region"],
+                each["regions"],
                 moment(each["last_heartbeat"]),
             )
             for each in shown

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
 
 import orjson
@@ -13,13 +14,26 @@ import orjson
 from fairlane.client.connection import ApiConnection, ApiError, Unreachable
 from fairlane.client.portal import Portal
 from fairlane.client.retry import MAX_TRIES, RETRY_STATUSES, with_retries
-from fairlane.client.types import Event, Job, JobPage, JobRequest, Submitted
+from fairlane.client.run import run, stream
+from fairlane.client.types import (
+    Event,
+    Execution,
+    Job,
+    JobPage,
+    JobRequest,
+    RunRequest,
+    RunResult,
+    Submitted,
+)
 from fairlane.ids import token
 
 if TYPE_CHECKING:
-    from fairlane.responses import BatchResultResponse
+    from fairlane.responses import BatchResultResponse, InferenceResponse
+
+T = TypeVar("T")
 
 MAX_BATCH_JOBS = 1_000
+MAX_PAGE = 200
 
 SSE = {"Accept": "text/event-stream"}
 
@@ -63,6 +77,39 @@ class AsyncClient:
             found += [_outcome(each) for each in answer["results"]]
         return found
 
+    async def run(
+        self,
+        name: str | RunRequest,
+        input: Any = None,  # noqa: A002 - as jobs call it
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        **more: Any,
+    ) -> RunResult:
+        """Runs a job and waits for its result on one connection. `more` takes the fields of
+        `RunRequest`. `on_event` is called with each event: `POSITION`, `PROGRESS`, `OUTPUT` and
+        the events of the job. Raises JobFailed, JobDead or JobCancelled if there is no result, and
+        JobTimeout if the job has not ended in time; then it is kept."""
+        request = name if isinstance(name, RunRequest) else RunRequest(name, input, **more)
+        if on_event is None:
+            return await run(self._connection, request, self._tries)
+        async with aclosing(self.stream(request)) as events:
+            async for event in events:
+                if event.type == "RESULT":
+                    return RunResult.read(cast("InferenceResponse", event.data))
+                on_event(event)
+        raise Unreachable("the stream ended before the result")
+
+    def stream(
+        self,
+        name: str | RunRequest,
+        input: Any = None,  # noqa: A002 - as jobs call it
+        **more: Any,
+    ) -> AsyncGenerator[Event, None]:
+        """Like `run`, as an iterator of events. The last one is `RESULT`. Closing the iterator
+        closes the connection, which cancels the job unless `on_disconnect` is "keep"."""
+        request = name if isinstance(name, RunRequest) else RunRequest(name, input, **more)
+        return stream(self._connection, request, self._tries)
+
     async def get(self, job_id: str) -> Job:
         return Job.read(await self._call("GET", f"/api/v1/jobs/{job_id}"))
 
@@ -103,7 +150,7 @@ class AsyncClient:
         query = urlencode([(field, value) for field, value in asked if value is not None])
         return JobPage.read(await self._call("GET", f"/api/v1/jobs?{query}"))
 
-    async def events(self, job_id: str, after: int = 0) -> AsyncIterator[Event]:
+    async def events(self, job_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
         """The job's events after this number, past and new, without a gap, until the job ends. A
         broken connection is reopened."""
         while True:
@@ -138,6 +185,32 @@ class AsyncClient:
         """Replays a failed or dead job from the failed step, with all attempts again. Needs an
         admin key."""
         await self._move("POST", f"/api/v1/jobs/{job_id}/replay")
+
+    async def executions(
+        self, job_id: str, *, status: str | Sequence[str] = ()
+    ) -> AsyncGenerator[Execution, None]:
+        """The executions of a fan-out with their results so far, newest first, page by page."""
+        words, cursor = [status] if isinstance(status, str) else status, None
+        while True:
+            asked = [*(("status", each) for each in words), ("limit", str(MAX_PAGE))]
+            query = urlencode([*asked, *([("cursor", cursor)] if cursor else [])])
+            page = await self._call("GET", f"/api/v1/jobs/{job_id}/executions?{query}")
+            for each in page["executions"]:
+                yield Execution.read(each)
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    async def retry(self, execution_id: str) -> None:
+        """Runs a failed execution of a fan-out again, with all attempts. A fan-out that has ended
+        runs again."""
+        await self._move("POST", f"/api/v1/executions/{execution_id}/retry-question")
+
+    async def retry_failed(self, job_id: str) -> int:
+        """Runs all failed executions of a fan-out again. Returns how many."""
+        headers = {"Idempotency-Key": token()}
+        path = f"/api/v1/jobs/{job_id}/retry-failed"
+        return int((await self._call("POST", path, headers=headers))["count"])
 
     async def _move(self, method: str, path: str) -> None:
         await self._call(method, path, headers={"Idempotency-Key": token()})
@@ -184,6 +257,24 @@ class Client:
     def submit_many(self, requests: Sequence[JobRequest]) -> list[Submitted | ApiError]:
         return self._portal.run(self._client.submit_many, requests)
 
+    def run(
+        self,
+        name: str | RunRequest,
+        input: Any = None,  # noqa: A002 - as jobs call it
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        **more: Any,
+    ) -> RunResult:
+        return self._portal.run(self._client.run, name, input, on_event=on_event, **more)
+
+    def stream(
+        self,
+        name: str | RunRequest,
+        input: Any = None,  # noqa: A002 - as jobs call it
+        **more: Any,
+    ) -> Iterator[Event]:
+        yield from self._each(self._client.stream(name, input, **more))
+
     def get(self, job_id: str) -> Job:
         return self._portal.run(self._client.get, job_id)
 
@@ -198,12 +289,27 @@ class Client:
         return self._portal.run(self._client.list, **wanted)
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
-        stream = self._client.events(job_id, after)
-        while True:
-            try:
-                yield self._portal.run(stream.__anext__)
-            except StopAsyncIteration:
-                return
+        yield from self._each(self._client.events(job_id, after))
+
+    def _each(self, found: AsyncGenerator[T, None]) -> Iterator[T]:
+        try:
+            while True:
+                try:
+                    yield self._portal.run(found.__anext__)
+                except StopAsyncIteration:
+                    return
+        finally:
+            if not self._portal.closed:
+                self._portal.run(found.aclose)
+
+    def executions(self, job_id: str, *, status: str | Sequence[str] = ()) -> Iterator[Execution]:
+        yield from self._each(self._client.executions(job_id, status=status))
+
+    def retry(self, execution_id: str) -> None:
+        self._portal.run(self._client.retry, execution_id)
+
+    def retry_failed(self, job_id: str) -> int:
+        return self._portal.run(self._client.retry_failed, job_id)
 
     def cancel(self, job_id: str) -> None:
         self._portal.run(self._client.cancel, job_id)

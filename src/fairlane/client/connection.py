@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
-from fairlane.engine.json_text import json_bytes
 from fairlane.errors import FairlaneError, SetupError
+from fairlane.json_text import json_bytes
 
 URL, KEY = "FAIRLANE_URL", "FAIRLANE_KEY"
 HERE = "http://127.0.0.1:8000"
@@ -88,12 +88,19 @@ class ApiConnection:
             raise Unreachable(f"{self.url} did not answer ({type(error).__name__})") from error
         return understood(answer.status, body)
 
-    async def lines(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[str]:
-        """The lines of a stream until it ends."""
+    async def lines(
+        self, path: str, headers: Mapping[str, str], sent: Any = None
+    ) -> AsyncGenerator[str, None]:
+        """The lines of a stream until it ends. With `sent` the request is a POST."""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
         try:
-            async with self._open().get(
-                self.url + path, headers=self._with(headers, None), timeout=timeout
+            async with self._open().request(
+                "GET" if sent is None else "POST",
+                self.url + path,
+                data=None if sent is None else json_bytes("request", sent),
+                headers=self._with(headers, sent),
+                timeout=timeout,
+                allow_redirects=False,
             ) as answer:
                 if answer.status >= 300:
                     understood(answer.status, await answer.read())

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
         AcceptedResponse,
         EtaResponse,
         EventResponse,
+        ExecutionResponse,
+        InferenceResponse,
         JobPageResponse,
         JobResponse,
         JobSummaryResponse,
@@ -29,7 +31,8 @@ class JobRequest:
     configured), `backoff` the pause before each retry, or a list of pauses of which the last
     repeats. `idempotency_key` makes it safe to submit again from another process; a client that
     repeats its own request is safe anyway. `traceparent` is the caller's W3C trace context:
-    services and workers continue its trace."""
+    services and workers continue its trace. `matrix` makes it a fan-out; with `on_cell_failure`
+    "stop" a failed execution ends the others."""
 
     name: str
     input: Any = None
@@ -47,6 +50,7 @@ class JobRequest:
     callback_url: str | None = None
     tags: Collection[str] = ()
     matrix: Mapping[str, Sequence[str]] | None = None
+    on_cell_failure: str = ""
     idempotency_key: str | None = None
     traceparent: str | None = None
 
@@ -68,6 +72,7 @@ class JobRequest:
             "callback_url": self.callback_url,
             "tags": list(self.tags),
             "matrix": None if self.matrix is None else dict(self.matrix),
+            "on_cell_failure": self.on_cell_failure,
         }
         given = {name: value for name, value in sent.items() if value not in (None, "", 0, [])}
         if self.max_retries is not None:
@@ -168,8 +173,91 @@ class JobPage:
 
 
 @dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of a fan-out: its combination of the matrix (`cell`), and its result if it is
+    completed. `sent` is the whole response of the server."""
+
+    execution_id: str
+    job_id: str
+    cell: Mapping[str, str]
+    status: str
+    region: str | None
+    attempts: int
+    result: Any
+    error: tuple[str, str] | None
+    sent: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, sent: ExecutionResponse) -> Execution:
+        error = sent["error"]
+        return cls(
+            sent["execution_id"],
+            sent["job_id"],
+            sent["cell"],
+            sent["status"],
+            sent["region"],
+            sent["attempts"],
+            sent["result"],
+            (error["code"], error["message"]) if error else None,
+            sent,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The result of a job that was run on one connection: the output of its last step, the metrics
+    of that step, the region of the last attempt, and the attempts of all steps."""
+
+    job_id: str
+    data: Any
+    metrics: Any
+    region: str | None
+    attempts: int
+
+    @classmethod
+    def read(cls, sent: InferenceResponse) -> RunResult:
+        return cls(sent["job_id"], sent["data"], sent["metrics"], sent["region"], sent["attempts"])
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A job to run on one connection. `timeout` is how long the caller waits, in seconds.
+    `on_disconnect` "keep" keeps the job if the connection breaks; "cancel" cancels it."""
+
+    name: str
+    input: Any = None
+    user: str | None = None
+    priority: str | None = None
+    model: str = ""
+    region: str | None = None
+    duration: float = 0
+    timeout: float = 300
+    on_disconnect: str = "cancel"
+    callback_url: str | None = None
+    tags: Collection[str] = ()
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        sent = {
+            "service": self.name,
+            "user_id": self.user,
+            "priority": self.priority,
+            "model": self.model,
+            "region": self.region,
+            "duration": self.duration,
+            "timeout_seconds": self.timeout,
+            "on_disconnect": self.on_disconnect,
+            "callback_url": self.callback_url,
+            "tags": list(self.tags),
+        }
+        given = {name: value for name, value in sent.items() if value not in (None, "", 0, [])}
+        return given if self.input is None else {**given, "input_data": self.input}
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
-    """`seq` is None for `POSITION` and `PROGRESS`, which are not numbered."""
+    """`seq` is None for `POSITION`, `PROGRESS`, `OUTPUT` and `RESULT`, which are not numbered."""
 
     seq: int | None
     type: str

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from fairlane.config.celery_settings import celery_bridge, wrong_celery, wrong_celery_task
 from fairlane.config.file_schema import File, QualityCheckTable, ServiceTable, TaskTable
 from fairlane.config.setting_errors import BadSettings, SettingError, Sources, suggestion, unknown
 from fairlane.config.settings import (
@@ -35,6 +36,10 @@ from fairlane.model.service import (
 from fairlane.model.tier import Tier, Tiers
 from fairlane.presets import tasks
 
+ONE_REDIS = ("redis://", "rediss://", "unix://")
+SEVERAL_REDIS = tuple(
+    f"redis{tls}+{kind}://" for kind in ("sentinel", "cluster") for tls in ("", "s")
+)
 FROM_ENVIRONMENT = "env:"
 
 
@@ -68,6 +73,7 @@ def build(file: File, source: str, sources: Sources, environment: Mapping[str, s
         priority=priority,
         callbacks=Callbacks(tuple(file.callbacks.ports), tuple(file.callbacks.private)),
         celery=CeleryLoads(file.celery.redis_url, file.celery.key_prefix),
+        celery_bridge=celery_bridge(file),
         source=source,
         notes=tuple(_notes(file)),
     )
@@ -100,6 +106,7 @@ class ConfiguredSecrets:
 def _wrong(file: File) -> Iterator[tuple[str, str]]:
     yield from _wrong_server(file)
     yield from _wrong_tiers(file)
+    yield from wrong_celery(file)
     for name, table in file.services.items():
         yield from _wrong_service(f"services.{name}", table, file)
         if table.quality_check is not None:
@@ -120,12 +127,13 @@ def _wrong_server(file: File) -> Iterator[tuple[str, str]]:
     if url is not None and not url.startswith(("postgres://", "postgresql")):
         scheme = url.partition(":")[0][:20]
         yield "server.database_url", f'needs a PostgreSQL URL, not "{scheme}:…"'
-    for place, redis in (
-        ("server.redis_url", file.server.redis_url),
-        ("celery.redis_url", file.celery.redis_url),
-    ):
-        if redis is not None and not redis.startswith(("redis://", "rediss://", "unix://")):
-            yield place, "a URL begins with redis://, rediss:// or unix://"
+    redis = file.server.redis_url
+    if redis is not None and not redis.startswith((*ONE_REDIS, *SEVERAL_REDIS)):
+        names = ", ".join((*ONE_REDIS, *SEVERAL_REDIS))
+        yield "server.redis_url", f"a URL begins with one of {names}"
+    redis = file.celery.redis_url
+    if redis is not None and not redis.startswith(ONE_REDIS):
+        yield "celery.redis_url", f"a URL begins with one of {', '.join(ONE_REDIS)}"
     for each in file.server.trusted_proxies:
         try:
             ipaddress.ip_network(each)
@@ -150,6 +158,9 @@ def _wrong_tiers(file: File) -> Iterator[tuple[str, str]]:
 def _wrong_service(place: str, table: ServiceTable, file: File) -> Iterator[tuple[str, str]]:
     if table.provider is not None and table.provider not in file.providers:
         yield f"{place}.provider", unknown("provider", table.provider, file.providers)
+    yield from wrong_celery_task(place, table, file)
+    if table.celery_task is not None:
+        return
     addresses = [table.url, *(region.url for region in table.regions.values())]
     if table.executor not in (None, "http") and any(addresses):
         yield (
@@ -190,7 +201,7 @@ def _wrong_check(name: str, table: QualityCheckTable, file: File) -> Iterator[tu
 def _called(table: ServiceTable) -> bool:
     """Whether the dispatcher calls it: it has a URL, or its executor says so."""
     addresses = [table.url, *(region.url for region in table.regions.values())]
-    return table.executor == "http" or any(addresses)
+    return table.celery_task is None and (table.executor == "http" or any(addresses))
 
 
 def _notes(file: File) -> Iterator[str]:
@@ -223,6 +234,7 @@ def _server(file: File) -> ServerSettings:
         log_level=table.log_level,
         log_format=table.log_format,
         wait_for_stores=table.wait_for_stores,
+        simulated_speed=table.simulated_speed,
         unsafe=table.unsafe,
     )
 
@@ -298,11 +310,18 @@ def _check_endpoints(file: File, secrets: ConfiguredSecrets) -> Iterator[tuple[s
             yield check_service_name(name), Endpoint(check.url, headers=headers)
 
 
+def _executor(table: ServiceTable) -> Executor:
+    if table.celery_task is not None:
+        return Executor.CELERY
+    return Executor(table.executor or ("http" if _called(table) else "pull"))
+
+
 def _service(name: str, table: ServiceTable) -> Service:
-    executor = Executor(table.executor or ("http" if _called(table) else "pull"))
+    task, executor = _task(name, table), _executor(table)
     return replace(
-        _task(name, table),
+        task,
         executor=executor,
+        affinity=Affinity.NONE if executor is Executor.CELERY else task.affinity,
         provider=table.provider,
         regions={name: Region(name, region.limit) for name, region in table.regions.items()},
         failover=table.failover,

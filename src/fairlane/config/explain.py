@@ -65,6 +65,8 @@ def _tier(tier: Tier) -> str:
         said.append(f"durations up to {span(tier.max_duration)}")
     if tier.max_running_per_user:
         said.append(f"at most {tier.max_running_per_user} jobs per user running")
+    if tier.target:
+        said.append(f"should wait no longer than {span(tier.target)}")
     return "; ".join(said)
 
 
@@ -112,6 +114,9 @@ def _runner(settings: Settings, service: Service) -> str:
         if endpoint.cancel_path:
             called += f", cut-off calls are cancelled at {endpoint.cancel_path}"
         return called
+    if settings.celery_bridge is not None and service.name in settings.celery_bridge.tasks:
+        task = settings.celery_bridge.tasks[service.name]
+        return f"run by Celery workers of the queue {task.queue} as {task.name}"
     return {
         Executor.PULL: "run by pull workers",
         Executor.CELERY: "run by Celery workers",

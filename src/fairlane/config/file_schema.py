@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from fairlane.config.settings import LogFormat, LogLevel
+from fairlane.model.celery_bridge import DEFAULT_QUEUE
 from fairlane.model.setting_bounds import (
     MAX_BYTES,
     MAX_COUNT,
@@ -105,6 +106,7 @@ class ServerTable(Table):
     log_format: LogFormat = "auto"
     wait_for_stores: Seconds = 60
     unsafe: bool = False
+    simulated_speed: Seconds = 0
 
 
 class TierTable(Table):
@@ -115,6 +117,7 @@ class TierTable(Table):
     per_hour: Count = 0
     max_duration: Seconds = 0
     max_running_per_user: Count = 0
+    target: Seconds = 0
 
 
 class TiersTable(BaseModel):
@@ -177,6 +180,8 @@ class QualityCheckTable(Table):
 
 class ServiceTable(TaskTable):
     executor: Literal["http", "pull", "celery", "caller"] | None = None
+    celery_task: Annotated[str, Field(pattern=r"^\S+$", max_length=200)] | None = None
+    celery_queue: Annotated[str, Field(pattern=r"^\S+$", max_length=200)] = DEFAULT_QUEUE
     url: Address | None = None
     headers: Headers = {}
     max_response: Bytes = 8 << 20
@@ -199,7 +204,7 @@ class LimitsTable(Table):
     input_bytes: Bytes = 1 << 20
     result_bytes: Bytes = 8 << 20
     context_bytes: Bytes = 32 << 20
-    cells: Number = 1_000
+    cells: Number = 10_000
     keep_finished: Seconds = 7 * 86_400
     keep_dead: Seconds = 30 * 86_400
     keep_keys: Seconds = 86_400
@@ -230,6 +235,11 @@ class CallbacksTable(Table):
 class CeleryTable(Table):
     redis_url: str | None = None
     key_prefix: str = "fairlane:celery:"
+    broker_url: str | None = None
+    result_backend: str | None = None
+    start_timeout: Patience = 60
+    broker_transport_options: dict[str, Any] = {}
+    result_backend_transport_options: dict[str, Any] = {}
 
 
 class File(Table):

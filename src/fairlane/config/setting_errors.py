@@ -92,7 +92,8 @@ def _problem(error: ErrorDetails, sources: Sources) -> SettingError:
 
 
 def _may_hold_a_secret(path: Path) -> bool:
-    return "headers" in path or path[-1].endswith("url")
+    holders = {"headers", "broker_transport_options", "result_backend_transport_options"}
+    return not holders.isdisjoint(path) or path[-1].endswith(("url", "result_backend"))
 
 
 def _shown(value: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from fairlane.model.catalog import Catalog
+from fairlane.model.celery_bridge import CeleryBridge
 from fairlane.model.endpoint import Endpoint
 
 Mode = Literal["embedded", "shared", "cluster"]
@@ -42,6 +43,7 @@ class ServerSettings:
     log_format: LogFormat = "auto"
     wait_for_stores: float = 60
     unsafe: bool = False
+    simulated_speed: float = 0
 
     @property
     def loopback(self) -> bool:
@@ -97,5 +99,6 @@ class Settings:
     priority: PrioritySource | None = None
     callbacks: Callbacks = field(default_factory=Callbacks)
     celery: CeleryLoads = field(default_factory=CeleryLoads)
+    celery_bridge: CeleryBridge | None = None
     source: str = "preset tasks"
     notes: tuple[str, ...] = ()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
 from rich.console import RenderableType
 
+from fairlane.background import end_all
 from fairlane.demo.processes import DemoProcesses
 
 Status = dict[str, Any]
@@ -44,11 +46,14 @@ class Demo(ABC):
     paths: Sequence[str]
     """What the display reads from the API."""
 
-    worker = ""
-    """The module and variable of the worker that runs beside the servers, if there is one."""
+    default_speed = 100.0
+    """How many times faster than real time the demo runs if the user does not say."""
 
-    def __init__(self, speed: float) -> None:
-        self.speed = speed
+    workers: Sequence[str] = ()
+    """Module and variable of each worker that runs beside the servers."""
+
+    def __init__(self, speed: float | None = None) -> None:
+        self.speed = self.default_speed if speed is None else speed
 
     @property
     @abstractmethod
@@ -84,3 +89,16 @@ class Demo(ABC):
     @abstractmethod
     def is_sound(self, fate: Fate) -> bool:
         """Whether nothing went wrong that the demo says cannot go wrong."""
+
+
+@asynccontextmanager
+async def in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs this beside the body, and ends it with the body. Raises its error, if it had one."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield
+    finally:
+        await end_all(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()

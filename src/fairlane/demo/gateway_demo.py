@@ -2,63 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import random
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from fairlane.demo import display
-from fairlane.demo.demo import Demo, Fate, Status
-from fairlane.demo.processes import DemoProcesses
-from fairlane.demo.traffic import Scene, playing, scenery
+from fairlane.demo.demo import Status
+from fairlane.demo.services import SimulatedService
+from fairlane.demo.traffic import Outages, Scene, Traffic, scenery
+from fairlane.demo.users_demo import UsersDemo
+from fairlane.presets import gateway
+
+SERVICE_SECONDS = {
+    "prompt_enhancer": 90,
+    "fast_chat_llm": 150,
+    "image_gen": 330,
+    "model_3d_gen": 390,
+}
 
 
-class GatewayDemo(Demo):
+def _request(chance: random.Random, _: str) -> dict[str, Any]:
+    return {"feature_name": chance.choices(("text_only", "full_pipeline"), (9, 1))[0]}
+
+
+TRAFFIC = Traffic(
+    _request,
+    mean_seconds_between_requests=50,
+    work_seconds=SERVICE_SECONDS,
+    outages=Outages(tuple(SERVICE_SECONDS), first=5_000, lasts=1_000, every=5_000),
+    spurious_503_rate=0.02,
+    pipelines=gateway().pipelines,
+)
+
+
+class GatewayDemo(UsersDemo):
     preset = "gateway"
     title = "four scarce services, seven users"
-    paths = ("/queue/status",)
-    scene: Scene
 
-    @property
-    def accepted(self) -> Sequence[str]:
-        return self.scene.accepted
-
-    @asynccontextmanager
-    async def world(self) -> AsyncIterator[None]:
-        async with scenery(self.speed) as self.scene:
-            yield
+    def scenery(self) -> AbstractAsyncContextManager[Scene]:
+        services = [SimulatedService(each.name, each.limit) for each in gateway().services.values()]
+        return scenery(self.speed, TRAFFIC, services)
 
     def variables(self) -> dict[str, str]:
-        return self.scene.variables()
-
-    def playing(self, processes: DemoProcesses) -> AbstractAsyncContextManager[None]:
-        return playing(self.scene, processes.urls)
-
-    def held(self, status: Status) -> int:
-        services = status.get("services", {})
-        return sum(
-            max(0, services[service.name]["running"] - service.running)
-            for service in self.scene.services
-            if service.name in services
-        )
+        urls = {
+            f"FAIRLANE_SERVICES__{each.name.upper()}__URL": each.url for each in self.scene.services
+        }
+        return {**super().variables(), **urls}
 
     def tables(self, status: Status) -> RenderableType:
-        return display.tables(status, self.scene)
+        down = self.scene.down
+        away = f" {down} is away: see it closed, probed and opened." if down else ""
+        return Group(
+            display.services(self.scene, self.service_status(status)),
+            display.people(self.scene),
+            display.note(
+                "no service has more calls than slots; high waits least; bulk's floods do not "
+                f"hold up linus.{away}"
+            ),
+        )
 
-    def line(self, status: Status, seconds: float) -> str:
-        return display.line(status, self.scene, seconds)
-
-    def last_lines(self, fate: Fate) -> list[str]:
-        waits = display.waits_of_tiers(self.scene)
-        told = " · ".join(f"{tier} {p50}/{p95}" for tier, p50, p95 in waits)
-        fates = f"{fate.done} done, {fate.live} waiting or running"
-        failed = fate.failed + fate.cancelled
-        return [
-            f"{fate.accepted} jobs accepted: {fates}, {failed} failed, {fate.lost} lost",
-            f"a step waited for its slot, p50/p95 in s: {told}",
-            f"{self.scene.hiccups} hiccups and {self.scene.outages} outages got over",
-            f"{self.scene.broken} calls above a limit; the ledger is {fate.ledger}",
-        ]
-
-    def is_sound(self, fate: Fate) -> bool:
-        return fate.is_sound and not (fate.cancelled or self.scene.broken)
+    def incident_line(self) -> str:
+        return f"{self.scene.hiccups} hiccups and {self.scene.outages} outages got over"

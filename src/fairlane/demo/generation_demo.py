@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-import aiohttp
 from rich.console import RenderableType
 
 from fairlane.demo import generation_display as display
-from fairlane.demo.demo import Demo, Fate, Status
+from fairlane.demo.api_client import connected
+from fairlane.demo.demo import Demo, Fate, Status, in_background
 from fairlane.demo.gpu import SPEED_VARIABLE
-from fairlane.demo.gpu_log import GpuLog
 from fairlane.demo.processes import DemoProcesses, WorkerProcess
 from fairlane.demo.visitors import Visitors, Visits
+from fairlane.demo.worker_log import WorkerLog
 
 LEASE_SECONDS = 5
 """After so long without a heartbeat the job of a killed GPU waits again."""
@@ -24,8 +23,9 @@ class GenerationDemo(Demo):
     preset = "generation"
     title = "one GPU with two models, users of five tiers, paid skips"
     paths = ("/queue-status", "/status", "/api/queue?limit=100")
-    worker = "fairlane.demo.gpu:worker"
-    gpu: GpuLog
+    default_speed = 10.0
+    workers = ("fairlane.demo.gpu:worker",)
+    gpu: WorkerLog
     process: WorkerProcess
 
     def __init__(self, speed: float) -> None:
@@ -46,17 +46,11 @@ class GenerationDemo(Demo):
     @asynccontextmanager
     async def playing(self, processes: DemoProcesses) -> AsyncIterator[None]:
         (self.process,) = processes.workers
-        self.gpu = GpuLog(self.process.log)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
-            visitors = Visitors(self.visits, session, processes.urls, self.speed)
-            coming = asyncio.create_task(visitors.come())
-            try:
+        self.gpu = WorkerLog(self.process.log)
+        async with connected(processes.urls) as client:
+            visitors = Visitors(self.visits, client, self.speed)
+            async with in_background(visitors.come()):
                 yield
-            finally:
-                coming.cancel()
-                (ended,) = await asyncio.gather(coming, return_exceptions=True)
-                if isinstance(ended, Exception):
-                    raise ended
 
     def held(self, status: Status) -> int:
         self.gpu.read()

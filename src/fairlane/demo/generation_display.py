@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlane.demo.demo import Status
-from fairlane.demo.gpu_log import GpuLog, loads_needed
 from fairlane.demo.screen import ranks, table, wrapped
 from fairlane.demo.visitors import TIER_SHARES, Visits
+from fairlane.demo.worker_log import WorkerLog, loads_needed
 
 TIERS = tuple(TIER_SHARES)
 LIMITS = {
@@ -34,7 +34,7 @@ class Picture(NamedTuple):
 
     status: Status
     visits: Visits
-    gpu: GpuLog
+    gpu: WorkerLog
     pid: int | None
     """The process id of the worker, None while it is dead."""
 
@@ -83,12 +83,12 @@ def doing(seen: Picture) -> str:
     return f"{model} for {seen.tier(row)}, {row['progress_pct']} %"
 
 
-def loads(visits: Visits, gpu: GpuLog) -> str:
+def loads(visits: Visits, gpu: WorkerLog) -> str:
     needed = loads_by_arrival(visits, gpu)
     return f"{gpu.loads} loads for {len(gpu.models)} jobs; order of arrival: {needed} loads"
 
 
-def loads_by_arrival(visits: Visits, gpu: GpuLog) -> int:
+def loads_by_arrival(visits: Visits, gpu: WorkerLog) -> int:
     """How often a GPU would have loaded a model if it had run as many jobs in the order in which
     they were accepted. Job ids (UUIDv7) are in that order."""
     models = {job: sent.model for job, sent in visits.accepted.items()} | gpu.models
@@ -105,7 +105,7 @@ def refusals(visits: Visits, tier: str | None = None) -> str:
     return ", ".join(f"{n} {name}" for name, n in found.items())
 
 
-def waits_of(tier: str, visits: Visits, gpu: GpuLog) -> tuple[str, str]:
+def waits_of(tier: str, visits: Visits, gpu: WorkerLog) -> tuple[str, str]:
     """Seconds that jobs of this tier waited until the GPU began: p50 and p95."""
     jobs = visits.accepted.items()
     begun = [

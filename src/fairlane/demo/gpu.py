@@ -1,14 +1,13 @@
 """The GPU of the generation demo: a real worker with one place, whose models take time to load.
-It prints what it does; `gpu_log.py` reads it."""
+It prints what it does; `worker_log.py` reads it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from typing import Any
 
-from fairlane.clock import SystemClock
+from fairlane.demo.worker_log import running, write
 from fairlane.worker import Worker
 from fairlane.worker.context import Context
 
@@ -23,15 +22,10 @@ PARTS = 20
 _speed = float(os.environ.get(SPEED_VARIABLE, "1"))
 
 
-def _print(what: str, name: str) -> None:
-    sys.stdout.write(f"gpu {os.getpid()} {SystemClock().now()} {what} {name}\n")
-    sys.stdout.flush()
-
-
 async def load(model: str) -> str:
-    _print("loads", model)
+    write("loads", model)
     await asyncio.sleep(LOAD_SECONDS / _speed)
-    _print("loaded", model)
+    write("loaded", model)
     return model
 
 
@@ -40,9 +34,8 @@ worker = Worker(capacity=1, loader=load, heartbeat=1, grace=1)
 
 @worker.task("generate")
 async def generate(ctx: Context, duration: float = 10, **_: Any) -> dict[str, Any]:
-    _print("begins", f"{ctx.task_id} {ctx.model_name}")
-    for part in range(PARTS):
-        ctx.progress(100 * part / PARTS)
-        await asyncio.sleep(duration * WORK_SECONDS_PER_SECOND / PARTS / _speed)
-    _print("ends", ctx.task_id)
+    with running(ctx.task_id, ctx.model_name):
+        for part in range(PARTS):
+            ctx.progress(100 * part / PARTS)
+            await asyncio.sleep(duration * WORK_SECONDS_PER_SECOND / PARTS / _speed)
     return {"url": f"https://cdn.example/{ctx.task_id}.wav", "duration": duration}

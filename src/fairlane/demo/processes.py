@@ -26,7 +26,10 @@ READY = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class FairlaneProcess(ServerProcess):
-    """A `fairlane` process with these arguments, and with settings from these variables only."""
+    """A `fairlane` process with these arguments, and with settings from these variables only. While
+    it `stays_away`, the demo does not restart it."""
+
+    stays_away = False
 
     def __init__(self, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
         super().__init__()
@@ -103,10 +106,15 @@ class WorkerProcess(ReportingProcess):
 
 class DemoProcesses:
     """All processes of one demo: a server, or in a cluster two servers, and two dispatchers if
-    services are called. A worker runs `module`, if one is given."""
+    services are called. Each of `modules` is run by a worker."""
 
     def __init__(
-        self, folder: Path, preset: str, variables: Mapping[str, str], port: int, module: str = ""
+        self,
+        folder: Path,
+        preset: str,
+        variables: Mapping[str, str],
+        port: int,
+        modules: Sequence[str] = (),
     ) -> None:
         config = folder / FILE
         config.write_text(preset_text(preset))
@@ -121,7 +129,7 @@ class DemoProcesses:
             self.apis = [ServeProcess(named_api, variables, wanted) for wanted in (port, 0)]
             arguments = ("dispatch", *named)
             self._dispatchers = [DispatchProcess(arguments, variables) for _ in "12" if called]
-        self.workers = [WorkerProcess(module, self.urls[0], variables)] if module else []
+        self.workers = [WorkerProcess(each, self.urls[0], variables) for each in modules]
 
     @property
     def urls(self) -> list[str]:
@@ -147,11 +155,15 @@ class DemoProcesses:
     def _is_called(self, service: str) -> bool:
         return self.settings.catalog.services[service].executor is Executor.HTTP
 
+    @property
+    def ended(self) -> list[FairlaneProcess]:
+        """The processes that have ended and are to be restarted."""
+        return [each for each in self.all if each.pid is None and not each.stays_away]
+
     def restart_ended(self) -> None:
         """Restarts processes that have ended. They answer when it returns."""
-        for process in self.all:
-            if process.pid is None:
-                process.start()
+        for process in self.ended:
+            process.start()
 
     async def leave(self) -> None:
         """Graceful shutdown: workers first, so that they can report, then all others together,
@@ -173,14 +185,21 @@ def free_port(wanted: int) -> int:
 def scaled(preset: str, speed: float) -> dict[str, str]:
     """Environment variables that divide waits and time limits by `speed`. A call gets a little more
     than its share: only the services are faster, not this machine."""
-    found = {"FAIRLANE_SERVER__GRACE": str(GRACE)}
+    found = {
+        "FAIRLANE_SERVER__GRACE": str(GRACE),
+        "FAIRLANE_SERVER__SIMULATED_SPEED": str(speed),
+    }
     catalog = PRESETS[preset]()
     for service in catalog.services.values():
         settings = f"FAIRLANE_SERVICES__{service.name.upper()}"
         if service.timeout:
             found[f"{settings}__TIMEOUT"] = str(LEEWAY + service.timeout / speed)
+        if service.backoff:
+            found[f"{settings}__BACKOFF"] = str([pause / speed for pause in service.backoff])
         found[f"{settings}__MODEL_LOAD"] = str(service.model_load / speed)
     for tier in catalog.tiers.all:
+        if tier.target:
+            found[f"FAIRLANE_TIERS__{tier.name.upper()}__TARGET"] = str(tier.target / speed)
         for better, after in tier.promote.items():
             name = f"FAIRLANE_TIERS__{tier.name.upper()}__PROMOTE__{better.upper()}"
             found[name] = str(after / speed)

@@ -26,7 +26,7 @@ class DemoRecovery:
             self._starting.result()
             news += [f"{name} was killed; it has been started again" for name in self._names]
             self._starting, self._up_at = None, now
-        dead = [process for process in self._processes.all if process.pid is None]
+        dead = self._processes.ended
         if dead and self._starting is None:
             self._names, self._killed_at = [process.name for process in dead], now
             self._starting = asyncio.create_task(asyncio.to_thread(self._processes.restart_ended))

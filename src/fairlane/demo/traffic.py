@@ -1,4 +1,4 @@
-"""Demo traffic: simulated services and users."""
+"""Demo traffic: simulated services, and seven users in three tiers that submit jobs."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ import asyncio
 import random
 import uuid
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import aiohttp
 from aiohttp import web
 
+from fairlane.clock import SystemClock
+from fairlane.demo.api_client import RETRY_PAUSE_SECONDS, DemoClient
 from fairlane.demo.priority_service import DemoPriorityService
 from fairlane.demo.services import SimulatedExecution, SimulatedService
-from fairlane.presets import gateway
 
-SERVICE_SECONDS = {
-    "prompt_enhancer": 90,
-    "fast_chat_llm": 150,
-    "image_gen": 330,
-    "model_3d_gen": 390,
-}
 PEOPLE = {
     "ada": "high",
     "grace": "high",
@@ -37,20 +31,70 @@ PEOPLE = {
 YOU = "you"
 """The user of jobs that are submitted from outside the demo."""
 
-MEAN_SECONDS_BETWEEN_REQUESTS = 50
-"""Simulated seconds, on average, between two requests of a user."""
+FLOOD_USER, FLOOD_RATE, FLOOD_JOBS = "bulk", 0.3, 15
+"""This user submits many jobs at once, in this share of the requests."""
 
 MAX_OPEN_JOBS = 40
 """A user sends no more requests while this many of their jobs are open."""
 
-SPURIOUS_503_RATE = 0.02
-"""The rate at which a service answers 503 for no reason."""
+TOO_MANY_REQUESTS = 429
 
-OUTAGE_EVERY, OUTAGE_LASTS = 5_000, 1_000
-"""Simulated seconds between two outages, and of one outage."""
 
-RETRY_PAUSE_SECONDS = 0.2
-"""Seconds before a request without a response is repeated."""
+class Outages(NamedTuple):
+    """When simulated services are unavailable, in simulated seconds. One of `names` at a time."""
+
+    names: Sequence[str]
+    first: float
+    lasts: float
+    every: float
+    """From the end of an outage to the next one."""
+
+
+class Traffic(NamedTuple):
+    """What the users submit, and how the simulated services behave. Times are simulated seconds."""
+
+    request: Callable[[random.Random, str], dict[str, Any]]
+    """The fields of a new job of this user."""
+
+    mean_seconds_between_requests: float
+    work_seconds: Mapping[str, float] = {}
+    """How long a call takes, by simulated service."""
+
+    outages: Outages | None = None
+    spurious_503_rate: float = 0
+    """The rate at which a service answers 503 for no reason."""
+
+    pipelines: Mapping[str, Sequence[str]] = {}
+    """The steps of jobs that have more than one."""
+
+
+class SubmittedJob(NamedTuple):
+    user: str
+    at: float
+    """Unix time in seconds, when the request was sent."""
+
+
+@dataclass
+class SimulatedProvider:
+    """Counts the calls of all its services: `most` at once, and those that it `refused` with 503
+    because they were above its limit."""
+
+    name: str
+    limit: int
+    running: int = 0
+    most: int = 0
+    refused: int = 0
+
+    async def counted(self, work: Callable[[], Any]) -> Any:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            if self.running > self.limit:
+                self.refused += 1
+                return web.json_response({"detail": f"only {self.limit} at once"}, status=503)
+            return await work()
+        finally:
+            self.running -= 1
 
 
 @dataclass
@@ -58,17 +102,25 @@ class Scene:
     """What users and services have observed so far."""
 
     speed: float
+    traffic: Traffic
     services: list[SimulatedService]
+    provider: SimulatedProvider | None
     subscriptions: DemoPriorityService
     waits: defaultdict[str, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=500))
     )
-    accepted: list[str] = field(default_factory=list)
+    accepted: dict[str, SubmittedJob] = field(default_factory=dict)
     submitted: Counter[str] = field(default_factory=Counter)
     running: Counter[str] = field(default_factory=Counter)
     done: Counter[str] = field(default_factory=Counter)
     over: set[str] = field(default_factory=set)
     ready: dict[str, float] = field(default_factory=dict)
+    places: dict[tuple[str, int], str] = field(default_factory=dict)
+    """The service that was called last, by job and step."""
+
+    moved: int = 0
+    """Calls of a step in another place than the call before."""
+
     hiccups: int = 0
     outages: int = 0
     down: str = ""
@@ -77,103 +129,85 @@ class Scene:
     @property
     def broken(self) -> int:
         """Calls above a limit. The demo shows that there are none."""
-        return sum(service.refused for service in self.services)
+        of_provider = self.provider.refused if self.provider else 0
+        return of_provider + sum(service.refused for service in self.services)
 
-    def variables(self) -> dict[str, str]:
-        """Settings as environment variables: the URLs of the services and of the Priority
-        Service."""
-        urls = {f"SERVICES__{each.name.upper()}": each.url for each in self.services}
-        urls["PRIORITY"] = self.subscriptions.url
-        return {f"FAIRLANE_{name}__URL": url for name, url in urls.items()}
+    def end(self, job: str, user: str) -> None:
+        """Notes that a job of this user is over. It may be told more than once."""
+        if job not in self.over:
+            self.over.add(job)
+            self.done[user] += 1
 
 
 @asynccontextmanager
-async def scenery(speed: float) -> AsyncIterator[Scene]:
+async def scenery(
+    speed: float,
+    traffic: Traffic,
+    services: Sequence[SimulatedService] = (),
+    provider: SimulatedProvider | None = None,
+) -> AsyncIterator[Scene]:
     """Runs the services and the Priority Service over real HTTP, at `speed` times real speed."""
-    services = [SimulatedService(each.name, each.limit) for each in gateway().services.values()]
-    scene = Scene(speed, services, DemoPriorityService(dict(PEOPLE)))
+    subscriptions = DemoPriorityService(dict(PEOPLE))
+    scene = Scene(speed, traffic, list(services), provider, subscriptions)
     async with AsyncExitStack() as stack:
         for number, service in enumerate(services):
-            service.work = partial(_work, scene, service, random.Random(number))
-            service.heard = partial(_heard, scene)
+            service.work = partial(_call, scene, service, random.Random(number))
+            service.heard = partial(_heard, scene, service)
             await stack.enter_async_context(service.serving())
         await stack.enter_async_context(scene.subscriptions.serving())
         yield scene
 
 
-@asynccontextmanager
-async def playing(scene: Scene, urls: Sequence[str]) -> AsyncIterator[None]:
-    """Runs users that submit to these URLs, and services that have an outage from time to time."""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
-        people = DemoUsers(scene, session, urls)
-        tasks = [asyncio.create_task(people.submit()), asyncio.create_task(_outages(scene))]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            for ended in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(ended, Exception):
-                    raise ended
-
-
 class DemoUsers:
     """Users that submit from time to time. One of them submits many jobs at once."""
 
-    def __init__(self, scene: Scene, session: aiohttp.ClientSession, urls: Sequence[str]) -> None:
-        self._scene, self._session, self._urls = scene, session, urls
+    def __init__(self, scene: Scene, client: DemoClient) -> None:
+        self._scene, self._client = scene, client
         self._chance = random.Random(7)
 
     async def submit(self) -> None:
         chance, scene = self._chance, self._scene
+        pause = scene.traffic.mean_seconds_between_requests / scene.speed
         while True:
             user = chance.choice(list(PEOPLE))
-            feature = chance.choices(("text_only", "full_pipeline"), (9, 1))[0]
-            number = 15 if user == "bulk" and chance.random() < 0.3 else 1
+            job = scene.traffic.request(chance, user)
+            floods = user == FLOOD_USER and chance.random() < FLOOD_RATE
             if scene.submitted[user] - scene.done[user] < MAX_OPEN_JOBS:
-                await self._send(user, feature, number)
-            await asyncio.sleep(
-                chance.expovariate(1 / (MEAN_SECONDS_BETWEEN_REQUESTS / scene.speed))
-            )
+                await self._send(user, job, FLOOD_JOBS if floods else 1)
+            await asyncio.sleep(chance.expovariate(1 / pause))
 
-    async def _send(self, user: str, feature: str, number: int) -> None:
-        """Repeats until it is accepted. The idempotency key makes that safe, also at another
-        URL."""
-        now, steps = asyncio.get_running_loop().time(), len(gateway().pipelines[feature])
-        asked = {"prompt": "a robot", "demo": SentRequest(self._scene.run, user, steps, now)}
-        job = {"feature_name": feature, "user_id": user, "input_data": asked}
-        headers = {"Idempotency-Key": uuid.uuid4().hex}
-        answer = None
-        while answer is None:
-            for url in self._chance.sample(self._urls, len(self._urls)):
-                answer = await self._post(f"{url}/api/v1/jobs:batch", [job] * number, headers)
-                if answer is not None:
-                    break
-            else:
-                await asyncio.sleep(RETRY_PAUSE_SECONDS)
-        for result in answer["results"]:
+    async def _send(self, user: str, job: dict[str, Any], number: int) -> None:
+        scene = self._scene
+        now, steps = asyncio.get_running_loop().time(), scene.traffic.pipelines
+        mark = SentRequest(scene.run, user, len(steps.get(job["feature_name"], "1")), now)
+        asked = {**job, "user_id": user, "input_data": {"prompt": "a robot", "demo": mark}}
+        sent = SubmittedJob(user, SystemClock().now() / 1e6)
+        body = {"jobs": [asked] * number}
+        answer = await self._client.ask("POST", "/api/v1/jobs:batch", body)
+        while answer.status == TOO_MANY_REQUESTS:
+            await asyncio.sleep(RETRY_PAUSE_SECONDS)
+            answer = await self._client.ask("POST", "/api/v1/jobs:batch", body)
+        for result in answer.body["results"]:
             if "job" in result:
-                self._scene.accepted.append(result["job"]["job_id"])
-                self._scene.submitted[user] += 1
-
-    async def _post(self, url: str, jobs: list[Any], headers: dict[str, str]) -> Any:
-        with suppress(aiohttp.ClientError, TimeoutError):
-            async with self._session.post(url, json={"jobs": jobs}, headers=headers) as response:
-                if response.status == 200:
-                    return await response.json()
-        return None
+                scene.accepted[result["job"]["job_id"]] = sent
+                scene.submitted[user] += 1
 
 
-async def _outages(scene: Scene) -> None:
+async def have_outages(scene: Scene) -> None:
     """Makes services unavailable from time to time."""
-    chance = random.Random(11)
+    plan = scene.traffic.outages
+    if plan is None:
+        return
+    chance, pause = random.Random(11), plan.first
     while True:
-        await asyncio.sleep(OUTAGE_EVERY / scene.speed)
-        service = chance.choice(scene.services)
-        service.switches.status, scene.down = 503, service.name
+        await asyncio.sleep(pause / scene.speed)
+        name = chance.choice(plan.names)
+        (service,) = (each for each in scene.services if each.name == name)
+        service.switches.status, scene.down = 503, name
         scene.outages += 1
-        await asyncio.sleep(OUTAGE_LASTS / scene.speed)
+        await asyncio.sleep(plan.lasts / scene.speed)
         service.switches.status, scene.down = 0, ""
+        pause = plan.every
 
 
 class SentRequest(NamedTuple):
@@ -193,11 +227,21 @@ def _sent(scene: Scene, call: SimulatedExecution) -> SentRequest | None:
     return SentRequest(*mark)
 
 
-def _heard(scene: Scene, call: SimulatedExecution) -> None:
+def _heard(scene: Scene, service: SimulatedService, call: SimulatedExecution) -> None:
+    step = (call.job, call.step)
+    scene.moved += scene.places.get(step, service.name) != service.name
+    scene.places[step] = service.name
     sent = _sent(scene, call)
     if sent is not None and call.attempt == 1:
         ready = scene.ready.pop(call.job, sent.at)
         scene.waits[sent.user].append(asyncio.get_running_loop().time() - ready)
+
+
+async def _call(
+    scene: Scene, service: SimulatedService, chance: random.Random, call: SimulatedExecution
+) -> Any:
+    work = partial(_work, scene, service, chance, call)
+    return await (scene.provider.counted(work) if scene.provider else work())
 
 
 async def _work(
@@ -207,15 +251,15 @@ async def _work(
     user = sent.user if sent else YOU
     scene.running[user] += 1
     try:
-        if chance.random() < SPURIOUS_503_RATE:
+        if chance.random() < scene.traffic.spurious_503_rate:
             scene.hiccups += 1
             return web.Response(status=503)
-        await asyncio.sleep(SERVICE_SECONDS[service.name] * chance.uniform(0.8, 1.2) / scene.speed)
+        seconds = scene.traffic.work_seconds[service.name] * chance.uniform(0.8, 1.2)
+        await asyncio.sleep(seconds / scene.speed)
     finally:
         scene.running[user] -= 1
     if sent is not None and call.step + 1 < sent.steps:
         scene.ready[call.job] = asyncio.get_running_loop().time()
-    elif sent is not None and call.job not in scene.over:
-        scene.over.add(call.job)
-        scene.done[user] += 1
+    elif sent is not None:
+        scene.end(call.job, user)
     return {"made_by": service.name}

@@ -6,14 +6,11 @@ import asyncio
 import random
 import uuid
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import aiohttp
-
 from fairlane.clock import SystemClock
+from fairlane.demo.api_client import DemoClient
 from fairlane.presets import generation
 
 TIER_SHARES = {"admin": 4, "creator": 9, "premium": 14, "supporter": 25, "free": 48}
@@ -42,9 +39,6 @@ MEAN_SECONDS_BETWEEN_VISITS = 24
 ENOUGH_WAITING = 20
 """No more visits begin while this many jobs wait."""
 
-RETRY_PAUSE_SECONDS = 0.2
-"""Seconds before a request without a response is repeated."""
-
 
 class AcceptedJob(NamedTuple):
     tier: str
@@ -69,19 +63,11 @@ class Visits:
     """Waiting jobs, as the API told last."""
 
 
-class Answer(NamedTuple):
-    status: int
-    body: dict[str, Any]
-
-
 class Visitors:
-    """Users that come from time to time. Each request is repeated until it is answered; idempotency
-    keys and operation keys make that safe, also at another URL."""
+    """Users that come from time to time. Operation keys make it safe to repeat a purchase."""
 
-    def __init__(
-        self, visits: Visits, session: aiohttp.ClientSession, urls: Sequence[str], speed: float
-    ) -> None:
-        self._visits, self._session, self._urls, self._speed = visits, session, urls, speed
+    def __init__(self, visits: Visits, client: DemoClient, speed: float) -> None:
+        self._visits, self._client, self._speed = visits, client, speed
         self._chance, self._run = random.Random(7), uuid.uuid4().hex[:6]
         self._users: list[tuple[str, str]] = []
         self._longest = {tier.name: tier.max_duration for tier in generation().tiers.all}
@@ -116,7 +102,7 @@ class Visitors:
     async def _new_user(self, tier: str) -> tuple[str, str]:
         """The tier is set as a shop would do it."""
         user = f"visitor-{self._run}-{len(self._users) + 1}"
-        await self._ask("PUT", f"/admin/users/{user}", {"priority": tier})
+        await self._client.ask("PUT", f"/admin/users/{user}", {"priority": tier})
         self._users.append((user, tier))
         return user, tier
 
@@ -128,7 +114,7 @@ class Visitors:
             "prompt": "a heron at dawn",
             "duration": self._duration(tier),
         }
-        answer = await self._ask("POST", "/generate", asked)
+        answer = await self._client.ask("POST", "/generate", asked)
         if "job_id" not in answer.body:
             self._visits.refused[tier, answer.body.get("code", str(answer.status))] += 1
             return "", 0
@@ -145,37 +131,25 @@ class Visitors:
 
     async def _skip(self, user: str, job: str) -> None:
         """Reads the quote, buys what it costs, and pays."""
-        quote = await self._ask("GET", f"/api/v1/jobs/{job}/skip")
+        quote = await self._client.ask("GET", f"/api/v1/jobs/{job}/skip")
         if quote.status != 200:  # it runs already
             return
         bought = {"amount": quote.body["price"], "operation_key": f"bought-for-{job}"}
-        await self._ask("POST", f"/admin/users/{user}/credits", bought)
+        await self._client.ask("POST", f"/admin/users/{user}/credits", bought)
         most = {"max_price": quote.body["price"]}
-        answer = await self._ask("POST", f"/api/v1/jobs/{job}/skip", most)
+        answer = await self._client.ask("POST", f"/api/v1/jobs/{job}/skip", most)
         if answer.status == 200:
             self._visits.skips += 1
             self._visits.paid += answer.body["price"]
 
     async def _cancel(self, user: str, job: str) -> None:
-        answer = await self._ask("DELETE", f"/generate/{job}")
+        answer = await self._client.ask("DELETE", f"/generate/{job}")
         if answer.status != 200:
             return
         self._visits.cancelled.add(job)
-        statement = await self._ask("GET", f"/api/v1/users/{user}/statement")
+        statement = await self._client.ask("GET", f"/api/v1/users/{user}/statement")
         self._visits.refunded += sum(
             entry["amount"]
             for entry in statement.body["entries"]
             if (entry["kind"], entry["job_id"]) == ("refund", job)
         )
-
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
-        headers = {"Idempotency-Key": uuid.uuid4().hex} if method in {"POST", "DELETE"} else {}
-        while True:
-            for url in self._chance.sample(self._urls, len(self._urls)):
-                with suppress(aiohttp.ClientError, TimeoutError):
-                    async with self._session.request(
-                        method, url + path, json=body, headers=headers
-                    ) as response:
-                        if response.status < 500:
-                            return Answer(response.status, await response.json())
-            await asyncio.sleep(RETRY_PAUSE_SECONDS)

@@ -1,29 +1,31 @@
-"""The dispatcher: a worker that claims steps and calls their services over HTTP."""
+"""The dispatcher: a worker that claims steps and calls their services, over HTTP or through
+Celery."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import aiohttp
-
 from fairlane.clock import seconds
+from fairlane.dispatch.call import Call, ServiceCaller
 from fairlane.dispatch.held_leases import HeldLeases
 from fairlane.dispatch.progress_reports import ProgressReports
-from fairlane.dispatch.service_call import ServiceCall, checked, open_session
+from fairlane.dispatch.service_call import HttpCaller, checked, open_session
 from fairlane.dispatch.service_responses import Good, Meaning
 from fairlane.engine import Engine
 from fairlane.engine.settle import Done, Failed, GivenBack, Report
-from fairlane.errors import BadRequest, NotReady, SetupError
+from fairlane.errors import BadRequest, NotReady, SetupError, is_store_error
 from fairlane.ids import token
 from fairlane.model.attempt import Fault, Outcome
+from fairlane.model.celery_bridge import CeleryBridge
 from fairlane.model.endpoint import Endpoint
 from fairlane.model.lease import Lease
-from fairlane.model.service import Executor
+from fairlane.model.service import Executor, Service
 from fairlane.model.worker import Worker, WorkerState
 from fairlane.units import SECOND
 
@@ -45,44 +47,55 @@ GIVE_BACK_SECONDS = 5.0
 
 @dataclass
 class ServiceLane:
-    """One service in one region: its worker, its URL, and its running calls."""
+    """One service: its worker, what makes its calls, and those that run."""
 
     worker: Worker
-    endpoint: Endpoint
+    caller: ServiceCaller
     running: set[asyncio.Task[None]] = field(default_factory=set)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Dispatcher:
     """Use it as `async with Dispatcher(engine, endpoints)`. It calls every service of executor
-    `http` that has an endpoint, with at most `capacity` calls of each at once, whatever its limit
-    allows. `name` must be unique among all running dispatchers."""
+    `http` that has an endpoint, and every service of executor `celery` whose task `celery` names,
+    with at most `capacity` calls of each (times its regions) at once, whatever its limit allows.
+    With `tiers` it takes only jobs of these tiers. `name` must be unique among all
+    running dispatchers."""
 
     def __init__(
         self,
         engine: Engine,
         endpoints: Mapping[str, Endpoint],
         *,
+        celery: CeleryBridge | None = None,
         name: str = "",
+        tiers: frozenset[str] | None = None,
         capacity: int = 100,
         lease: float = 15,
         grace: float = 30,
     ) -> None:
         self._engine, self._grace = engine, grace
         self.name = name or f"dispatcher-{token()[:8]}"
-        self._service_lanes = self._make_desks(endpoints, capacity, seconds(lease) // 3)
+        self._endpoints, self._celery = endpoints, celery
+        self._tiers, self._capacity, self._heartbeat = tiers, capacity, seconds(lease) // 3
+        self._check()
+        self._service_lanes: list[ServiceLane] = []
         self._held = HeldLeases(engine)
         self._progress = ProgressReports(engine)
         self._draining = self._over = False
         self._claiming: list[asyncio.Task[None]] = []
         self._cancelling: set[asyncio.Task[None]] = set()
         self._background: list[asyncio.Task[None]] = []
-        self._session: aiohttp.ClientSession
+        self._connections = AsyncExitStack()
 
     async def __aenter__(self) -> Dispatcher:
-        for service_lane in self._service_lanes:
-            await self._engine.register(service_lane.worker)
-        self._session = open_session()
+        try:
+            self._service_lanes = await self._make_lanes()
+            for service_lane in self._service_lanes:
+                await self._register(service_lane.worker)
+        except BaseException:
+            await self._connections.aclose()
+            raise
         self._claiming = [
             asyncio.create_task(self._claim(service_lane)) for service_lane in self._service_lanes
         ]
@@ -93,6 +106,18 @@ class Dispatcher:
 
     async def __aexit__(self, *_: object) -> None:
         await self.drain(0)
+
+    async def _register(self, worker: Worker) -> None:
+        while True:
+            try:
+                await self._engine.register(worker)
+            except Exception as error:
+                if not is_store_error(error):
+                    raise
+                log.warning("%s is not registered, trying again: %r", worker.id, error)
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
+            else:
+                return
 
     def _workers(self) -> list[Worker]:
         return [service_lane.worker for service_lane in self._service_lanes]
@@ -122,37 +147,70 @@ class Dispatcher:
         await asyncio.gather(*self._background, return_exceptions=True)
         dead = [replace(worker, state=WorkerState.DEAD) for worker in self._workers()]
         await asyncio.gather(*(_told(self._engine.register(each)) for each in dead))
-        await self._session.close()
+        await self._connections.aclose()
         self._over = True
 
     # --- claiming ----------------------------------------------------------------------------
-    def _make_desks(
-        self, endpoints: Mapping[str, Endpoint], capacity: int, heartbeat: int
-    ) -> list[ServiceLane]:
-        """One lane per service and region. Each service has its own worker, so that a model loaded
-        for one service does not count for another. Each region has its own, because its calls go to
-        its own URL."""
-        service_lanes = []
-        for name, endpoint in endpoints.items():
+    def _check(self) -> None:
+        """Raises SetupError if a service cannot be called as configured."""
+        for name, endpoint in self._endpoints.items():
             service = self._engine.catalog.service(name)
             if service.executor is not Executor.HTTP:
                 raise SetupError(
                     f'service "{name}" has a url, but its executor is not http; remove one of them'
                 )
             checked(name, endpoint, service.regions)
-            for region in service.regions or [None]:
-                place = f"{name}@{region}" if region else name
-                worker = Worker(
-                    f"{self.name}/{place}",
-                    services=frozenset({name}),
-                    region=region,
-                    capabilities=service.capabilities,
-                    capacity=capacity,
-                    heartbeat=heartbeat,
-                    in_process=True,
+        for name in self._celery.tasks if self._celery else ():
+            if self._engine.catalog.service(name).executor is not Executor.CELERY:
+                raise SetupError(
+                    f'service "{name}" has a Celery task, but its executor is not celery; '
+                    "remove one of them"
                 )
-                service_lanes.append(ServiceLane(worker, endpoint))
-        return service_lanes
+
+    async def _make_lanes(self) -> list[ServiceLane]:
+        """One lane per service, so that a model loaded for one service does not count for another.
+        Its worker reaches all regions of the service: the index chooses one for each job."""
+        return [*await self._http_lanes(), *await self._celery_lanes()]
+
+    async def _http_lanes(self) -> list[ServiceLane]:
+        session = await self._connections.enter_async_context(open_session())
+        return [
+            ServiceLane(
+                self._worker(self._engine.catalog.service(name)),
+                HttpCaller(endpoint, session, self._engine.clock, self._engine.output),
+            )
+            for name, endpoint in self._endpoints.items()
+        ]
+
+    async def _celery_lanes(self) -> list[ServiceLane]:
+        if self._celery is None or not self._celery.tasks:
+            return []
+        from fairlane.dispatch.celery_call import CeleryCaller
+        from fairlane.dispatch.celery_fleet import CeleryFleet
+
+        services = [self._engine.catalog.service(name) for name in self._celery.tasks]
+        fleet = CeleryFleet(self._celery, services, self._heartbeat)
+        await self._connections.enter_async_context(fleet)
+        return [
+            ServiceLane(
+                self._worker(service),
+                CeleryCaller(self._engine, fleet, self._celery, service.name),
+            )
+            for service in services
+        ]
+
+    def _worker(self, service: Service) -> Worker:
+        return Worker(
+            f"{self.name}/{service.name}",
+            services=frozenset({service.name}),
+            regions=tuple(service.regions),
+            tiers=self._tiers,
+            capabilities=service.capabilities,
+            capacity=self._capacity * max(1, len(service.regions)),
+            heartbeat=self._heartbeat,
+            in_process=True,
+            name=f"dispatcher on {socket.gethostname()}",
+        )
 
     async def _claim(self, service_lane: ServiceLane) -> None:
         """Claims as many jobs as can start now, as soon as they can, for ever."""
@@ -184,14 +242,17 @@ class Dispatcher:
         if clock.now() >= lease.lease_until:  # the process stood still: the lease may be gone
             await self._settle(GivenBack(lease))
             return
-        call = ServiceCall(lease, service_lane.endpoint)
-        answer = asyncio.create_task(call.make(self._session, clock))
-        limit = asyncio.create_task(clock.sleep(lease.deadline - clock.now()))
+        call = service_lane.caller.call(lease)
+        answer = asyncio.create_task(call.make())
+        limit = asyncio.create_task(self._time_limit(call))
         try:
             with self._held.holding(call, answer), self._progress.following(call):
                 await asyncio.wait((answer, limit), return_when=asyncio.FIRST_COMPLETED)
+                if call.chunks:
+                    await self._engine.flush_output()
                 await self._settle(self._report(call, answer))
         except asyncio.CancelledError:  # the grace time is over
+            lease = call.lease
             given_back = GivenBack(lease, closed=not call.begun)
             known = answer.done() or call.result is not None
             await self._settle(self._report(call, answer) if known else given_back)
@@ -200,25 +261,31 @@ class Dispatcher:
             limit.cancel()
             answer.cancel()
             await asyncio.gather(limit, answer, return_exceptions=True)
-            if not over and service_lane.endpoint.cancel_path:
+            if not over and call.can_be_cancelled:
                 task = asyncio.create_task(self._cancel(call))
                 self._cancelling.add(task)
                 task.add_done_callback(self._cancelling.discard)
 
-    async def _cancel(self, call: ServiceCall) -> None:
+    async def _time_limit(self, call: Call) -> None:
+        """Returns when the time of the call is over. Its deadline may move while it is made."""
+        clock = self._engine.clock
+        while (left := call.lease.deadline - clock.now()) > 0:
+            await clock.sleep(left)
+
+    async def _cancel(self, call: Call) -> None:
         """Repeats the cancel request until the service says that the call has ended, or its
         deadline has passed. Then its slot is freed. The lease is gone or settled, so nothing else
         is written."""
         clock, pause = self._engine.clock, CANCEL_AGAIN
         while clock.now() < call.lease.deadline:
-            if await call.is_over(self._session):
+            if await call.is_over():
                 await self._settle(GivenBack(call.lease))
                 await self._wake_claim(call.lease.service)
                 return
             await clock.sleep(pause)
             pause = min(2 * pause, CANCEL_AT_LEAST_EVERY)
 
-    def _report(self, call: ServiceCall, answer: asyncio.Task[Meaning]) -> Report | None:
+    def _report(self, call: Call, answer: asyncio.Task[Meaning]) -> Report | None:
         """The report to settle with. None if the lease is gone: no report is accepted, and the
         service may still run."""
         lease = call.lease
@@ -275,7 +342,7 @@ class Dispatcher:
         await _ended(calls, GIVE_BACK_SECONDS)
 
 
-def _is_over(call: ServiceCall, answer: asyncio.Task[Meaning]) -> bool:
+def _is_over(call: Call, answer: asyncio.Task[Meaning]) -> bool:
     """Whether the service has certainly ended the call."""
     if not call.begun:
         return True

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fairlane.dispatch.service_call import ServiceCall
+from fairlane.dispatch.call import Call
 from fairlane.engine import Engine
 from fairlane.model.worker import Worker
 from fairlane.units import SECOND
@@ -24,11 +24,11 @@ class HeldLeases:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._calls: dict[str, ServiceCall] = {}
+        self._calls: dict[str, Call] = {}
         self._watcher = engine.leases.watcher()
 
     @contextmanager
-    def holding(self, call: ServiceCall, task: asyncio.Task[object]) -> Iterator[None]:
+    def holding(self, call: Call, task: asyncio.Task[object]) -> Iterator[None]:
         lease = call.lease
         self._calls[lease.token] = call
         try:

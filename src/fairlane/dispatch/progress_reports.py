@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fairlane.dispatch.service_call import ServiceCall
+from fairlane.dispatch.call import Call
 from fairlane.engine import Engine
 from fairlane.units import SECOND
 
@@ -22,10 +22,10 @@ class ProgressReports:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._calls: set[ServiceCall] = set()
+        self._calls: set[Call] = set()
 
     @contextmanager
-    def following(self, call: ServiceCall) -> Iterator[None]:
+    def following(self, call: Call) -> Iterator[None]:
         self._calls.add(call)
         try:
             yield
@@ -39,7 +39,7 @@ class ProgressReports:
             news = [call for call in self._calls if call.told is not None]
             await asyncio.gather(*(self._report(call) for call in news))
 
-    async def _report(self, call: ServiceCall) -> None:
+    async def _report(self, call: Call) -> None:
         told, call.told = call.told, None
         try:
             if told is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ import orjson
 from fairlane.clock import Clock
 from fairlane.dispatch.service_responses import Bad, Good, Meaning, retry_after, understand
 from fairlane.dispatch.streamed_response import (
+    Streamed,
     Told,
     ends_visibly,
     is_stream,
@@ -42,24 +43,39 @@ ACCEPTED_TYPES = "application/json, application/x-ndjson, */*;q=0.1"
 """The `Accept` header, unless the endpoint has one of its own."""
 
 
+TellOutput = Callable[[Lease, int, Sequence[Any]], None]
+"""Takes chunks of output, of which the first has this number."""
+
+
 class ServiceCall:
     """`begun` turns true when the service may have received the call. From then on only a response
     proves that the call has ended: a service may continue after its caller has disconnected.
     `told` is the last progress that a streamed response brought and that is not reported yet,
-    `result` its result. `lease_until` is the end of the lease as last renewed."""
+    `result` its result, `chunks` the number of its chunks of output. `lease_until` is the end of
+    the lease as last renewed."""
 
-    def __init__(self, lease: Lease, endpoint: Endpoint) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        endpoint: Endpoint,
+        session: aiohttp.ClientSession,
+        clock: Clock,
+        tell_output: TellOutput | None = None,
+    ) -> None:
         self.lease, self.endpoint = lease, endpoint
+        self._session, self._clock = session, clock
         self.lease_until = lease.lease_until
         self.begun = False
         self.told: Told | None = None
         self.result: Meaning | None = None
+        self.chunks = 0
+        self._tell_output = tell_output
 
-    async def make(self, session: aiohttp.ClientSession, clock: Clock) -> Meaning:
+    async def make(self) -> Meaning:
         service = self.lease.service
-        made = _CALL_BEING_MADE.set((self, clock))
+        made = _CALL_BEING_MADE.set((self, self._clock))
         try:
-            return await self._exchange(session, clock)
+            return await self._exchange()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if (known := self.cut_off()) is not None:
                 return known
@@ -84,14 +100,18 @@ class ServiceCall:
         still be busy."""
         return None if self.result is None else self.result._replace(over=False)
 
-    async def is_over(self, session: aiohttp.ClientSession) -> bool:
+    @property
+    def can_be_cancelled(self) -> bool:
+        return bool(self.endpoint.cancel_path)
+
+    async def is_over(self) -> bool:
         """Asks the service to end this cut-off call. Returns whether the service says that it has
         ended."""
         url = self.endpoint.url_in(self.lease.region).rstrip("/") + self.endpoint.cancel_path
         try:
             async with (
                 asyncio.timeout(CANCEL_SECONDS),
-                session.post(
+                self._session.post(
                     url,
                     data=orjson.dumps({"meta": body_of(self.lease)["meta"]}),
                     headers={**self.endpoint.headers, **headers_of(self.lease)},
@@ -103,8 +123,8 @@ class ServiceCall:
             log.warning("%s: cancelling %s: %r", self.lease.service, self.lease.job, error)
             return False
 
-    async def _exchange(self, session: aiohttp.ClientSession, clock: Clock) -> Meaning:
-        async with session.post(
+    async def _exchange(self) -> Meaning:
+        async with self._session.post(
             execute_url(self.endpoint.url_in(self.lease.region)),
             data=orjson.dumps(body_of(self.lease)),
             headers={**self.endpoint.headers, **headers_of(self.lease)},
@@ -123,7 +143,7 @@ class ServiceCall:
         meaning = understand(self.lease.service, self.endpoint, response.status, body, media)
         if isinstance(meaning, Good):
             return meaning
-        return meaning._replace(retry_after=retry_after(response.headers, clock.now()))
+        return meaning._replace(retry_after=retry_after(response.headers, self._clock.now()))
 
     def _is_streamed(self, response: aiohttp.ClientResponse) -> bool:
         plain = response.headers.get("Content-Encoding", "identity") == "identity"
@@ -145,6 +165,9 @@ class ServiceCall:
                 said = understand_line(service, line)
                 if isinstance(said, Told):
                     self.told = said
+                elif isinstance(said, Streamed):
+                    self.told = said.told or self.told
+                    self._stream(said.output)
                 else:
                     self.result = said
         if self.result is not None:
@@ -152,6 +175,11 @@ class ServiceCall:
         if not whole:
             raise ConnectionError("the response may not be complete")
         return Bad(Fault.TRANSIENT, f"{service} ended its response without a result")
+
+    def _stream(self, output: Any) -> None:
+        if self._tell_output is not None:
+            self._tell_output(self.lease, self.chunks, [output])
+        self.chunks += 1
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
         """The body, or None if it is too long. A too long body is still read to its end: only then
@@ -214,6 +242,23 @@ def checked(service: str, endpoint: Endpoint, regions: Iterable[str] = ()) -> En
 
 _CALL_BEING_MADE: ContextVar[tuple[ServiceCall, Clock]] = ContextVar("call_being_made")
 """The call that this task makes. A cancel request has none."""
+
+
+class HttpCaller:
+    """Calls one service over HTTP."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        session: aiohttp.ClientSession,
+        clock: Clock,
+        tell_output: TellOutput,
+    ) -> None:
+        self.endpoint, self._session, self._clock = endpoint, session, clock
+        self._tell_output = tell_output
+
+    def call(self, lease: Lease) -> ServiceCall:
+        return ServiceCall(lease, self.endpoint, self._session, self._clock, self._tell_output)
 
 
 class LeaseCheckingConnector(aiohttp.TCPConnector):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fairlane.engine.json_text import large_integer
+from fairlane.json_text import large_integer
 from fairlane.model.attempt import Fault
 from fairlane.model.endpoint import Endpoint
 from fairlane.model.file_result import FileResult, is_file

@@ -1,5 +1,5 @@
-"""A streamed response of a service (NDJSON, JSON lines): progress lines, then one line with the
-result."""
+"""A streamed response of a service (NDJSON, JSON lines): lines with progress and output, then one
+line with the result."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ class Told(NamedTuple):
     text: str
 
 
+class Streamed(NamedTuple):
+    """A line with a chunk of output, and maybe progress."""
+
+    output: Any
+    told: Told | None
+
+
 async def lines(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes | None]:
     """The lines of a body with their line breaks, which the last one may lack. None stands for a
     line of more than `max_bytes`. At most one line is held in memory."""
@@ -38,9 +45,9 @@ async def lines(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[by
         yield bytes(held) if len(held) <= max_bytes else None
 
 
-def understand_line(service: str, line: bytes) -> Meaning | Told | None:
-    """A result, an error, or progress. None for any other line: services may send empty lines to
-    keep the connection open."""
+def understand_line(service: str, line: bytes) -> Meaning | Told | Streamed | None:
+    """A result, an error, output, or progress. None for any other line: services may send empty
+    lines to keep the connection open."""
     if not line.strip():
         return None
     try:
@@ -53,7 +60,8 @@ def understand_line(service: str, line: bytes) -> Meaning | Told | None:
         return _error(service, said["error"])
     if "data" in said:
         return result(service, line)
-    return _progress(said.get("progress"))
+    told = _progress(said.get("progress"))
+    return Streamed(said["output"], told) if said.get("output") is not None else told
 
 
 def is_stream(status: int, headers: Mapping[str, str]) -> bool:

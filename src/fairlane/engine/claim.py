@@ -23,7 +23,7 @@ from fairlane.model.construct import maker
 from fairlane.model.lease import Lease
 from fairlane.model.service import Executor, user_pool
 from fairlane.model.state import State
-from fairlane.model.step import service_of
+from fairlane.model.step import Lane, service_of
 from fairlane.model.worker import Loaded, Worker, holder
 from fairlane.units import SECOND
 
@@ -37,6 +37,7 @@ confirmation = maker(Confirmation)
 
 PAUSED, UNKNOWN = "its service is paused", "no such service or tier"
 OTHER_POOLS = "not the pools it needs"
+OTHER_REGION = "not a region that the job and the worker allow"
 
 MAX_CLAIM_ROUNDS = 3
 """Rounds in which the ledger refuses all proposals before a claim returns without a lease."""
@@ -113,12 +114,15 @@ async def _try(
 async def _confirm(
     core: Core, worker: Worker, proposals: Sequence[Proposal], call: str
 ) -> list[Lease]:
-    refused, proposals = _split_proposals(core, proposals)
+    refused, proposals = _split_proposals(core, worker, proposals)
     written = await core.ledger.confirm(_confirmations(core, worker, proposals, call))
     leases: list[Lease] = []
     for proposal, outcome in zip(proposals, written.outcomes, strict=True):
         if isinstance(outcome, Lease):
             leases.append(outcome)
+            wait = outcome.started_at - proposal.entry.ready_at
+            target = core.catalog.tiers.all[proposal.entry.rank].target
+            core.activity.started(outcome.service, outcome.tier, wait, target, outcome.started_at)
         elif isinstance(outcome, Unconfirmed):
             refused.append((proposal, outcome))
         else:
@@ -137,25 +141,29 @@ async def _confirm(
 def _learn(core: Core, leases: Sequence[Lease]) -> None:
     """Compare the real starts with the ETAs that were given, to calibrate the forecasts."""
     for lease in leases:
-        error = core.forecasts.started(lease.job, lease.service, lease.model, lease.started_at)
-        if error is not None:
-            core.instrumentation.foretold(lease.service, lease.tier, error / SECOND)
+        at = lease.started_at
+        outcome = core.forecasts.started(lease.job, lease.service, lease.model, at)
+        if outcome is not None:
+            core.instrumentation.foretold(lease.service, lease.tier, outcome.error / SECOND)
+            core.activity.foretold(lease.service, lease.tier, at, kept=outcome.kept)
 
 
 def _split_proposals(
-    core: Core, proposals: Sequence[Proposal]
+    core: Core, worker: Worker, proposals: Sequence[Proposal]
 ) -> tuple[list[tuple[Proposal, Unconfirmed]], Sequence[Proposal]]:
     """Splits the proposals: those to refuse at once, and those for the ledger to decide. The index
     may not know yet that a service is paused or a tier is removed, or may have wrong entries."""
     reasons = {
-        lane: _refusal_reason(core, lane) for lane in {each.entry.lane for each in proposals}
+        place: _refusal_reason(core, worker, *place)
+        for place in {(each.entry.lane, each.region) for each in proposals}
     }
     tiers = len(core.catalog.tiers.all)
     if not any(reasons.values()) and all(each.entry.rank < tiers for each in proposals):
         return [], proposals
     refused, hopeful = [], []
     for each in proposals:
-        reason = reasons[each.entry.lane] or (UNKNOWN if each.entry.rank >= tiers else None)
+        reason = reasons[each.entry.lane, each.region]
+        reason = reason or (UNKNOWN if each.entry.rank >= tiers else None)
         if reason is None:
             hopeful.append(each)
         else:
@@ -163,11 +171,15 @@ def _split_proposals(
     return refused, hopeful
 
 
-def _refusal_reason(core: Core, lane: str) -> str | None:
+def _refusal_reason(core: Core, worker: Worker, lane: str, region: str | None) -> str | None:
     try:
-        return PAUSED if core.catalog.service(service_of(lane)).paused else None
+        service = core.catalog.service(service_of(lane))
     except UnknownName:
         return UNKNOWN
+    reached = region in worker.places or (region is None and not service.regions)
+    if not reached or not Lane.parse(lane).allows(region):
+        return OTHER_REGION
+    return PAUSED if service.paused else None
 
 
 def _confirmations(
@@ -177,15 +189,14 @@ def _confirmations(
     not trusted."""
     now, tiers, stamp = core.now(), core.catalog.tiers.all, core.stamp
     holder_name = holder(worker.id, call)
-    needed: dict[str, frozenset[str]] = {}
+    needed: dict[tuple[str, str | None], frozenset[str]] = {}
     found = []
-    for lease_token, entry, slots in proposals:
+    for lease_token, entry, slots, region in proposals:
         tier = tiers[entry.rank]
-        pools = needed.get(entry.lane)
+        pools = needed.get((entry.lane, region))
         if pools is None:
-            service = service_of(entry.lane)
-            limited = core.catalog.pools(service, worker.region)
-            pools = needed[entry.lane] = frozenset(pool.name for pool in limited)
+            limited = core.catalog.pools(service_of(entry.lane), region)
+            pools = needed[entry.lane, region] = frozenset(pool.name for pool in limited)
         cap = tier.max_running_per_user
         if cap:
             pools = pools | {user_pool(entry.user)}
@@ -200,7 +211,7 @@ def _confirmations(
             pools,
             cap,
             holder_name,
-            worker.region,
+            region,
             entry.cost,
             worker.lease,
             now,

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from fairlane.clock import Clock
+from fairlane.engine.activity import Activity
 from fairlane.engine.eta import Forecasts
 from fairlane.engine.instrumentation import Instrumentation, NoInstrumentation
+from fairlane.engine.output_stream import OutputStream
 from fairlane.engine.submit_terms import TermsBook
 from fairlane.engine.subscriptions import Subscriptions
 from fairlane.engine.task_types import TaskTypes
@@ -89,6 +91,9 @@ class Core:
     rebuild_not_before: float = 0.0
     """This process does not rebuild before this time (loop time, seconds)."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the index is built."""
+    index_reached: bool = True
+    """Whether the index answered when it was last checked."""
     costs: Average = field(default_factory=lambda: Average(FIRST_COST_MICROSECONDS))
     loaded: dict[str, Loaded] = field(default_factory=dict)
     coming: Counter[str] = field(default_factory=Counter)
@@ -104,6 +109,7 @@ class Core:
     )
     """When a user's next job probably ends (µs), and when that was estimated (µs)."""
     forecasts: Forecasts = field(default_factory=Forecasts)
+    activity: Activity = field(default_factory=Activity)
     broken: dict[tuple[str, str | None], int] = field(default_factory=dict)
     """Services and regions whose open circuit breaker was logged, and when it opened (µs)."""
     failing: dict[tuple[str, str | None], list[UnavailableCall]] = field(default_factory=dict)
@@ -130,11 +136,13 @@ class Core:
     workers_read: tuple[int, list[tuple[Worker, int]]] = field(default_factory=lambda: (0, []))
     """When the workers were last read from the ledger (µs), and these workers."""
     subscriptions: Subscriptions = field(init=False)
+    outputs: OutputStream = field(init=False)
     file: Catalog = field(init=False)
     terms: TermsBook = field(init=False)
 
     def __post_init__(self) -> None:
         self.subscriptions = Subscriptions(self.index)
+        self.outputs = OutputStream(self.index)
         self.file = self.catalog
         self.adopt(self.catalog)
 

@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence, Set
+from contextlib import AbstractContextManager
 
 from fairlane.background import end_all
 from fairlane.clock import Clock
@@ -14,11 +15,14 @@ from fairlane.engine import job_actions, live_settings, queries, queue_view
 from fairlane.engine.claim import claim
 from fairlane.engine.core import Core, TierSource
 from fairlane.engine.follow import Change, Pause, changes, events, follow
+from fairlane.engine.inspection import Inspection
 from fairlane.engine.instrumentation import Instrumentation
 from fairlane.engine.lease_renewal import Leases
 from fairlane.engine.maintenance import Maintenance
 from fairlane.engine.model_times import ModelReports
+from fairlane.engine.monitor import Monitor
 from fairlane.engine.outbox_relay import publish_left_behind
+from fairlane.engine.output_stream import OutputListener
 from fairlane.engine.rebuild import join, rebuild
 from fairlane.engine.restart_recovery import recover
 from fairlane.engine.settle import Done, Failed, GivenBack, Report, settle
@@ -62,7 +66,8 @@ class Engine:
     """The queue engine. Use it as `async with Engine(...) as engine`. Sweeps run in the background
     unless `sweeping` is False; then call `sweep` once per second of its clock. Its core, with
     ledger and index, is private: other code uses these methods and the objects `workers`, `leases`,
-    `api_keys`, `webhooks`, `known_tiers` and `store_stats`."""
+    `monitor`, `inspection`, `api_keys`, `bulk_records`, `webhooks`, `known_tiers` and
+    `store_stats`."""
 
     def __init__(
         self,
@@ -77,13 +82,16 @@ class Engine:
         self.clock = clock
         self.api_keys, self.webhooks = ledger.keys, ledger.webhooks
         self.known_tiers, self.store_stats = ledger.known_tiers, ledger.vitals
+        self.bulk_records = ledger.bulks
         self._core = Core(ledger, index, catalog, clock, Ids(seed), random.Random(seed))
         self.workers, self.leases = WorkerRegistry(self._core), Leases(self._core)
+        self.monitor = Monitor(self._core)
         self._fronts = queue_view.Fronts(self._core)
         self._model_reports = ModelReports(self._core)
         self._sweeping = sweeping
         self._sweeper = Maintenance(self._core)
         self._background: list[asyncio.Task[None]] = []
+        self.inspection = Inspection(self._core, self._sweeper)
 
     async def __aenter__(self) -> Engine:
         await self.start()
@@ -130,7 +138,7 @@ class Engine:
     async def sweep(self) -> None:
         """Run one round of maintenance: expired leases, promotions, the outbox, retention."""
         for each in self._sweeper.rounds:
-            await each()
+            await self._sweeper.once(each)
 
     async def rebuild(self) -> None:
         """Delete the index and build it from the ledger."""
@@ -143,9 +151,12 @@ class Engine:
         return self._core.catalog
 
     @property
-    def is_ready(self) -> bool:
-        """Whether the index is built and reachable."""
-        return self._core.ready.is_set()
+    def claims_paused(self) -> str:
+        """Why no job is handed out at present, although submits are accepted; empty if jobs are
+        handed out."""
+        if not self._core.index_reached:
+            return "the index cannot be reached"
+        return "" if self._core.ready.is_set() else "the index is being rebuilt"
 
     def instrument(self, instrumentation: Instrumentation) -> None:
         """Report metrics to this instrumentation from now on."""
@@ -187,6 +198,22 @@ class Engine:
     async def replay(self, job: str, tenant: str | None = None, op: str | None = None) -> None:
         """Continue a failed job at the step that failed, with all attempts again."""
         await job_actions.reopen(self._core, job, tenant, Move.REPLAY, op)
+
+    async def retry(self, cell: str, tenant: str | None = None, op: str | None = None) -> None:
+        """Run a failed execution (cell) of a fan-out again, with all attempts. A fan-out that has
+        ended runs again."""
+        await job_actions.retry(self._core, cell, tenant, op)
+
+    async def retry_failed(
+        self, job: str, tenant: str | None = None, op: str | None = None
+    ) -> list[str]:
+        """Run all failed executions of a fan-out again, with all attempts, also while it runs.
+        Returns the executions. The same `op` again returns none."""
+        return await job_actions.retry_failed(self._core, job, tenant, op)
+
+    async def cell_counts(self, parent: str) -> dict[State, int]:
+        """How many executions of this fan-out are in each state."""
+        return await self._core.ledger.cell_counts(parent)
 
     async def quote(self, job: str, tenant: str | None = None) -> job_actions.SkipQuote:
         """The price of a paid skip, and the time it would save."""
@@ -269,6 +296,21 @@ class Engine:
         if state is not None:
             raise StaleLease(lease.job, state)
         self._core.subscriptions.tell([lease.job])
+
+    def output(self, lease: Lease, first: int, chunks: Sequence[Json]) -> None:
+        """Hand chunks of streamed output to the listeners of the job, in any process. `first` is
+        the number of the first of them, counted from 0 within the attempt. Chunks are not stored,
+        and may be lost. Returns at once."""
+        self._core.outputs.send(lease, first, chunks)
+
+    async def flush_output(self) -> None:
+        """Wait until the output so far is sent, for at most 0.2 s. Call it before the attempt is
+        settled."""
+        await self._core.outputs.flush()
+
+    def outputs(self, job: str, ready: asyncio.Event) -> AbstractContextManager[OutputListener]:
+        """The streamed output of the job from now on. `ready` is set when there is some."""
+        return self._core.outputs.listening(job, ready)
 
     async def loaded(self, service: str, model: str, seconds: float) -> None:
         """Record how many seconds a worker took to load a model."""

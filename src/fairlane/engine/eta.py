@@ -56,7 +56,16 @@ class ToldEta(NamedTuple):
     at: int
     predicted: int
     p50: int
+    p90: int
     group: Group
+
+
+class EtaOutcome(NamedTuple):
+    """How good an ETA was: by how much the job started later than its p50 (µs), and whether it
+    started by its p90."""
+
+    error: int
+    kept: bool
 
 
 class UsualDuration(NamedTuple):
@@ -89,7 +98,7 @@ class Forecasts:
         group = Group(job.service, job.tier, standing.behind_own > 0, warm)
         eta = self._calibration(group).eta(predicted)
         if job.id not in self._told and len(self._told) < MAX_PREDICTIONS:
-            self._told[job.id] = ToldEta(now + delay, predicted, eta.p50, group)
+            self._told[job.id] = ToldEta(now + delay, predicted, eta.p50, eta.p90, group)
             self._learn(job.service, serving.cost)
         return Eta(delay + eta.p50, delay + eta.p90)
 
@@ -106,9 +115,8 @@ class Forecasts:
         cost = self._usual[service].value if service in self._usual else serving.cost
         return (ahead + (0 if serving.free else 1)) * cost // max(1, serving.slots)
 
-    def started(self, job: str, service: str, model: str, at: int) -> int | None:
-        """Record the start of a job. Returns by how much (µs) it was later than its ETA; None if no
-        ETA was given."""
+    def started(self, job: str, service: str, model: str, at: int) -> EtaOutcome | None:
+        """Record the start of a job. Returns how good its ETA was; None if no ETA was given."""
         models = self._models.get(service)
         if models is not None:
             models.append(model)
@@ -118,7 +126,8 @@ class Forecasts:
         for group in (told.group, told.group.all()):
             calibration = self._calibrations.setdefault(group, Calibration())
             calibration.learn(told.predicted, at - told.at)
-        return at - told.at - told.p50
+        waited = at - told.at
+        return EtaOutcome(waited - told.p50, waited <= told.p90)
 
     def forget(self, job: str) -> None:
         """Remove the ETA of a job that will not start."""

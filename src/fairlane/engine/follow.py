@@ -33,6 +33,8 @@ async def follow(
         while True:
             wakeup.clear()
             job = (await core.ledger.jobs([job_id])).get(job_id)
+            if job is not None and job.fan_out:
+                core.subscriptions.fan_outs.add(job_id)
             yield job
             if job is None or not job.live:
                 return

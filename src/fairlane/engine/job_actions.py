@@ -3,17 +3,19 @@ then the index is told."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.engine import job_log
-from fairlane.engine.core import Core, publish
+from fairlane.engine.core import INDEX_BATCH, Core, publish
 from fairlane.engine.pending_places import place_frees_at
 from fairlane.engine.queries import get, view
 from fairlane.engine.queue_limits import drained_at
 from fairlane.errors import FairlaneError, InvalidInput, Refused, TooDear, UnknownName
 from fairlane.ids import token
 from fairlane.index.index import Freed
-from fairlane.ledger.messages import Owner, Request, Skipped
+from fairlane.ledger.messages import Ended, Owner, Request, Skipped
 from fairlane.model.catalog import Catalog
 from fairlane.model.job import Band, Job
 from fairlane.model.state import Move
@@ -48,22 +50,51 @@ async def cancel(core: Core, job: str, tenant: str | None, op: str | None) -> No
     (ended,) = written.outcomes
     if isinstance(ended, FairlaneError):
         raise ended
-    freed = [Freed(each.token, None, each.kept) for each in ended if each.token is not None]
-    with core.telling_index():
-        await core.index.take([(each.job, each.rev) for each in ended])
-        if freed:
-            await core.index.free(freed, core.now())
-        core.ledger.published(written.receipts)
-    core.subscriptions.tell(each.job for each in ended)
+    await tell_ended(core, ended, written.receipts)
     if ended:
         job_log.cancelled(job, tenant, len(ended))
     await _tell_parent(core, job)
+
+
+async def tell_ended(core: Core, ended: Sequence[Ended], receipts: Sequence[int]) -> None:
+    """Tell the index and the listeners that a request has ended these jobs."""
+    freed = [Freed(each.token, None, each.kept) for each in ended if each.token is not None]
+    with core.telling_index():
+        for start in range(0, len(ended), INDEX_BATCH):
+            part = ended[start : start + INDEX_BATCH]
+            await core.index.take([(each.job, each.rev) for each in part])
+            await asyncio.sleep(0)  # a large fan-out lets other calls run
+        if freed:
+            await core.index.free(freed, core.now())
+        core.ledger.published(receipts)
+    core.subscriptions.tell(each.job for each in ended)
 
 
 async def reopen(core: Core, job: str, tenant: str | None, move: Move, op: str | None) -> list[str]:
     """Queue an ended job again. Returns the queued jobs: the job itself, or the cells of a
     fan-out."""
     quota = await _quota(core, job, tenant) if move is Move.RESUME else None
+    return await _reopen(core, job, tenant, move, op, quota)
+
+
+async def retry(core: Core, cell: str, tenant: str | None, op: str | None) -> list[str]:
+    """Queue a failed cell again, with all attempts, if its user has a place."""
+    quota = await _quota(core, cell, tenant)
+    return await _reopen(core, cell, tenant, Move.REPLAY, op, quota)
+
+
+async def retry_failed(core: Core, job: str, tenant: str | None, op: str | None) -> list[str]:
+    """Queue all failed cells of a fan-out again, with all attempts, if its user has the places.
+    Returns the cells."""
+    found = await get(core, job, tenant)
+    if not found.fan_out:
+        raise InvalidInput("only a fan-out has executions; resume or replay this job instead")
+    return await _reopen(core, job, tenant, Move.REOPEN, op, await _quota(core, job, tenant))
+
+
+async def _reopen(
+    core: Core, job: str, tenant: str | None, move: Move, op: str | None, quota: Quota | None
+) -> list[str]:
     written = await core.ledger.reopen(_request(core, job, tenant, move, op), move, quota)
     (reopened,) = written.outcomes
     if isinstance(reopened, Refused):

@@ -35,7 +35,11 @@ ENDINGS = {
     Move.BURY: (logging.WARNING, "job is a dead letter: its attempts are used up"),
     Move.GIVE_BACK: (logging.DEBUG, "attempt given back"),
 }
-MOVED = {Move.RESUME: "job resumed", Move.REPLAY: "job replayed"}
+MOVED = {
+    Move.RESUME: "job resumed",
+    Move.REPLAY: "job replayed",
+    Move.REOPEN: "fan-out retried: its failed executions",
+}
 
 
 # --- jobs ----------------------------------------------------------------------------------------
@@ -95,6 +99,12 @@ def moved(move: Move, job: str, tenant: str | None, number: int) -> None:
 def cancelled(job: str, tenant: str | None, number: int) -> None:
     if jobs.isEnabledFor(logging.INFO):
         _log(logging.INFO, "job cancelled", job=job, tenant=tenant, executions=_several(number))
+
+
+def stopped(job: str, number: int) -> None:
+    """The other executions of a fan-out were stopped because one has failed."""
+    if jobs.isEnabledFor(logging.INFO):
+        _log(logging.INFO, "fan-out stopped", job=job, executions=_several(number))
 
 
 def skipped(job: str, tenant: str | None, price: int) -> None:

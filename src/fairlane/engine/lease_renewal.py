@@ -29,6 +29,11 @@ class Leases:
         self._core.instrumentation.renewed(perf_counter() - began)
         return renewal
 
+    async def move_start(self, lease: Lease, at: int) -> Lease | Stale:
+        """Count the time of this attempt from `at` (µs) on: it was sent earlier, and a worker of
+        another queue has only now begun it."""
+        return await self._core.ledger.move_start(lease.job, lease.token, at)
+
     async def holding(self, leases: Sequence[LeaseName]) -> frozenset[str]:
         """The tokens of those leases that are still valid. Only reads: cheap enough to call twice a
         second."""

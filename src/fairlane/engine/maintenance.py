@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from fairlane.engine import job_log
 from fairlane.engine.core import Core
+from fairlane.engine.fanout_stop import stop_marked
 from fairlane.engine.lease_reaper import check_ledger, reap
 from fairlane.engine.outbox_relay import publish_left_behind
 from fairlane.engine.rebuild import keep_up
@@ -84,11 +85,13 @@ async def catch_up(core: Core) -> int:
 async def poll_listened_jobs(core: Core) -> int:
     """Poll the jobs that have listeners in this process, and wake the listeners of changed jobs.
     This covers lost pub/sub messages of other processes."""
-    listened = core.subscriptions.listened() if core.ledger.shared else []
+    listened = core.subscriptions.listened()
+    if not core.ledger.shared:  # only the cells of a fan-out change without a message
+        listened = [job for job in listened if job in core.subscriptions.fan_outs]
     found = await core.ledger.jobs(listened) if listened else {}
     looks: dict[str, object] = dict.fromkeys(listened)
     for job in found.values():
-        looks[job.id] = (job.state, job.rev, job.seq, job.progress)
+        looks[job.id] = (job.state, job.rev, job.seq, job.progress, job.cells_left)
     return core.subscriptions.compare(looks)
 
 
@@ -101,12 +104,19 @@ async def notice_starts(core: Core) -> int:
         job = found.get(job_id)
         if job is not None and job.started_at is not None and job.started_at >= at:
             service = job.current.service
-            error = core.forecasts.started(job_id, service, job.model, job.started_at)
-            if error is not None:
-                core.instrumentation.foretold(service, job.tier, error / SECOND)
+            outcome = core.forecasts.started(job_id, service, job.model, job.started_at)
+            if outcome is not None:
+                core.instrumentation.foretold(service, job.tier, outcome.error / SECOND)
+                core.activity.foretold(service, job.tier, job.started_at, kept=outcome.kept)
         elif job is None or not job.live:
             core.forecasts.forget(job_id)
     return len(told)
+
+
+async def publish_activity(core: Core) -> int:
+    """Add what this process has done to the counts that all processes share."""
+    await core.activity.publish(core.index, core.now())
+    return 0
 
 
 async def forget_tiers(core: Core) -> int:
@@ -145,6 +155,8 @@ class Maintenance:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._told = self._compared = 0
+        self.ended_at: dict[str, int] = {}
+        """When each kind of round last ended (µs)."""
 
     @property
     def rounds(self) -> tuple[Callable[[], Awaitable[None]], ...]:
@@ -156,13 +168,15 @@ class Maintenance:
             self._core.reached_since = self._core.now()
 
     async def judge(self) -> None:
-        """The reaper: expired leases, kept slots, and jobs that waited too long."""
+        """The reaper: expired leases, kept slots, and jobs that waited too long. Then fan-outs of
+        which a cell has failed."""
         for step in (reap, free_slots, give_up) if self._core.clock.steady() else ():
             await _guarded(step, self._core)
+        await _guarded(stop_marked, self._core)
 
     async def follow(self) -> None:
         """Take over what other processes have changed, and check unconfirmed proposals."""
-        for step in (poll_listened_jobs, keep_up, catch_up, check_held):
+        for step in (poll_listened_jobs, keep_up, catch_up, check_held, publish_activity):
             await _guarded(step, self._core)
 
     async def tell(self) -> None:
@@ -193,7 +207,11 @@ class Maintenance:
             await core.clock.sleep(SECOND)
             if core.now() - before > SECOND + LATE_ROUND_MICROSECONDS:
                 core.reached_since = core.now()
-            await sweep()
+            await self.once(sweep)
+
+    async def once(self, sweep: Callable[[], Awaitable[None]]) -> None:
+        await sweep()
+        self.ended_at[getattr(sweep, "__name__", "")] = self._core.now()
 
 
 def retention_rounds(core: Core) -> int:

@@ -48,7 +48,7 @@ class JobDetail(NamedTuple):
     """A job as its owner sees it. Position, ETA, reasons and the saving of a paid skip are set only
     while it is queued. `started_at` is its first start, `execution_time` the total time of its
     attempts (µs), `last_error` the last failed attempt of a job that has not ended. `quality` has
-    the latest verdict of each quality check."""
+    the latest verdict of each quality check. `cells` counts the cells of a fan-out by state."""
 
     job: Job
     input: Json
@@ -64,6 +64,7 @@ class JobDetail(NamedTuple):
     execution_time: int | None = None
     last_error: Attempt | None = None
     quality: tuple[QualityResult, ...] = ()
+    cells: dict[State, int] = {}  # noqa: RUF012 - never changed
 
 
 class Placement(NamedTuple):
@@ -124,13 +125,14 @@ async def view(core: Core, job_id: str, tenant: str | None = None) -> JobDetail:
         position=rounded(standing.position) if standing and standing.position else None,
         effective_tier=names[standing.level] if standing else job.level,
         eta=eta,
-        reasons=reasons if runnable else (_unrunnable_reason(job.lane), *reasons),
+        reasons=reasons if runnable else (_unrunnable_reason(core, job.lane), *reasons),
         next_promotion_at=_next_promotion_at(core, job, standing, now) if standing else None,
         saved_by_skip=saves,
         started_at=min((each.started_at for each in tried), default=job.started_at),
         execution_time=_execution_time(job, tried, now),
         last_error=_last_error(job, tried),
         quality=tuple(_quality(job, context, tried)),
+        cells=await core.ledger.cell_counts(job_id) if job.fan_out else {},
     )
 
 
@@ -263,11 +265,11 @@ async def overview(core: Core) -> Overview:
         running=running,
         completed_last_minute=recent.get(State.COMPLETED, 0),
         failed_last_minute=recent.get(State.FAILED, 0) + recent.get(State.DEAD, 0),
-        unrunnable=await _unrunnable(core, stats),
+        unrunnable=await unrunnable(core, stats),
     )
 
 
-async def _unrunnable(core: Core, stats: Stats) -> dict[str, int]:
+async def unrunnable(core: Core, stats: Stats) -> dict[str, int]:
     """How many jobs wait in each lane that no live worker covers."""
     return await uncovered(stats.lanes, await _alive(core))
 
@@ -303,8 +305,13 @@ def _living(heard_of: Sequence[tuple[Worker, int]], now: int) -> list[Worker]:
     ]
 
 
-def _unrunnable_reason(lane_name: str) -> WaitReason:
+def _unrunnable_reason(core: Core, lane_name: str) -> WaitReason:
     lane = Lane.parse(lane_name)
+    known = core.service(lane.service).regions
+    if lane.regions and not known.keys() & set(lane.regions):
+        text = f"{lane.service} has no region {', '.join(lane.regions)} any more"
+        text += f" (known: {', '.join(known) or 'none'}): add it again, or cancel the job"
+        return WaitReason("unrunnable", text)
     needs = f" with {', '.join(lane.capabilities)}" if lane.capabilities else ""
     where = f" in {', '.join(lane.regions)}" if lane.regions else ""
     return WaitReason("unrunnable", f"no live worker runs {lane.service}{needs}{where}")
@@ -318,7 +325,7 @@ def waiting_of(job: Job) -> Waiting:
 def _eta(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
     """The ETA; None while it is unknown: the service is paused, or its circuit breaker is half-open
     and waits for a probe. Before `_not_before` no job starts, so the queue does not move either."""
-    if any(reason.partition(":")[0] in ("paused", "probing") for reason in standing.reasons):
+    if any(reason.partition(":")[0] in ("paused", "probing") for reason in _stopping(standing)):
         return None
     serving = service_rate(core, job.service, free=not is_busy(standing))
     stopped = job._replace(ready_at=max(job.ready_at, _not_before(standing)))
@@ -341,13 +348,23 @@ def _not_before(standing: Standing) -> int:
     not free before their time. Of several regions the earliest counts."""
     busy = {_pool(reason) for reason in standing.reasons if reason.startswith("busy:")}
     times: dict[str, int] = {}
-    for reason in standing.reasons:
+    for reason in _stopping(standing):
         code, until = reason.partition(":")[0], reason.rpartition(":")[2]
         if code not in ("closed", "kept") or (code == "kept" and _pool(reason) in busy):
             continue
         place = f"{code} regions" if "@" in reason else reason
         times[place] = min(int(until), times.get(place, int(until)))
     return max(times.values(), default=0)
+
+
+FAILING_CODES = ("closed:", "probing:")
+
+
+def _stopping(standing: Standing) -> list[str]:
+    """The reasons that keep every job of the service from starting. Regions that do not answer do
+    not, while another allowed region is only busy."""
+    elsewhere = any(reason.startswith("busy:") and "@" in reason for reason in standing.reasons)
+    return [reason for reason in standing.reasons if not (elsewhere and "@" in reason)]
 
 
 def _pool(reason: str) -> str:
@@ -359,13 +376,22 @@ def _pool(reason: str) -> str:
 def _saved_by_skip(core: Core, job: Waiting, standing: Standing, now: int) -> Eta | None:
     """The time that the first position would save (µs). None if that is unknown: a skip does not
     help while the circuit breaker of the service is open."""
-    if any(reason.startswith("closed:") for reason in standing.reasons):
+    if any(reason.startswith("closed:") for reason in _stopping(standing)):
         return None
     eta = _eta(core, job, standing, now)
     first = _eta(core, job, standing._replace(ahead=0), now)
     if eta is None or first is None:
         return None
     return Eta(max(0, eta.p50 - first.p50), max(0, eta.p90 - first.p90))
+
+
+async def wait_reasons(core: Core, job: Job) -> tuple[tuple[WaitReason, ...], bool]:
+    """The reasons why a queued job waits, and whether a live worker could run it."""
+    now = core.now()
+    standing = await core.index.standing(job.id, now)
+    runnable = await is_runnable(core, job.lane)
+    reasons = tuple(_reasons(core, job, standing, now)) if standing else ()
+    return (reasons if runnable else (_unrunnable_reason(core, job.lane), *reasons)), runnable
 
 
 # --- why -----------------------------------------------------------------------------------------
@@ -379,6 +405,9 @@ def _reasons(core: Core, job: Job, standing: Standing, now: int) -> list[WaitRea
     if standing.behind_own:
         found.append(WaitReason("own", f"{standing.behind_own} of your own jobs are first"))
     found += [_explained(reason, now) for reason in standing.reasons if reason != "delayed"]
+    lane = Lane.parse(job.lane)
+    if lane.is_bound and any(reason.startswith(FAILING_CODES) for reason in standing.reasons):
+        found.append(WaitReason("region", f"this job may run only in {lane.regions[0]}"))
     promotion = _next_promotion_at(core, job, standing, now)
     if promotion is not None:
         found.append(

@@ -19,7 +19,7 @@ from fairlane.engine.queries import (
 )
 from fairlane.engine.single_flight import SingleFlight
 from fairlane.errors import NotReady
-from fairlane.index.index import BandDepth
+from fairlane.index.index import EXACT_POSITIONS, BandDepth
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Band, Job
 from fairlane.model.service import Fairness
@@ -57,7 +57,8 @@ class Fronts:
 
     async def _look(self, service: str) -> Front:
         now = self._core.now()
-        jobs = await self._core.index.front(service, now)
+        found = await self._core.index.front(service, EXACT_POSITIONS, now)
+        jobs = [each.entry.id for each in found]
         return Front(now, jobs, {job: n for n, job in enumerate(jobs, 1)})
 
 
@@ -133,7 +134,7 @@ async def expected_waits(
     fair = core.service(service).fairness is Fairness.USER
     found: dict[str, dict[str, Eta | None]] = {}
     for rank, tier in enumerate(tiers):
-        ahead = _jobs_ahead(depths, rank, fair=fair)
+        ahead = jobs_ahead(depths, rank, fair=fair)
         found[tier] = {
             model: core.forecasts.for_new_job(service, tier, model, ahead, serving)
             for model in models
@@ -147,7 +148,7 @@ async def _is_served(core: Core, service: str) -> bool:
     return not (await core.index.breaker(service, None)).is_open
 
 
-def _jobs_ahead(depths: Sequence[BandDepth], rank: int, *, fair: bool) -> int:
+def jobs_ahead(depths: Sequence[BandDepth], rank: int, *, fair: bool) -> int:
     """The number of jobs before a new one of this tier: all of better bands and tiers. In its own
     tier all jobs, or where users take turns one of each flow."""
     ahead = 0

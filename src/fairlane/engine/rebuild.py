@@ -41,7 +41,12 @@ async def keep_up(core: Core) -> bool:
         stamp, turn = await core.ledger.turn()
         if stamp.settings != core.settings:
             await live_settings.follow(core)
-        known = await core.index.serves(stamp.life)
+        try:
+            known = await core.index.serves(stamp.life)
+        except NotReady:
+            core.index_reached = False
+            raise
+        core.index_reached = True
         if known is None:
             core.ready.clear()
             return _may_rebuild(core, stamp, turn) and await _rebuild(core, turn.number)

@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import aclosing
 
 from fairlane.engine.core import Core, sync_pool
+from fairlane.engine.failover import return_to_regions
 from fairlane.engine.task_types import in_use
 from fairlane.model.queue_entry import Entry
 from fairlane.model.state import State
@@ -26,7 +27,8 @@ async def reconcile(core: Core) -> int:
     pauses = PassPauses()
     began = core.now()
     async with aclosing(core.ledger.live(RECONCILE_PAGE)) as pages:
-        async for page in pages:
+        async for read in pages:
+            page = await return_to_regions(core, read)
             queued = [core.entry(job) for job in page if job.state is State.QUEUED]
             in_line.update(entry.id for entry in queued)
             core.task_types.see(in_use(core.catalog, page), began)

@@ -19,25 +19,24 @@ from fairlane.engine.circuit_breaker import (
     terms_of_failures,
 )
 from fairlane.engine.core import Core
-from fairlane.engine.json_text import json_text
+from fairlane.engine.failover import leave_region
+from fairlane.engine.fanout_stop import stop
 from fairlane.engine.model_times import samples_of
 from fairlane.index.index import Freed, ModelSample
+from fairlane.json_text import json_text
 from fairlane.ledger.messages import Settled, Settlement, Stale, Unwritten
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.event import EventType, Fact, place
 from fairlane.model.job import Band, Error, Json
 from fairlane.model.lease import Lease
 from fairlane.model.queue_entry import Entry, WaitingStep
-from fairlane.model.service import RetryPlace, Service
-from fairlane.model.state import Code, Move, State
-from fairlane.model.step import Lane
+from fairlane.model.service import RetryPlace
+from fairlane.model.state import ENDED, Code, Move, State
 from fairlane.policy.circuit_breaker import NO_ANSWER, CircuitBreaker
 from fairlane.policy.retry import Bury, Fail, Retry, Tried, Verdict, judge
 from fairlane.units import SECOND
 
 LONGEST_MESSAGE, LONGEST_RETRY_AFTER = 10_000, 3_600 * SECOND
-REGION_RETURN_MICROSECONDS = 60 * SECOND
-"""Time before a retry in the same region, if the job may run in no other region."""
 
 
 class Done(NamedTuple):
@@ -118,7 +117,11 @@ async def _written(
         for _, outcome in done
         if isinstance(outcome, Settled) and outcome.ended_parent
     )
+    for _, settled in done:
+        if isinstance(settled, Settled) and settled.stopping_parent is not None:
+            core.finish(stop(core, settled.stopping_parent))
     core.instrumentation.settled(done)
+    _count(core, done)
     job_log.settled(done)
     if core.broken:
         job_log.answered(core, done)
@@ -203,6 +206,18 @@ async def _tell_index(
         await core.index.put(queued, now)
     if times:
         await core.index.learn_times(times)
+
+
+def _count(core: Core, settled: list[tuple[Settlement, Settled | Stale]]) -> None:
+    """Count successful attempts and ended jobs."""
+    for settlement, outcome in settled:
+        if isinstance(outcome, Stale) or outcome.again:
+            continue
+        lease, now = settlement.lease, settlement.now
+        if settlement.outcome is Outcome.COMPLETED and settlement.fault is None:
+            core.activity.completed(lease.service, lease.tier, now - lease.started_at, now)
+        if outcome.state in ENDED:
+            core.activity.finished(lease.service, lease.tier, now)
 
 
 def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:
@@ -294,7 +309,10 @@ def _failed(core: Core, report: Failed, terms: FailureTerms, now: int) -> Settle
     )
     if quality_check.is_advisory(lease) and not isinstance(verdict, Retry) and not report.ended_at:
         return _unjudged(core, report, now)
-    settlement = _judged(report, verdict, service, max(now, not_before), now)
+    settlement = _judged(core, report, verdict, max(now, not_before), now)
+    if isinstance(verdict, Retry) and service.failover and lease.region is not None:
+        probe_at, free = max(now, not_before), lease.job in terms.free
+        settlement = leave_region(settlement, service, verdict.delay, probe_at, free=free)
     return settlement._replace(lease_until=report.ended_at or None)
 
 
@@ -305,26 +323,22 @@ def _unjudged(core: Core, report: Failed, now: int) -> Settlement:
     return done._replace(fault=report.fault, message=report.message)
 
 
-def _judged(report: Failed, verdict: Verdict, service: Service, start: int, now: int) -> Settlement:
+def _judged(core: Core, report: Failed, verdict: Verdict, start: int, now: int) -> Settlement:
     match verdict:
         case Retry():
-            return _retry(report, verdict, service, start, now)
+            return _retry(core, report, verdict, start, now)
         case Fail(code):
             return _ended(report, code, now)
         case Bury():
             return _ended(report, Code.MAX_ATTEMPTS, now)
 
 
-def _retry(report: Failed, verdict: Retry, service: Service, start: int, now: int) -> Settlement:
-    lease = report.lease
+def _retry(core: Core, report: Failed, verdict: Retry, start: int, now: int) -> Settlement:
+    lease, service = report.lease, core.service(report.lease.service)
     ready_at = max(now, (report.ended_at or start) + verdict.delay)
-    lane = lease.at.lane
-    if service.failover and lease.region is not None:
-        lane, moved = _elsewhere(service, lane, lease.region)
-        if not moved:
-            ready_at = max(ready_at, now + REGION_RETURN_MICROSECONDS)
     data = {
         **_place(lease),
+        **_region(lease),
         "attempt": lease.attempt,
         "fault": str(report.fault),
         "again_at": ready_at,
@@ -343,22 +357,13 @@ def _retry(report: Failed, verdict: Retry, service: Service, start: int, now: in
         ready_at=ready_at,
         give_up_at=ready_at + lease.at.max_wait if lease.at.max_wait else None,
         band=Band.SKIP if lease.skipped else Band.FRONT if front else Band.TIER,
-        lane=lane,
+        lane=lease.at.lane,
     )
-
-
-def _elsewhere(service: Service, lane_name: str, failed_region: str) -> tuple[str, bool]:
-    """The lane without the region that failed and True, or the same lane and False if it allows no
-    other region."""
-    lane = Lane.parse(lane_name)
-    allowed = lane.regions or tuple(sorted(service.regions))
-    remaining = tuple(region for region in allowed if region != failed_region)
-    return (lane._replace(regions=remaining).name, True) if remaining else (lane_name, False)
 
 
 def _ended(report: Failed, code: Code, now: int) -> Settlement:
     lease = report.lease
-    data = {**_place(lease), "code": str(code), "message": report.message}
+    data = {**_place(lease), **_region(lease), "code": str(code), "message": report.message}
     return Settlement(
         lease=lease,
         now=now,
@@ -387,6 +392,11 @@ def _given_back(report: GivenBack, now: int) -> Settlement:
         band=Band(lease.band),
         lane=lease.lane,
     )
+
+
+def _region(lease: Lease) -> dict[str, Json]:
+    """The region in which the attempt of an event ran, if it had one."""
+    return {"region": lease.region} if lease.region is not None else {}
 
 
 def _place(lease: Lease) -> dict[str, Json]:

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from fairlane.engine import job_log
-from fairlane.engine.core import Core
+from fairlane.engine.core import INDEX_BATCH, Core
 from fairlane.engine.fanout_limits import check_matrix
-from fairlane.engine.json_text import json_text
 from fairlane.engine.pending_places import place_frees_at
 from fairlane.engine.queue_limits import QueueLimits, drained_at, jobs_joined
 from fairlane.engine.submit_terms import MAX_MICROSECONDS, Terms
@@ -24,6 +23,7 @@ from fairlane.engine.task_types import task_types
 from fairlane.engine.users_per_key import LOCAL_KEY, refuse_new_users
 from fairlane.errors import FairlaneError, InvalidInput, Refused
 from fairlane.index.index import Stats
+from fairlane.json_text import json_text
 from fairlane.ledger.messages import (
     Common,
     Owner,
@@ -34,8 +34,10 @@ from fairlane.ledger.messages import (
 )
 from fairlane.model.catalog import checked_name
 from fairlane.model.construct import maker
+from fairlane.model.fanout import OnCellFailure
 from fairlane.model.job import Band, NewJob, fair_user
 from fairlane.model.queue_entry import Entry, WaitingStep
+from fairlane.model.step import service_of
 from fairlane.policy.quotas import admit_duration
 from fairlane.units import SECOND
 
@@ -49,11 +51,14 @@ new_submission, entry = maker(Submission), maker(Entry)
 BEFORE_USER = Entry._fields.index("user")
 ALIKE = (
     *("name", "model", "duration", "regions", "capabilities", "run_at", "timeout", "max_wait"),
-    *("callback", "tags", "trace", "max_retries", "backoff"),
+    *("callback", "tags", "trace", "max_retries", "backoff", "on_cell_failure"),
 )
 alike = itemgetter(*map(NewJob._fields.index, ALIKE))
 """The fields that, with the tier, decide the terms of a job. Requests that agree in them share one
 `Common`."""
+
+NEWER_FIELDS = {"max_retries": None, "backoff": (), "on_cell_failure": OnCellFailure.CONTINUE}
+"""Fields that older stored hashes of requests lack, with the value at which they are left out."""
 
 Kind = tuple[str, tuple[object, ...]]
 
@@ -191,8 +196,14 @@ async def _written(
                 outcome.frees_at = drained_at(core, waiting, now, services)
     core.instrumentation.submitted(zip(prepared, outcomes, strict=True))
     job_log.submitted(prepared, outcomes)
+    entries = _entries(core, prepared, outcomes)
+    for (lane, rank), n in Counter((each.lane, each.rank) for each in entries).items():
+        core.activity.arrived(service_of(lane), core.catalog.tiers.names[rank], now, n)
     with core.telling_index():
-        await core.index.put(_entries(core, prepared, outcomes), now)
+        for start in range(0, len(entries), INDEX_BATCH):
+            if start:
+                await asyncio.sleep(0)  # a large fan-out lets other calls run
+            await core.index.put(entries[start : start + INDEX_BATCH], now)
         core.ledger.published(written.receipts)
     await _estimate_ends(core, prepared, outcomes, now)
     return outcomes
@@ -323,8 +334,18 @@ def _granted(core: Core, caller: Caller, request: NewJob, tier: str, now: int) -
         callback=request.callback,
         trace=request.trace,
         quota=terms.quota,
+        on_cell_failure=_checked_on_cell_failure(request),
     )
     return Granted(terms, common, admit_duration(terms.tier, duration) if duration else None)
+
+
+def _checked_on_cell_failure(request: NewJob) -> OnCellFailure:
+    for known in (OnCellFailure.CONTINUE, OnCellFailure.STOP):
+        if request.on_cell_failure == known:
+            if known is OnCellFailure.STOP and request.matrix is None:
+                raise InvalidInput("on_cell_failure needs a matrix; add one, or leave it out")
+            return known
+    raise InvalidInput('on_cell_failure is "continue" or "stop"')
 
 
 def _checked_model(request: NewJob) -> str:
@@ -362,29 +383,40 @@ def _cells(core: Core, request: NewJob, parent: Submission, now: int) -> tuple[S
     if not isinstance(request.input, dict | None):
         raise InvalidInput("a job with a matrix takes an object as input")
     cells = []
+    commons: dict[tuple[str | None, str | None], Common] = {}
     for values in itertools.product(*axes.values()):
         cell = dict(zip(axes, values, strict=True))
         _check_cell(core, request, parent, cell)
-        region = cell.get("region")
-        own = request._replace(
-            model=cell.get("model", request.model),
-            regions=(region,) if region is not None else request.regions,
-        )
+        where = (cell.get("model"), cell.get("region"))
+        if where not in commons:
+            commons[where] = _cell_common(core, request, parent.common, *where)
         cells.append(
             parent._replace(
                 id=core.ids.new(now),
                 input=None,
-                common=parent.common._replace(
-                    plan=core.terms.of(own, parent.common.tier).plan,
-                    model=_checked_model(own),
-                    callback=None,
-                ),
+                common=commons[where],
                 parent=parent.id,
                 cell=cell,
                 idempotency=None,
             )
         )
     return tuple(cells)
+
+
+def _cell_common(
+    core: Core, request: NewJob, parent: Common, model: str | None, region: str | None
+) -> Common:
+    """What all cells with this model and region share."""
+    own = request._replace(
+        model=request.model if model is None else model,
+        regions=request.regions if region is None else (region,),
+    )
+    return parent._replace(
+        plan=core.terms.of(own, parent.tier).plan,
+        model=_checked_model(own),
+        callback=None,
+        on_cell_failure=OnCellFailure.CONTINUE,
+    )
 
 
 def _check_cell(core: Core, request: NewJob, parent: Submission, cell: dict[str, str]) -> None:
@@ -399,11 +431,8 @@ def _idempotency(caller: Caller, request: NewJob) -> tuple[str, str, str]:
     """(scope, idempotency key, hash of the request as canonical JSON). The hash leaves out the
     trace: a repeated request has another one."""
     said = request._replace(trace=None)._asdict()
-    for name in (
-        "max_retries",
-        "backoff",
-    ):  # older stored hashes lack them
-        if said[name] in (None, ()):
+    for name, default in NEWER_FIELDS.items():
+        if said[name] == default:
             del said[name]
     body = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
     scope = f"{caller.tenant}/{caller.key}"

@@ -17,6 +17,8 @@ class Subscriptions:
         self._wakeups: dict[str, list[asyncio.Event]] = {}
         self._listeners: Counter[str] = Counter()
         self._known: dict[str, object] = {}
+        self.fan_outs: set[str] = set()
+        """Fan-outs with a listener in this process. Their progress changes without a message."""
 
     def jobs(self) -> list[str]:
         """The jobs that are watched in this process."""
@@ -40,6 +42,7 @@ class Subscriptions:
                 self._listeners[job] -= 1
                 if not self._listeners[job]:
                     del self._listeners[job]
+                    self.fan_outs.discard(job)
                     self._index.unsubscribe(job)
 
     @contextmanager

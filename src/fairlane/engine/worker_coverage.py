@@ -20,7 +20,11 @@ class WorkerCoverage:
         self._by_service: dict[str | None, set[Worker]] = {}
         for each in workers:
             offer = Worker(
-                "", region=each.region, capabilities=each.capabilities, excluded=each.excluded
+                "",
+                region=each.region,
+                capabilities=each.capabilities,
+                excluded=each.excluded,
+                regions=each.regions,
             )
             for service in (None,) if each.services is None else each.services:
                 self._by_service.setdefault(service, set()).add(offer)

@@ -13,6 +13,7 @@ from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry, Start
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
+from fairlane.policy.shares import ShareKind
 
 EXACT_POSITIONS = 100
 """Number of positions that are computed exactly. Each one costs one simulated claim, every time a
@@ -37,13 +38,19 @@ MAX_REMEMBERED_LOADS = 1_000
 """The most model loads that are kept per service."""
 
 
+ACTIVITY_PERIOD_MICROSECONDS = 15_000_000
+ACTIVITY_PERIODS = 61
+"""Counts of what happened are kept in periods of 15 s: 15 minutes and the present period."""
+
+
 class Proposal(NamedTuple):
-    """A job that the index proposes to hand out, with its fencing token and one slot in every
-    limited pool that the job needs."""
+    """A job that the index proposes to hand out, with its fencing token, one slot in every limited
+    pool that the job needs, and the region it is to run in."""
 
     token: str
     entry: Entry
     slots: tuple[Slot, ...]
+    region: str | None = None
 
 
 class Picks(NamedTuple):
@@ -137,8 +144,9 @@ class PoolUse(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Counts of the whole index. By lane: `lanes` counts the waiting jobs, `delayed` the delayed
-    jobs, `oldest` is the time since which the oldest job waits."""
+    """Counts of the whole index. By lane: `lanes` counts the waiting jobs, `front` those of them
+    that are front retries, `delayed` the delayed jobs, `oldest` is the time since which the oldest
+    job waits."""
 
     depths: list[Depth]
     pools: list[PoolUse]
@@ -148,6 +156,7 @@ class Stats(NamedTuple):
     lanes: dict[str, int]
     delayed: dict[str, int]
     oldest: dict[str, int]
+    front: Mapping[str, int] = MappingProxyType({})
 
 
 class ModelSample(NamedTuple):
@@ -180,6 +189,33 @@ class SlotModel(NamedTuple):
     loaded: Loaded
 
 
+class TakenSlot(NamedTuple):
+    """A taken slot of a pool: the token that holds it, and the job handed out under that token with
+    the time it was handed out. The entry is None if the job has ended and its slot is kept, or if
+    the index does not know it."""
+
+    slot: Slot
+    token: str
+    entry: Entry | None
+    at: int
+
+
+class NextJob(NamedTuple):
+    """A waiting job that will start soon, and why it is chosen: `kind` is the class under which it
+    is handed out, `level` the rank it counts as, `since` the time from which it ages. `warm`: it is
+    chosen before others because its model is loaded. `in_flow` is the number of waiting jobs of its
+    flow, itself included. `blocked`: it cannot start now, because the service is paused, a circuit
+    breaker is open, or its user is at the running limit."""
+
+    entry: Entry
+    kind: ShareKind
+    level: int
+    since: int
+    warm: bool
+    in_flow: int
+    blocked: bool
+
+
 class ModelReport(NamedTuple):
     """What is known of the models of one service. `times` are the most recently used ones first.
     `last` is the model of the job started last, since when it is loaded, and how many jobs in a row
@@ -190,6 +226,19 @@ class ModelReport(NamedTuple):
     last: Loaded
     slots: list[SlotModel]
     workers: Mapping[str, Loaded] = MappingProxyType({})
+
+
+class IndexServer(NamedTuple):
+    """The server behind an index. `refuses_writes` says why it accepts no writes at present, and is
+    empty if it does. A limit of 0 means none."""
+
+    version: str
+    eviction_policy: str
+    used_bytes: int
+    max_bytes: int
+    connections: int
+    max_connections: int
+    refuses_writes: str = ""
 
 
 class Index(Protocol):
@@ -212,7 +261,9 @@ class Index(Protocol):
     # --- claims and leases -------------------------------------------------------------------
     async def claim(self, worker: Worker, loaded: Loaded, n: int, now: int, epoch: str) -> Picks:
         """Hand out up to n jobs that this worker can run, in queue order. Each gets all the slots
-        it needs and becomes a held entry. Raises NotReady under another epoch or while loading."""
+        it needs and becomes a held entry. Of the worker's regions, a job gets one that it allows
+        and that can start it: the one with the least outstanding work relative to its limit, then
+        the first in the catalog. Raises NotReady under another epoch or while loading."""
 
     async def drop(self, tokens: Sequence[str], now: int) -> None:
         """Discard proposals that the ledger refused: free their slots. Their jobs are not queued
@@ -263,9 +314,15 @@ class Index(Protocol):
         """Like `standing` for each of these jobs that waits, except that every position is an
         estimate. Much cheaper."""
 
-    async def front(self, service: str, now: int) -> list[str]:
-        """The first EXACT_POSITIONS waiting jobs of this service, in the order in which they would
-        start. Empty while the index is being rebuilt."""
+    async def front(self, service: str, n: int, now: int) -> list[NextJob]:
+        """The jobs that the next n claims for this service take (n up to EXACT_POSITIONS), in their
+        order, if no job arrives or leaves, no time passes, slots are free, every started job ends
+        at once with an answer, and one worker that covers all lanes and regions claims. Blocked
+        jobs come last: no claim takes them. Changes nothing. Empty while the index is being
+        rebuilt."""
+
+    async def held_slots(self, pools: Sequence[str]) -> list[TakenSlot]:
+        """The taken slots of these pools, in the order of pool and number."""
 
     async def band_depths(self, service: str) -> list[BandDepth]:
         """The queued jobs of this service by band and tier, without delayed ones. Its cost does not
@@ -281,7 +338,17 @@ class Index(Protocol):
     def scan(self, page: int) -> AsyncIterator[list[Entry]]:
         """All waiting jobs, in pages, as of the start of the iteration."""
 
-    async def stats(self) -> Stats: ...
+    async def stats(self, examined: int | None = None) -> Stats:
+        """Counts of the whole index. With `examined`, the oldest waiting job is looked for in so
+        many flows of each queue at most, so that the cost does not depend on the number of users
+        that wait; otherwise in all of them, or in a Redis index in 1,000."""
+
+    async def count_activity(self, period: int, counts: Mapping[str, int]) -> None:
+        """Add these counts to those of all processes for this period (its number). Counts of the
+        last ACTIVITY_PERIODS periods are kept."""
+
+    async def activity(self, since: int) -> dict[int, dict[str, int]]:
+        """The counts of all processes by period, from period `since` on."""
 
     async def models(self, service: str, tenant: str | None, most: int) -> ModelReport:
         """What is known of the models of a service: the learnt times of the `most` that were used
@@ -301,6 +368,19 @@ class Index(Protocol):
 
     def unsubscribe(self, job: str) -> None:
         """End the subscription to this job."""
+
+    def publish_output(self, job: str, text: str) -> None:
+        """Publish a message of streamed output to other processes that listen to this job. Returns
+        at once and never fails. Messages arrive in order, or not at all."""
+
+    async def flush_output(self) -> None:
+        """Wait until all published output is sent, for a short time."""
+
+    def subscribe_output(self, job: str, received: Callable[[str], None]) -> None:
+        """Call `received` with each message of output that another process publishes."""
+
+    def unsubscribe_output(self, job: str) -> None:
+        """End the subscription to the output of this job."""
 
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:
@@ -330,6 +410,10 @@ class Index(Protocol):
 
     async def sync_slots(self, pool: str, rows: Sequence[tuple[Slot, str]], now: int) -> int:
         """Correct one pool by the ledger's rows. Returns the number of corrected slots."""
+
+    async def server(self) -> IndexServer | None:
+        """The server behind the index; None if the index is in this process. Raises NotReady if the
+        server does not answer."""
 
     async def close(self) -> None:
         """Send what is pending and release all connections."""

@@ -13,7 +13,8 @@ MAX_KEYS = 1 << 31
 
 
 class ApiKeyVerbs(NamedTuple):
-    """The functions of one store: `get`, `page`, `names` and `any` read, the rest write."""
+    """The functions of one store: `get`, `page`, `names`, `any` and `redeemed` read, the rest
+    write."""
 
     add: Callable[..., Any]
     revoke: Callable[..., Any]
@@ -23,6 +24,7 @@ class ApiKeyVerbs(NamedTuple):
     any: Callable[..., Any]
     secret: Callable[..., Any]
     redeem: Callable[..., Any]
+    redeemed: Callable[..., Any]
 
 
 class ApiKeys:
@@ -69,6 +71,10 @@ class ApiKeys:
         """Use up a single-use ticket. True for the first call only, however many callers there
         are."""
         return bool(await self._write(self._verbs.redeem, KeyRedemption(ticket, until, now)))
+
+    async def redeemed(self, ticket: str) -> bool:
+        """Whether a ticket was used up, or a session was ended, and its time is not over."""
+        return bool(await self._read(self._verbs.redeemed, ticket))
 
 
 class KeyAddition(NamedTuple):

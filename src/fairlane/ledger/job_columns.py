@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fairlane.ledger.messages import Common, Submission
 from fairlane.ledger.rows import MAX_INLINE_BYTES, dumps, loads, plan, plan_text
 from fairlane.model.construct import maker
+from fairlane.model.fanout import OnCellFailure
 from fairlane.model.job import Band, Error, Job, Progress
 from fairlane.model.state import Code, State
 
@@ -51,6 +52,14 @@ def _dumps_or_none(value: Any) -> str | None:
 
 def _inline(text: str | None) -> str | None:
     return text if text is None or len(text) <= MAX_INLINE_BYTES else None
+
+
+def _on_cell_failure(text: str | None) -> OnCellFailure:
+    return OnCellFailure(text) if text else OnCellFailure.CONTINUE
+
+
+def _unless_continue(value: OnCellFailure) -> str | None:
+    return None if value is OnCellFailure.CONTINUE else value
 
 
 STATES = {str(state): state for state in State}
@@ -98,6 +107,7 @@ COLUMNS = (
     Column("tags", read=_tags, write=_dumps_or_none, rare=True),
     Column("callback", rare=True),
     Column("trace", rare=True),
+    Column("on_cell_failure", read=_on_cell_failure, write=_unless_continue, rare=True),
     Column("give_up_at", "bigint"),
     Column("input", write=_inline),
 )

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from fairlane.errors import FairlaneError, SetupError
 from fairlane.ledger.api_keys import ApiKeys
+from fairlane.ledger.bulk_actions import BulkRecords
 from fairlane.ledger.known_tiers import KnownTiers
 from fairlane.ledger.messages import (
     AuditedChange,
@@ -66,6 +67,9 @@ class Ledger(Protocol):
     def known_tiers(self) -> KnownTiers: ...
 
     @property
+    def bulks(self) -> BulkRecords: ...
+
+    @property
     def webhooks(self) -> Webhooks: ...
 
     @property
@@ -106,6 +110,10 @@ class Ledger(Protocol):
         """Store the progress and return None if the token holds; otherwise return the job's
         state."""
 
+    async def move_start(self, job: str, token: str, at: int) -> Lease | Stale:
+        """Move the start of a running attempt to `at`, and its deadline with it, if the token
+        holds. An earlier time than the present start changes nothing."""
+
     async def lease(self, job: str, token: str) -> Lease | Stale:
         """The lease as it was handed out, for a caller that only knows its job and token."""
 
@@ -133,8 +141,18 @@ class Ledger(Protocol):
     async def reopen(
         self, request: Request, move: Move, quota: Quota | None
     ) -> WrittenOrNot[Reopened | FairlaneError]:
-        """Resume or replay a job: exactly once for one failure, however often and by however many
-        callers it is requested."""
+        """Resume or replay a job, or retry the failed cells of a fan-out (`Move.REOPEN`): exactly
+        once for one failure, however often and by however many callers it is requested. A parent
+        that had ended runs again."""
+
+    async def stop_cells(
+        self, parent: str, now: int, strict: Container[str]
+    ) -> WrittenOrNot[list[Ended]]:
+        """End the living cells of this fan-out, and with them the fan-out, if it is marked to be
+        stopped; otherwise do nothing. Slots of running calls stay taken as after a cancel."""
+
+    async def stopping(self) -> list[str]:
+        """The fan-outs that are marked to be stopped because a cell has failed."""
 
     async def skip(self, request: Request, price: int) -> WrittenOrNot[Skipped | FairlaneError]:
         """Charge the price and move the job to the front of the queue, together or not at all, once
@@ -154,6 +172,10 @@ class Ledger(Protocol):
         """Give queued jobs their last attempt back, because their service failed and not the job.
         Each item is (job, step and attempts it was seen with); a job that has another step or
         number by now is left alone."""
+
+    async def change_lanes(self, jobs: Sequence[tuple[str, int, str]]) -> None:
+        """Give queued jobs another lane and raise their rev. Each item is (job, rev it was seen
+        with, lane); a job that has another rev by now is left alone."""
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> WrittenOrNot[bool]:
         """Withdraw (job, rev, token) proposals that were not confirmed in time. True if the job
@@ -214,6 +236,9 @@ class Ledger(Protocol):
 
     async def load(self) -> tuple[int, int]:
         """How many jobs are queued and how many run. Cheap."""
+
+    async def cell_counts(self, parent: str) -> dict[State, int]:
+        """How many cells of this fan-out are in each state."""
 
     async def running_in(self) -> Counter[tuple[str, str | None]]:
         """How many jobs of each service run in each region. Reads all running jobs."""

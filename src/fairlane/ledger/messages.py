@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from fairlane.errors import FairlaneError
 from fairlane.model.attempt import Fault, Outcome
 from fairlane.model.event import Fact
+from fairlane.model.fanout import OnCellFailure
 from fairlane.model.job import Band, Error, Json
 from fairlane.model.lease import Lease, Slot
 from fairlane.model.state import Move, State
@@ -65,6 +66,7 @@ class Common(NamedTuple):
     callback: str | None
     trace: str | None
     quota: Quota
+    on_cell_failure: OnCellFailure = OnCellFailure.CONTINUE
 
 
 class Submission(NamedTuple):
@@ -161,13 +163,15 @@ class Settlement(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The job's state, its rev, the slots that stay taken, and the fan-out that ended with it."""
+    """The job's state, its rev, the slots that stay taken, the fan-out that ended with it, and the
+    fan-out whose other cells are to be stopped because of it."""
 
     state: State
     rev: int
     kept: tuple[Slot, ...] = ()
     ended_parent: str | None = None
     again: bool = False
+    stopping_parent: str | None = None
 
 
 class Stale(NamedTuple):
@@ -223,7 +227,9 @@ GIVEN_UP = "there was too much to look at; name a user, or try again later"
 
 class Filter(NamedTuple):
     """Which jobs are wanted (None = any). `key` finds the jobs that this API key submitted for no
-    user."""
+    user. `service` is that of the present step, `region` that of the last attempt. `error_code` is
+    the job's, or the fault of the last attempt. `ended_from` and `ended_to` (µs) bound the time at
+    which the job ended."""
 
     tenant: str | None = None
     user: str | None = None
@@ -232,6 +238,13 @@ class Filter(NamedTuple):
     tag: str | None = None
     parent: str | None = None
     key: str | None = None
+    service: str | None = None
+    region: str | None = None
+    error_code: str | None = None
+    ended_from: int | None = None
+    ended_to: int | None = None
+    tier: str | None = None
+    model: str | None = None
 
 
 class Owner(NamedTuple):

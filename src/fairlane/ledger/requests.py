@@ -23,6 +23,14 @@ class ReopenRequest(NamedTuple):
     quota: Quota | None
 
 
+class StopRequest(NamedTuple):
+    """A fan-out that is marked to be stopped."""
+
+    parent: str
+    now: int
+    strict: Container[str]
+
+
 class SkipCommand(NamedTuple):
     request: Request
     price: int
@@ -39,6 +47,12 @@ class ProgressReport(NamedTuple):
     job: str
     token: str
     progress: Progress
+
+
+class StartMove(NamedTuple):
+    job: str
+    token: str
+    at: int
 
 
 class Promotion(NamedTuple):

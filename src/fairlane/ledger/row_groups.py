@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fairlane.ledger import rows
+from fairlane.ledger.messages import Filter, Settlement
+from fairlane.ledger.settle_rows import AFTER
 from fairlane.model.event import Event, EventType, Fact, implied, numbered
 from fairlane.model.job import Job, Json, fair_user
 from fairlane.model.queue_entry import Start
-from fairlane.model.state import Code, State
+from fairlane.model.state import ENDED, Code, State
 from fairlane.model.step import service_of
 
 Cells = Iterable[Any]
@@ -82,6 +84,52 @@ def ending(cells: int, bad: int, now: int) -> Ending:
     return Ending(State.FAILED, Code.CELLS_FAILED, message, fact)
 
 
+class EndedCells(NamedTuple):
+    """Cells of one parent that end in one transaction: how many, whether one of them failed, and
+    the job that stands for them in the outcome."""
+
+    parent: str
+    number: int
+    failed: bool
+    now: int
+    job: str
+
+
+def ended_cells(ends: Iterable[tuple[str | None, str, State, int]]) -> list[EndedCells]:
+    """From (parent, job, state, now) of jobs that have ended, by parent in the order of locks."""
+    found: dict[str, EndedCells] = {}
+    for parent, job, state, now in ends:
+        if parent is not None:
+            before = found.get(parent, EndedCells(parent, number=0, failed=False, now=now, job=job))
+            found[parent] = EndedCells(
+                parent,
+                before.number + 1,
+                before.failed or state in (State.FAILED, State.DEAD),
+                max(before.now, now),
+                job,
+            )
+    return [found[parent] for parent in sorted(found)]
+
+
+def settled_cells(winners: Iterable[Settlement]) -> list[EndedCells]:
+    """The cells that have ended with these settlements."""
+    return ended_cells(
+        (item.lease.parent, item.lease.job, AFTER[item.move], item.now)
+        for item in winners
+        if AFTER[item.move] in ENDED
+    )
+
+
+class ParentNews(NamedTuple):
+    """What the end of cells means for their parent."""
+
+    ended: str | None = None
+    stopping: str | None = None
+
+
+NO_NEWS = ParentNews()
+
+
 def fate(found: Iterable[Cells], owner: str | None) -> str | None:
     """How a job ended, from rows of (scope, status). A scope is `tenant/key`; neither part has a
     slash."""
@@ -90,3 +138,32 @@ def fate(found: Iterable[Cells], owner: str | None) -> str | None:
             told: str | None = status
             return told
     return None
+
+
+LAST_FAULT = (
+    "EXISTS (SELECT 1 FROM attempts WHERE attempts.job = jobs.id AND attempts.fence = jobs.fence "
+    "AND attempts.fault = {})"
+)
+
+
+def where_it_is(wanted: Filter) -> list[tuple[str, object]]:
+    """Conditions on the tier, model, service and region of a job, and on how and when it ended.
+    Each has one value; `{}` is its parameter."""
+    code = wanted.error_code
+    found: list[tuple[str, object]] = []
+    if wanted.tier is not None:
+        found.append(("tier = {}", wanted.tier))
+    if wanted.model is not None:
+        found.append(("model = {}", wanted.model))
+    if wanted.service is not None:
+        begin = f"{wanted.service}|"
+        found.append((f"substr(lane, 1, {len(begin)}) = {{}}", begin))
+    if wanted.region is not None:
+        found.append(("region = {}", wanted.region))
+    if code is not None:
+        found.append(("error_code = {}" if code.isupper() else LAST_FAULT, code))
+    if wanted.ended_from is not None:
+        found.append(("finished_at >= {}", wanted.ended_from))
+    if wanted.ended_to is not None:
+        found.append(("finished_at < {}", wanted.ended_to))
+    return found

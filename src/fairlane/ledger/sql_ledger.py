@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from fairlane.errors import FairlaneError
 from fairlane.ledger import rows
 from fairlane.ledger.api_keys import ApiKeys
+from fairlane.ledger.bulk_actions import BulkRecords
 from fairlane.ledger.credit_account_names import account_of
 from fairlane.ledger.known_tiers import KnownTiers
 from fairlane.ledger.messages import (
@@ -61,6 +62,8 @@ from fairlane.ledger.requests import (
     ReopenRequest,
     Retirement,
     SkipCommand,
+    StartMove,
+    StopRequest,
     TierChange,
     UnconfirmedProposal,
 )
@@ -124,6 +127,9 @@ class SqlReader(ABC):
     async def count(self, state: State, tenant: str | None = None) -> int:
         return await self._read(self._queries.count, state, tenant)
 
+    async def cell_counts(self, parent: str) -> dict[State, int]:
+        return await self._read(self._queries.cell_counts, parent)
+
     async def running_in(self) -> Counter[tuple[str, str | None]]:
         return await self._read(self._queries.running_in)
 
@@ -138,8 +144,10 @@ class SqlLedger(SqlReader):
     _writer: Writer
     _admin: ModuleType
     _api_keys: ModuleType
+    _bulk_actions: ModuleType
     _confirm: ModuleType
     _credits: ModuleType
+    _end_jobs: ModuleType
     _epochs: ModuleType
     _job_actions: ModuleType
     _key_users: ModuleType
@@ -156,13 +164,13 @@ class SqlLedger(SqlReader):
         self._writer = writer
         self.keys = ApiKeys(self._one, self._read, self._api_keys.VERBS)
         self.known_tiers = KnownTiers(self._one, self._read, self._known_tiers.VERBS)
+        self.bulks = BulkRecords(self._one, self._read, self._bulk_actions.VERBS)
         self.webhooks = Webhooks(self._one, self._read, self._webhooks.VERBS)
         self.vitals = StoreStats(
             writer.waits,
             self._read,
             self._try_to_write,
-            self._store_stats.signs,
-            self._store_stats.imbalance,
+            self._store_stats.VERBS,
         )
 
     @abstractmethod
@@ -202,6 +210,10 @@ class SqlLedger(SqlReader):
     async def progress(self, job: str, token: str, progress: Progress) -> State | None:
         return await self._one(self._leases.progress, ProgressReport(job, token, progress))
 
+    async def move_start(self, job: str, token: str, at: int) -> Lease | Stale:
+        await self._one(self._leases.move_start, StartMove(job, token, at))
+        return await self.lease(job, token)
+
     async def lease(self, job: str, token: str) -> Lease | Stale:
         found = (await self.jobs([job])).get(job)
         if found is None or found.token != token:
@@ -224,6 +236,15 @@ class SqlLedger(SqlReader):
     ) -> WrittenOrNot[list[Ended] | FairlaneError]:
         return await self._writer.write(self._job_actions.cancel, [CancelRequest(request, strict)])
 
+    async def stop_cells(
+        self, parent: str, now: int, strict: Container[str]
+    ) -> WrittenOrNot[list[Ended]]:
+        wanted = StopRequest(parent, now, strict)
+        return await self._writer.write(self._end_jobs.stop_cells, [wanted])
+
+    async def stopping(self) -> list[str]:
+        return await self._read(self._queries.stopping)
+
     async def reopen(
         self, request: Request, move: Move, quota: Quota | None
     ) -> WrittenOrNot[Reopened | FairlaneError]:
@@ -245,6 +266,9 @@ class SqlLedger(SqlReader):
 
     async def return_attempts(self, jobs: Sequence[tuple[str, int, int]]) -> None:
         await self._writer.write(self._leases.return_attempts, jobs)
+
+    async def change_lanes(self, jobs: Sequence[tuple[str, int, str]]) -> None:
+        await self._writer.write(self._leases.change_lanes, jobs)
 
     async def revoke(self, held: Sequence[tuple[str, int, str]]) -> WrittenOrNot[bool]:
         items = [UnconfirmedProposal(*each) for each in held]

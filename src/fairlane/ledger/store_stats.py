@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from fairlane.ledger.messages import Counts
 from fairlane.ledger.running import Read
+from fairlane.model.key import Key
 
 
 class StoreSigns(NamedTuple):
@@ -18,6 +20,42 @@ class StoreSigns(NamedTuple):
     outbox: int | None = None
     dead: Mapping[str, int] | None = None
     oldest_transaction: int | None = None
+
+
+class StoreServer(NamedTuple):
+    """The server or the file behind a ledger. `settings` are those that durability depends on.
+    `wall_clock` is the server's time (µs). The free space is known of a file only, the connections
+    of a server only. `schema` is None if there is none yet."""
+
+    kind: Literal["sqlite", "postgres"]
+    version: str
+    schema: int | None
+    known_schema: int
+    settings: Mapping[str, str]
+    read_only: bool = False
+    size_bytes: int = 0
+    wall_clock: int | None = None
+    connections: int | None = None
+    max_connections: int | None = None
+    free_bytes: int | None = None
+    disk_bytes: int | None = None
+
+
+class StoreProbe(NamedTuple):
+    """A store as it is found before a process serves it, with the API keys that it holds."""
+
+    server: StoreServer
+    keys: list[Key]
+
+
+class StoreVerbs(NamedTuple):
+    """The functions of one store. All of them read."""
+
+    signs: Callable[..., Any]
+    imbalance: Callable[..., Any]
+    server: Callable[..., Any]
+    invariants: Callable[..., Any]
+    overdue: Callable[..., Any]
 
 
 class StoreWaits:
@@ -43,11 +81,9 @@ class StoreStats:
         waits: StoreWaits,
         read: Read,
         write: Write,
-        signs: Callable[..., Any],
-        imbalance: Callable[..., Any],
+        verbs: StoreVerbs,
     ) -> None:
-        self.waits, self._read, self._signs, self._imbalance = waits, read, signs, imbalance
-        self._write = write
+        self.waits, self._read, self._write, self._verbs = waits, read, write, verbs
         self._trial: asyncio.Task[None] | None = None
         self._tried_at = 0.0
 
@@ -61,13 +97,28 @@ class StoreStats:
         await asyncio.shield(self._trial)
 
     async def signs(self) -> StoreSigns:
-        found: StoreSigns = await self._read(self._signs)
+        found: StoreSigns = await self._read(self._verbs.signs)
         return found
 
     async def imbalance(self) -> int:
         """Operations whose entries do not sum to zero, and balances that are not the sum of their
         entries. Reads all entries. Raises TookTooLong."""
-        found: int = await self._read(self._imbalance)
+        found: int = await self._read(self._verbs.imbalance)
+        return found
+
+    async def server(self) -> StoreServer:
+        found: StoreServer = await self._read(self._verbs.server)
+        return found
+
+    async def invariants(self, within: float) -> Counts:
+        """Count violations of the ledger's invariants. Raises TookTooLong after so many seconds."""
+        found: Counts = await self._read(self._verbs.invariants, within)
+        return found
+
+    async def overdue(self, finished_before: int, dead_before: int, limit: int) -> int:
+        """How many ended jobs and dead letters are older than that, counted up to about `limit`.
+        Retention should have deleted them."""
+        found: int = await self._read(self._verbs.overdue, finished_before, dead_before, limit)
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 from fairlane.ledger.messages import Setting
@@ -26,6 +27,10 @@ def worker_spec(worker: Worker) -> str:
     }
     if worker.tasks:  # older versions do not know this field
         spec["tasks"] = {name: list(terms) for name, terms in worker.tasks.items()}
+    if worker.regions:
+        spec["regions"] = list(worker.regions)
+    if worker.name:
+        spec["name"] = worker.name
     return dumps(spec)
 
 
@@ -37,11 +42,17 @@ def workers(found: Iterable[Iterable[Any]]) -> list[tuple[Worker, int]]:
     ]
 
 
+FIELDS = frozenset(field.name for field in fields(Worker))
+
+
 def _spec(text: str) -> dict[str, Json]:
-    spec: dict[str, Json] = loads(text)
+    """The fields of a worker. Those that only a newer version knows are left out."""
+    spec: dict[str, Json] = {name: value for name, value in loads(text).items() if name in FIELDS}
     for name in ("services", "capabilities", "tiers"):
         if spec[name] is not None:
             spec[name] = frozenset(spec[name])
+    if "regions" in spec:
+        spec["regions"] = tuple(spec["regions"])
     if "tasks" in spec:
         spec["tasks"] = {
             name: RetryTerms(max_retries, tuple(backoff), timeout)

@@ -40,7 +40,7 @@ class Limits:
     input_bytes: int = 1 << 20
     result_bytes: int = 8 << 20
     context_bytes: int = 32 << 20
-    cells: int = 1_000
+    cells: int = 10_000
     keep_finished: float = 7 * 86_400
     keep_dead: float = 30 * 86_400
     keep_keys: float = 86_400

@@ -36,7 +36,7 @@ DEFAULT_SERVICE = Service("any")
 def catalog_text(catalog: Catalog) -> str:
     default = catalog.task_defaults
     parts: dict[str, Any] = {
-        "tiers": catalog.tiers.all,
+        "tiers": [_without_target(tier) for tier in catalog.tiers.all],
         "default": catalog.tiers.default,
         "services": [_stored(service, DEFAULT_SERVICE) for service in catalog.services.values()],
         "providers": list(catalog.providers.values()),
@@ -46,15 +46,24 @@ def catalog_text(catalog: Catalog) -> str:
     }
     if catalog.credits != CreditSettings():  # else the text is that of older versions
         parts["credits"] = catalog.credits
+    targets = {tier.name: tier.target for tier in catalog.tiers.all if tier.target}
+    if targets:
+        parts["targets"] = targets  # apart from the tiers: older versions do not read it
+    orders = {each.name: [*each.regions] for each in catalog.services.values()}
+    orders = {name: regions for name, regions in orders.items() if regions != sorted(regions)}
+    if orders:
+        parts["region_orders"] = orders  # apart from the services, whose regions are sorted by name
     return _dumps(parts)
 
 
 def catalog_of(text: str) -> Catalog:
     parts = orjson.loads(text)
-    default = parts["task_defaults"]
+    default, targets = parts["task_defaults"], parts.get("targets", {})
+    orders = parts.get("region_orders", {})
+    tiers = [Tier(**tier, target=targets.get(tier["name"], 0)) for tier in parts["tiers"]]
     return Catalog(
-        Tiers([Tier(**tier) for tier in parts["tiers"]], parts["default"]),
-        [_service(service) for service in parts["services"]],
+        Tiers(tiers, parts["default"]),
+        [_service(service, orders.get(service["name"])) for service in parts["services"]],
         [Provider(**provider) for provider in parts["providers"]],
         {name: tuple(steps) for name, steps in parts["pipelines"].items()},
         Limits(**parts["limits"]),
@@ -68,6 +77,13 @@ def _credits(values: dict[str, Any]) -> CreditSettings:
     if "skip_prices" in values:
         values = values | {"skip_prices": tuple(map(tuple, values["skip_prices"]))}
     return CreditSettings(**values)
+
+
+def _without_target(tier: Tier) -> orjson.Fragment:
+    """The tier as older versions write it."""
+    values = {each.name: getattr(tier, each.name) for each in fields(tier) if each.name != "target"}
+    written = (f'"{name}":{_dumps(value)}' for name, value in values.items())
+    return orjson.Fragment(f"{{{','.join(written)}}}")
 
 
 def _stored(item: Service | Limits, default: Service | Limits) -> orjson.Fragment:
@@ -86,13 +102,14 @@ def _dumps(value: object) -> str:
     return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _service(values: dict[str, Any]) -> Service:
+def _service(values: dict[str, Any], region_order: list[str] | None = None) -> Service:
     overrun, check = values["overrun"], values.get("quality_check")
+    regions = values["regions"]
     return Service(
         **values
         | {
             "executor": Executor(values["executor"]),
-            "regions": {name: Region(**each) for name, each in values["regions"].items()},
+            "regions": {name: Region(**regions[name]) for name in region_order or regions},
             "backoff": tuple(values["backoff"]),
             "retry_place": RetryPlace(values["retry_place"]),
             "overrun": Overrun(overrun) if overrun is not None else None,

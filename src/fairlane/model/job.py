@@ -6,6 +6,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from fairlane.model.fanout import OnCellFailure
 from fairlane.model.state import LIVE, RESUMABLE, Code, State
 from fairlane.model.step import Plan, Step, delivered
 
@@ -23,8 +24,9 @@ class Band(IntEnum):
 
 class NewJob(NamedTuple):
     """A request to run a job, after validation. `tier` is set only if the caller may choose it.
-    `matrix` makes the job a fan-out with one execution per combination. `max_retries` None means
-    the worker's, service's or tier's value. `backoff` is the list of pauses before retries; the
+    `matrix` makes the job a fan-out with one execution per combination; `on_cell_failure` says
+    whether its other executions go on when one has failed. `max_retries` None means the worker's,
+    service's or tier's value. `backoff` is the list of pauses before retries; the
     last one repeats. Times are microseconds."""
 
     name: str
@@ -45,6 +47,7 @@ class NewJob(NamedTuple):
     idempotency_key: str | None = None
     max_retries: int | None = None
     backoff: tuple[int, ...] = ()
+    on_cell_failure: OnCellFailure = OnCellFailure.CONTINUE
 
 
 class Error(NamedTuple):
@@ -106,6 +109,7 @@ class Job(NamedTuple):
     tags: tuple[str, ...]
     callback: str | None
     trace: str | None
+    on_cell_failure: OnCellFailure = OnCellFailure.CONTINUE
 
     @property
     def current(self) -> Step:
@@ -125,6 +129,15 @@ class Job(NamedTuple):
     @property
     def fan_out(self) -> bool:
         return self.cells > 0
+
+    @property
+    def shown_progress(self) -> Progress | None:
+        """The progress that the job's owner sees. That of a fan-out counts its ended cells."""
+        if not self.fan_out:
+            return self.progress
+        ended = self.cells - self.cells_left
+        percent = round(100 * ended / self.cells, 1)
+        return Progress(percent, f"{ended} of {self.cells} executions have ended", self.created_at)
 
     def waited_until(self, now: int) -> int:
         """Total time in the queue so far, over all steps and attempts."""

@@ -161,7 +161,7 @@ class Service:
     @property
     def strict(self) -> bool:
         """Whether a vanished worker's slots stay taken until its deadline. The default is true for
-        HTTP services and false for pull workers."""
+        called services (HTTP and Celery) and false for pull workers."""
         if self.overrun is not None:
             return self.overrun is Overrun.STRICT
-        return self.executor is Executor.HTTP
+        return self.executor in (Executor.HTTP, Executor.CELERY)

@@ -21,6 +21,14 @@ class Lane(NamedTuple):
     def name(self) -> str:
         return f"{self.service}|{','.join(self.regions)}|{','.join(self.capabilities)}"
 
+    def allows(self, region: str | None) -> bool:
+        return not self.regions or region in self.regions
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether its jobs may run in one region only."""
+        return len(self.regions) == 1
+
     @classmethod
     def parse(cls, name: str) -> Lane:
         service, regions, capabilities = name.split("|")

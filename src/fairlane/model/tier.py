@@ -11,7 +11,8 @@ from fairlane.model.setting_bounds import MAX_COUNT, MAX_SECONDS, demand
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Times are seconds. 0 means no limit."""
+    """Times are seconds. 0 means no limit. `target` is the wait that a job should not exceed; it is
+    reported and decides nothing (0 = none)."""
 
     name: str
     promote: dict[str, float] = field(default_factory=dict)
@@ -21,6 +22,7 @@ class Tier:
     per_hour: int = 0
     max_duration: float = 0
     max_running_per_user: int = 0
+    target: float = 0
 
     def __post_init__(self) -> None:
         whose = f'tier "{self.name}"'
@@ -29,6 +31,7 @@ class Tier:
             whose, MAX_COUNT, per_hour=self.per_hour, max_running_per_user=self.max_running_per_user
         )
         demand(whose, MAX_SECONDS, timeout=self.timeout, max_duration=self.max_duration)
+        demand(whose, MAX_SECONDS, target=self.target)
         for after in self.promote.values():
             demand(whose, MAX_SECONDS, promote=after)
 

@@ -49,7 +49,9 @@ class Worker:
     """`services` None means every service for which the worker has the capabilities, except
     `excluded`. `tiers` None means every tier. `key` is the API key it registered with. `tasks` are
     the retry terms it declares for its task types. `in_process`: the worker runs in the process
-    that owns the ledger, and its work ends with that process."""
+    that owns the ledger, and its work ends with that process. A worker runs in one `region`, or (a
+    dispatcher) reaches all `regions`; then the index chooses one for each job. `name` is for
+    people: several workers may share it."""
 
     id: str
     services: frozenset[str] | None = None
@@ -64,6 +66,13 @@ class Worker:
     state: WorkerState = WorkerState.ACTIVE
     tasks: Mapping[str, RetryTerms] = field(default_factory=dict, hash=False)
     excluded: frozenset[str] = frozenset()
+    regions: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def places(self) -> tuple[str | None, ...]:
+        """The regions in which this worker can run a job; None stands for no region."""
+        return self.regions or (self.region,)
 
     @property
     def lease(self) -> int:
@@ -75,6 +84,6 @@ class Worker:
         return (
             (self.services is None or lane.service in self.services)
             and lane.service not in self.excluded
-            and (not lane.regions or self.region in lane.regions)
+            and (not lane.regions or any(place in lane.regions for place in self.places))
             and self.capabilities.issuperset(lane.capabilities)
         )

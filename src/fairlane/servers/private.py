@@ -34,10 +34,10 @@ class Databases:
         self.url = url
         self._names: list[str] = []
 
-    async def new_database(self) -> str:
-        """The URL of a fresh, empty database."""
+    async def new_database(self, template: str = "template0") -> str:
+        """The URL of a fresh database: an empty one, or a copy of the named one."""
         name = f"fairlane_{secrets.token_hex(6)}"
-        await self._execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        await self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         self._names.append(name)
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
 
@@ -62,15 +62,23 @@ class Postgres(ServerProcess, Databases):
 
     `fsync=False` is for temporary data: such a server proves nothing about durability or speed.
     With `in_memory` its files are in a memory file system, if there is one: they survive the end of
-    any process, and fsync takes no time."""
+    any process, and fsync takes no time. A `standby_of` another one follows it until `promote`; the
+    other one answers a commit only when its standby has it, if it is `replicated`."""
 
     _parent_death_signal = signal.SIGQUIT  # the only signal that also ends busy children
 
-    def __init__(self, *, fsync: bool, in_memory: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        fsync: bool,
+        in_memory: bool = False,
+        replicated: bool = False,
+        standby_of: Postgres | None = None,
+    ) -> None:
         self._programs = _postgres_programs()
         ServerProcess.__init__(self, place=memory() if in_memory else None)
         Databases.__init__(self, f"postgresql://postgres@127.0.0.1:{self.port}/postgres")
-        self.fsync = fsync
+        self.fsync, self.replicated, self.standby_of = fsync, replicated, standby_of
         self._data = self.folder / "data"
 
     def restart(self, mode: Literal["immediate", "fast"] = "fast") -> None:
@@ -86,14 +94,26 @@ class Postgres(ServerProcess, Databases):
             ctypes.CDLL(None).shmctl(int(memory), 0, None)
         super().stop()
 
+    def promote(self) -> None:
+        """Makes a standby a server of its own, which takes writes."""
+        self._run("pg_ctl", "promote", "-w", "-D", str(self._data))
+        self.standby_of = None
+
     def _prepare(self) -> None:
         if self._data.exists():
             return
         if user := self._run_as()[1]:
             os.chown(self.folder, int(user), int(user))
+        if self.standby_of is not None:
+            copied = ("--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+            self._run("pg_basebackup", "-D", str(self._data), "-d", self.standby_of.url, *copied)
+            return
         options = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-        program = str(self._programs / "initdb")
-        if self._launch([program, "-D", str(self._data), *options]).wait():
+        self._run("initdb", "-D", str(self._data), *options)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        program = str(self._programs / name)
+        if self._launch([program, *arguments]).wait():
             raise self._failed(f"{program} failed")
 
     def _command(self) -> list[str]:
@@ -104,6 +124,7 @@ class Postgres(ServerProcess, Databases):
             "fsync": "on" if self.fsync else "off",
             "synchronous_commit": "on",
             "max_connections": 200,
+            "synchronous_standby_names": "*" if self.replicated else "",
             "dynamic_shared_memory_type": "mmap",  # in the server's folder, which `stop` removes
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]

@@ -33,6 +33,15 @@ os.execv(command[0], command)
 """
 
 
+def ended_with_parent(
+    command: Sequence[str], number: signal.Signals = signal.SIGKILL, user: str = ""
+) -> list[str]:
+    """The command for a process that the kernel ends when the thread that starts it ends. Its
+    program is an absolute path."""
+    launcher = [sys.executable, "-ISc", LAUNCHER]
+    return [*launcher, str(int(number)), str(os.getpid()), user, *command]
+
+
 class ServerFailed(Exception):
     """A server program was not found or did not start. The message ends with its log."""
 
@@ -120,10 +129,9 @@ class ServerProcess(ABC):
     def _launch(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Starts a process that writes to the log and ends with this process."""
         before, user = self._run_as()
-        number, parent = str(int(self._parent_death_signal)), str(os.getpid())
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(  # noqa: S603 - our own servers
-                [*before, sys.executable, "-ISc", LAUNCHER, number, parent, user, *command],
+                [*before, *ended_with_parent(command, self._parent_death_signal, user)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

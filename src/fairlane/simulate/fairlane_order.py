@@ -82,7 +82,7 @@ class FairlaneOrder:
     def claim(self, place: SimulatedSlot, now: int) -> SimulatedStep | Nothing:
         picks = at_once(self.index.claim(place.worker, place.loaded, 1, now, EPOCH))
         if picks.proposals:
-            token, entry, _ = picks.proposals[0]
+            token, entry, *_ = picks.proposals[0]
             self._asleep.pop(place.id, None)
             self._running[entry.id] = (token, now)
             step = self._steps.pop(entry.id)

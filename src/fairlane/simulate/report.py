@@ -13,6 +13,9 @@ BUCKETS = 60
 WINDOWS = 20
 """The number of windows of the span in which fairness is measured."""
 
+MAX_WINDOWS = 1_000
+"""The most windows. Where jobs still start long after the last arrival, the windows are longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class WaitTimes:
@@ -243,7 +246,8 @@ def longest_gap(served: list[SimulatedJob]) -> int:
 def fairness(users: list[list[SimulatedJob]], span: int) -> float | None:
     """Jain's fairness index of the work begun for users whose jobs waited through a whole window: 1
     if all got the same, 1/n if one got everything. Averaged over windows, weighted by users."""
-    window = max(1, span // WINDOWS)
+    last = max((each.started for served in users for each in served), default=0)
+    window = max(1, span // WINDOWS, last // MAX_WINDOWS)
     shares: dict[int, list[int]] = defaultdict(list)
     for served in users:
         begun: dict[int, int] = defaultdict(int)

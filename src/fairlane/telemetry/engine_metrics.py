@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from fairlane.engine import Engine
@@ -31,7 +31,7 @@ class EngineMeter:
     """Counters and histograms of this process. Gauges are read at each scrape."""
 
     def __init__(self, engine: Engine) -> None:
-        self._gauges = Gauges(engine)
+        self._engine, self._gauges = engine, Gauges(engine)
         numbers = self._numbers = Registry(METRICS)
         engine.instrument(self)
         waits = engine.store_stats.waits
@@ -81,6 +81,10 @@ class EngineMeter:
             return
         if outcome.again:
             return
+        region = self._region(lease)
+        numbers.add("fairlane_attempts_total", lease.service, region, str(settlement.outcome))
+        if settlement.move is Move.RETRY and settlement.lane != lease.at.lane:
+            numbers.add("fairlane_failovers_total", lease.service, region)
         if settlement.outcome is Outcome.LOST:
             numbers.add("fairlane_worker_heartbeat_failures_total")
         if settlement.move is Move.RETRY:
@@ -90,6 +94,17 @@ class EngineMeter:
             self._checked(settlement)
         if outcome.state in ENDED:
             self._ended(settlement, outcome.state)
+
+    def _region(self, lease: Lease) -> str:
+        """The label of the attempt's region. Its values are the configured regions, `none` and
+        `other`: workers may name regions that are not configured."""
+        if lease.region is None:
+            return "none"
+        return lease.region if lease.region in self._configured(lease.service) else "other"
+
+    def _configured(self, service: str) -> Collection[str]:
+        known = self._engine.catalog.services.get(service)
+        return known.regions if known is not None else ()
 
     def _checked(self, settlement: Settlement) -> None:
         """Counts a quality check that has ended. One that will be tried again has not."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from fairlane.engine import Engine
 from fairlane.engine.queries import Overview
-from fairlane.errors import TookTooLong
+from fairlane.errors import NotReady, TookTooLong
 from fairlane.model.state import State
 from fairlane.model.worker import WorkerState
 from fairlane.telemetry.metric_definitions import Labels
@@ -29,12 +29,16 @@ class Gauges:
         self._imbalance, self._added_up = 0, -AUDIT_PERIOD_MICROSECONDS
 
     async def read(self, *, leaving: bool = False) -> dict[str, Values]:
-        overview = await self._engine.overview()
+        """Without the index, the figures of the order of service are left out."""
+        engine = self._engine
+        found: dict[str, Values] = {}
+        with suppress(NotReady):
+            found = self._line(await engine.overview())
         return {
-            **self._line(overview),
-            **await self._jobs(overview),
+            **found,
+            **await self._jobs(),
             **await self._stores(),
-            "fairlane_ready": {(): self._engine.is_ready and not leaving},
+            "fairlane_ready": {(): not engine.claims_paused and not leaving},
         }
 
     def _line(self, overview: Overview) -> dict[str, Values]:
@@ -48,16 +52,24 @@ class Gauges:
             oldest[(tier,)] = max(0, engine.clock.now() - min(since)) / SECOND if since else 0
         configured = engine.catalog.all_pools()
         pools = [each for each in overview.stats.pools if each.pool in configured]
+        breakers = overview.stats.breakers
         return {
             "fairlane_queue_depth": depth,
             "fairlane_oldest_age_seconds": oldest,
             "fairlane_unrunnable": {(): sum(overview.unrunnable.values())},
+            "fairlane_circuit_breaker_open": {
+                (service.name, region or "none"): key in breakers
+                for service in engine.catalog.services.values()
+                for region in service.regions or [None]
+                for key in [f"{service.name}@{region}" if region else service.name]
+            },
             "fairlane_slots_held": {(each.pool,): each.held for each in pools},
             "fairlane_slots_limit": {(each.pool,): each.limit for each in pools},
         }
 
-    async def _jobs(self, overview: Overview) -> dict[str, Values]:
+    async def _jobs(self) -> dict[str, Values]:
         engine = self._engine
+        queued, running = await engine.load()
         states: Values = {(str(state),): 0 for state in WorkerState}
         capacity, now = 0, engine.clock.now()
         for worker, at in await engine.workers.all():
@@ -65,11 +77,11 @@ class Gauges:
             states[(str(state),)] += 1
             capacity += worker.capacity if state is not WorkerState.DEAD else 0
         jobs: Values = {
-            ("queued",): overview.queued,
-            ("running",): overview.running,
+            ("queued",): queued,
+            ("running",): running,
             ("dead",): await engine.count(State.DEAD),
         }
-        used = overview.running / capacity if capacity else 0
+        used = running / capacity if capacity else 0
         return {
             "fairlane_jobs": jobs,
             "fairlane_workers": states,

@@ -45,6 +45,24 @@ METRICS = (
     # --- jobs ---
     Metric("fairlane_jobs_submitted_total", "counter", "Jobs accepted.", ("tier",)),
     Metric("fairlane_jobs_claimed_total", "counter", "Attempts started.", ("service",)),
+    Metric(
+        "fairlane_attempts_total",
+        "counter",
+        "Attempts ended, by the region they ran in.",
+        ("service", "region", "outcome"),
+    ),
+    Metric(
+        "fairlane_failovers_total",
+        "counter",
+        "Retries that left the region that failed.",
+        ("service", "region"),
+    ),
+    Metric(
+        "fairlane_circuit_breaker_open",
+        "gauge",
+        "1 if the circuit breaker of the region is open.",
+        ("service", "region"),
+    ),
     Metric("fairlane_jobs", "gauge", "Jobs in line, running and dead.", ("status",)),
     Metric(
         "fairlane_task_duration_seconds",

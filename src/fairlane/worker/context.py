@@ -10,6 +10,7 @@ from fairlane.trace_context import traceparent
 from fairlane.worker_protocol.messages import Task
 
 Tell = Callable[[float, str], None]
+Stream = Callable[[Any], None]
 
 
 class TaskFailed(Exception):
@@ -26,12 +27,14 @@ class Context:
     outputs of earlier steps. `checked_step` is the name of the output that a quality check
     judges."""
 
-    def __init__(self, task: Task, tell: Tell, model: Any = None) -> None:
+    def __init__(
+        self, task: Task, tell: Tell, model: Any = None, stream: Stream = lambda _: None
+    ) -> None:
         self.task_id, self.task_type = task.id, task.type
         self.attempt, self.trace_id = task.attempt, task.trace
         self.context, self.model_name, self.model = task.context, task.model, model
         self.checked_step = task.checked_step
-        self._tell = tell
+        self._tell, self._stream = tell, stream
         self._cancelled = False
 
     @property
@@ -52,6 +55,12 @@ class Context:
         told = bounded(percent, text)
         if told is not None:
             self._tell(*told)
+
+    def output(self, chunk: Any) -> None:
+        """Streams a piece of output, any JSON, to clients that wait for the job's result. Pieces
+        are not stored, and may be dropped; the returned result counts. At most 64 KiB each. May be
+        called from any thread."""
+        self._stream(chunk)
 
     def cancel(self) -> None:
         self._cancelled = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairlane.engine import Engine
 from fairlane.errors import FairlaneError, NotFound, StaleLease
@@ -51,6 +51,10 @@ class DirectTransport:
     async def progress(self, ref: Ref, percent: float, text: str) -> None:
         with _understood(), suppress(StaleLease):
             await self._worker_service.progress(self._worker, ref, percent, text)
+
+    async def output(self, ref: Ref, first: int, chunks: Sequence[Any]) -> None:
+        with _understood():
+            await self._worker_service.output(self._worker, ref, first, chunks)
 
     async def close(self) -> None:
         await self._worker_service.stop()

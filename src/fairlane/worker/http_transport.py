@@ -45,6 +45,8 @@ class HttpTransport:
             "version": offer.version,
             "heartbeat_seconds": offer.heartbeat / SECOND,
         }
+        if offer.name:
+            sent["name"] = offer.name
         if offer.tasks:
             sent["task_options"] = {name: _terms(each) for name, each in offer.tasks.items()}
         answer = await self._post("register", sent)
@@ -113,6 +115,10 @@ class HttpTransport:
         except ApiError as error:
             if error.status != 409:
                 raise
+
+    async def output(self, ref: Ref, first: int, chunks: Sequence[Any]) -> None:
+        sent = {"task_id": ref.task, "lease": ref.lease, "first": first, "chunks": list(chunks)}
+        await self._post(f"{self._me}/output", sent)
 
     async def close(self) -> None:
         await self._connection.close()

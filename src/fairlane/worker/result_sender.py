@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from fairlane.errors import FairlaneError
+from fairlane.worker.output_sender import OutputSender
 from fairlane.worker.transport import RETRY_PAUSE_SECONDS, ServerAway, Transport, UnknownWorker
 from fairlane.worker_protocol.messages import Result, Trouble
 
@@ -17,8 +18,8 @@ RESULTS_PER_REQUEST = 200
 class ResultSender:
     """Results that arrive during a request are sent with the next one."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, transport: Transport, outputs: OutputSender) -> None:
+        self._transport, self._outputs = transport, outputs
         self._waiting: list[Result] = []
         self._any = asyncio.Event()
         self._sending = 0
@@ -49,6 +50,7 @@ class ResultSender:
             await self._sent.wait()
 
     async def _send(self, batch: list[Result]) -> None:
+        await self._outputs.finish(result.ref for result in batch)
         while True:
             try:
                 verdicts = await self._transport.report(batch)

@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fairlane.engine.json_text import json_bytes
 from fairlane.engine.model_times import LOAD_METRIC
 from fairlane.errors import InvalidInput
+from fairlane.json_text import json_bytes
 from fairlane.model.file_result import FileResult
 from fairlane.worker.blocked_loop import BlockedLoopWatch
-from fairlane.worker.context import Context, TaskFailed
+from fairlane.worker.context import Context, Stream, TaskFailed
 from fairlane.worker.elapsed import Moment
 from fairlane.worker.handlers import Handler, call
 from fairlane.worker.models import Loader, Models
@@ -43,9 +43,14 @@ class Running:
     ctx: Context = field(init=False)
     said: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=1))
     wanted: bool = True
+    stream: Stream = lambda _: None
 
     def __post_init__(self) -> None:
-        self.ctx = Context(self.task, lambda percent, text: self.said.append((percent, text)))
+        self.ctx = Context(
+            self.task,
+            lambda percent, text: self.said.append((percent, text)),
+            stream=self.stream,
+        )
 
     def holds(self) -> bool:
         """Whether the lease is certainly still valid, by this process's own clock. That clock also

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fairlane.errors import FairlaneError
 from fairlane.model.worker import WorkerState
@@ -46,5 +46,7 @@ class Transport(Protocol):
     async def report(self, results: Sequence[Result]) -> list[Verdict]: ...
 
     async def progress(self, ref: Ref, percent: float, text: str) -> None: ...
+
+    async def output(self, ref: Ref, first: int, chunks: Sequence[Any]) -> None: ...
 
     async def close(self) -> None: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
@@ -29,9 +30,10 @@ AnyFunction = TypeVar("AnyFunction", bound=Function)
 
 class Worker:
     """Declare tasks with `@worker.task("resize")`, then call `worker.run()`, or run `fairlane
-    worker app:worker`. `loader` turns a model's name into `ctx.model`. Times are seconds."""
+    worker app:worker`. `loader` turns a model's name into `ctx.model`. `name` is shown to people;
+    it is the name of the host if not given. Times are seconds."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is an option of its own
         self,
         *,
         capacity: int = 5,
@@ -39,6 +41,7 @@ class Worker:
         region: str | None = None,
         tiers: Iterable[str] | None = None,
         version: str = "",
+        name: str | None = None,
         loader: Loader | None = None,
         heartbeat: float = 5,
         grace: float = 30,
@@ -51,6 +54,7 @@ class Worker:
             None if tiers is None else frozenset(tiers),
             version,
             round(heartbeat * 1_000_000),
+            name=socket.gethostname() if name is None else name,
         )
         self._loader, self._grace = loader, grace
         self._handlers: dict[str, Handler] = {}

@@ -14,6 +14,7 @@ from fairlane.worker.drain import Drain
 from fairlane.worker.elapsed import LONG_AGO, Moment
 from fairlane.worker.event_loops import LoopCalls
 from fairlane.worker.heartbeat import Heartbeat
+from fairlane.worker.output_sender import OutputSender
 from fairlane.worker.result_sender import ResultSender
 from fairlane.worker.task_runner import EndedTask, Runner, Running
 from fairlane.worker.transport import RETRY_PAUSE_SECONDS, ServerAway, Transport, UnknownWorker
@@ -47,6 +48,7 @@ class Runtime:
         self._transport: Transport
         self._heartbeat: Heartbeat
         self._reports: ResultSender
+        self._outputs: OutputSender
         self._here: LoopCalls
         self._running: dict[str, Running] = {}
         self._room = asyncio.Event()
@@ -68,7 +70,8 @@ class Runtime:
             transport = await self._drain.unless_requested(stack.enter_async_context(opened))
             if transport is None:
                 return
-            self._transport, self._reports = transport, ResultSender(transport)
+            self._transport, self._outputs = transport, OutputSender(transport)
+            self._reports = ResultSender(transport, self._outputs)
             self._heartbeat = Heartbeat(
                 transport,
                 self._running,
@@ -80,7 +83,12 @@ class Runtime:
                 await self._work()
 
     async def _work(self) -> None:
-        forever = self._heartbeat.run(), self._reports.run(), self._tell_progress()
+        forever = (
+            self._heartbeat.run(),
+            self._reports.run(),
+            self._outputs.run(),
+            self._tell_progress(),
+        )
         background = [asyncio.create_task(each) for each in forever]
         polling = asyncio.create_task(self._poll())
         draining = asyncio.create_task(self._drain.requested.wait())
@@ -208,7 +216,13 @@ class Runtime:
         if task.id in self._running:  # reported twice, or lost and taken again before it was cut
             self._reports.add(Result(task.ref, "released"))
             return
-        running = self._running[task.id] = Running(task, since, LEASE_TRUSTED * self._lease)
+        running = self._running[task.id] = Running(
+            task,
+            since,
+            LEASE_TRUSTED * self._lease,
+            stream=lambda chunk: self._here.call(self._outputs.add, task.ref, chunk),
+        )
+        self._outputs.begin(task.ref)
         self._tasks.call(self._runner.start, running)
 
     def _ended(self, running: Running, ended: EndedTask) -> None:
@@ -219,6 +233,8 @@ class Runtime:
             self._drain.idle.set()
         if ended.result is not None and (running.wanted or ended.cut):
             self._reports.add(ended.result)
+        else:
+            self._outputs.drop(running.task.ref)
 
     # --- staying alive -----------------------------------------------------------------------
     async def _renewed_there(self, running: Running) -> None:

@@ -18,6 +18,10 @@ MAX_TASKS_IN_A_ROW = 1_000_000
 Status = Literal["completed", "failed", "released"]
 
 
+MAX_OUTPUT_CHUNKS = 1_000
+"""Chunks of streamed output in one request."""
+
+
 class Ref(NamedTuple):
     """A reference to a lease: the task's id and the lease token."""
 
@@ -27,7 +31,8 @@ class Ref(NamedTuple):
 
 class Offer(NamedTuple):
     """What a worker can run. `task_types` None = every type whose executor is `pull` and whose
-    required capabilities the worker has. `tasks` are its retry terms by task type."""
+    required capabilities the worker has. `tasks` are its retry terms by task type. `name` is shown
+    to people; it need not be unique."""
 
     capabilities: frozenset[str] = frozenset()
     capacity: int = 5
@@ -37,6 +42,7 @@ class Offer(NamedTuple):
     version: str = ""
     heartbeat: int = 30_000_000
     tasks: Mapping[str, RetryTerms] = MappingProxyType({})
+    name: str = ""
 
 
 class LoadedModel(NamedTuple):

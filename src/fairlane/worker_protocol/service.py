@@ -10,6 +10,7 @@ from fairlane.engine.settle import Done, Failed, GivenBack, Report
 from fairlane.errors import BadRequest, InvalidInput, NotFound, NotYours, StaleLease
 from fairlane.ledger.messages import Settled, Stale
 from fairlane.model.attempt import Fault, Outcome, fault_named
+from fairlane.model.job import Json
 from fairlane.model.lease import Lease
 from fairlane.model.state import State
 from fairlane.model.worker import Worker, WorkerState
@@ -74,6 +75,7 @@ class WorkerService:
             version=offer.version,
             key=key,
             tasks=dict(offer.tasks),
+            name=offer.name,
         )
         return await self._engine.register(worker)
 
@@ -107,6 +109,15 @@ class WorkerService:
         if isinstance(lease, NotYours):
             raise lease
         await self._engine.progress(lease, percent, text)
+
+    async def output(self, worker: Worker, ref: Ref, first: int, chunks: Sequence[Json]) -> None:
+        """Hands streamed output to the listeners of the task. When it returns, the output is sent,
+        or dropped."""
+        (lease,) = await self._lease_cache.find(worker.id, [ref])
+        if isinstance(lease, NotYours):
+            raise lease
+        self._engine.output(lease, first, chunks)
+        await self._engine.flush_output()
 
     # --- results -----------------------------------------------------------------------------
     async def report(self, worker: Worker, results: Sequence[Result]) -> list[Verdict]:

@@ -46,8 +46,9 @@ class KeyCache:
         key = await self._find(identity.key)
         return key is not None and key.holds(self._clock.now())
 
-    async def named(self, key: str, job: str) -> Identity | None:
-        """Returns the identity of a ticket for a job, while the key that issued it is valid."""
+    async def named(self, key: str, job: str | None = None) -> Identity | None:
+        """Returns the identity of a session, or of a ticket for a job, while the key that issued it
+        is valid."""
         if key == DEVELOPER.key:
             return DEVELOPER._replace(job=job) if await self.development() else None
         found = await self._find(key)

@@ -10,9 +10,10 @@ from fairlane.engine.submit import Caller
 from fairlane.model.job import Job
 from fairlane.model.key import Key, Role
 
-Access = Literal["any", "read", "events", "client", "worker", "admin"]
+Access = Literal["public", "any", "read", "events", "client", "worker", "admin"]
 
 ALLOWED: dict[Access, frozenset[Role]] = {
+    "public": frozenset(Role),
     "any": frozenset(Role),
     "read": frozenset({Role.READ, Role.CLIENT, Role.ADMIN}),
     "events": frozenset({Role.READ, Role.CLIENT, Role.ADMIN}),
@@ -20,10 +21,19 @@ ALLOWED: dict[Access, frozenset[Role]] = {
     "worker": frozenset({Role.WORKER, Role.ADMIN}),
     "admin": frozenset({Role.ADMIN}),
 }
-"""The roles that each access level allows. A ticket is valid only for `events`."""
+"""The roles that each access level allows. `public` needs no key at all. A ticket is valid only for
+`events`."""
 
 OPEN = frozenset({"/livez", "/readyz"})
 """Paths that need no key: the liveness and readiness probes."""
+
+SESSION_PATH, PLACE_PREFIX = "/session", "/api/v1/place/"
+
+
+def is_public(path: str) -> bool:
+    """Whether a path may be used without a key: signing in, and the place of a job by a signed
+    link."""
+    return path == SESSION_PATH or path.startswith(PLACE_PREFIX)
 
 
 class Identity(NamedTuple):
@@ -59,6 +69,8 @@ def identity_of(key: Key, job: str | None = None) -> Identity:
 
 def permit(scope: Any, access: Access) -> None:
     """Raises 403 unless the identity's role is allowed. Denies by default."""
+    if access == "public" and is_public(scope["path"]):
+        return
     identity = scope.get("identity")
     if not isinstance(identity, Identity) or identity.role not in ALLOWED[access]:
         raise ProblemDetails(403, "forbidden", "this key's role may not use this route")

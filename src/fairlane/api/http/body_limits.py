@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from fairlane.api.http.problem_details import ProblemDetails
-from fairlane.engine.json_text import large_integer
+from fairlane.json_text import large_integer
 
 MAX_JSON_NODES, DEEPEST = 10_000, 32
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -12,8 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
+from fairlane.api import dashboard_pages
 from fairlane.api.auth.authentication import Authentication
-from fairlane.api.auth.roles import OPEN, permit
+from fairlane.api.auth.roles import OPEN, SESSION_PATH, is_public, permit
 from fairlane.api.context import AppContext
 from fairlane.api.http.headers import request_id
 from fairlane.api.http.problem_details import ProblemDetails, problem_of, respond
@@ -69,7 +70,10 @@ class GuardMiddleware:
         scope["request_id"] = reply.request_id
         if scope["path"] not in OPEN:
             await self._names.check(scope, seen)
-            scope["identity"] = await self._authentication.identify(scope, seen)
+            if scope["type"] == "http" and (page := dashboard_pages.find(scope["path"])):
+                await dashboard_pages.respond(page, scope, receive, reply.send)
+                return
+            await self._identify(scope, seen)
             check_size(seen, scope["bounds"].bytes)
             self._check_rate(scope)
         if scope["type"] == "websocket":
@@ -84,6 +88,14 @@ class GuardMiddleware:
         check_names(scope, NO_QUERY)
         response = await found.hot(scope, receive)
         await response(scope, receive, reply.send)
+
+    async def _identify(self, scope: Scope, seen: RequestHeaders) -> None:
+        if not is_public(scope["path"]):
+            scope["identity"] = await self._authentication.identify(scope, seen)
+            return
+        scope["authentication"], scope["seen"] = self._authentication, seen
+        if scope["path"] == SESSION_PATH:
+            scope["identity"] = await self._authentication.signed_in(scope, seen)
 
     async def _connect(self, scope: Scope, receive: Receive, reply: ReplyGuard) -> None:
         """Calls the WebSocket route without the framework's layers, which would take memory for
@@ -114,7 +126,7 @@ class GuardMiddleware:
 
     def _check_rate(self, scope: Scope) -> None:
         """Applies the rate limit. Cancels are exempt: they reduce the load."""
-        if scope.get("method") != "DELETE":
+        if scope.get("method") != "DELETE" and scope.get("identity") is not None:
             self._app_context.rate_limiter.admit(
                 scope["identity"], self._app_context.engine.clock.now()
             )

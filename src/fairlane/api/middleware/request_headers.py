@@ -17,6 +17,8 @@ WANTED = frozenset(
         FORWARDED,
         b"content-length",
         b"content-encoding",
+        b"cookie",
+        b"x-csrf-token",
         b"idempotency-key",
     }
 )

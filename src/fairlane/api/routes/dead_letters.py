@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Annotated
 
-from fastapi import Body, Query
+from fastapi import Body, Depends, Query
 
 from fairlane.api.auth.ownership import checked
 from fairlane.api.context import Here, RequestContext
@@ -14,23 +14,37 @@ from fairlane.api.http.problem_details import ProblemDetails
 from fairlane.api.routes.jobs import Cursor, IdempotencyKey, JobId, Limit, moved, operation, page
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import examples, serializers
-from fairlane.api.schemas.requests import DeadLetterRequest, Name, Text, User
+from fairlane.api.schemas.requests import (
+    DeadLetterFilter,
+    DeadLetterRequest,
+    Name,
+    ReplayRequest,
+    Text,
+    Time,
+    User,
+)
 from fairlane.api.schemas.serializers import TypedResponse
+from fairlane.api.schemas.timestamps import iso_or_none
 from fairlane.errors import NotFound, WrongState
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Job
 from fairlane.model.state import State
+from fairlane.model.step import Lane
 from fairlane.responses import (
     CountResponse,
     DeadLetterPageResponse,
     DeadLetterResponse,
     JobStateResponse,
+    ReplayPreviewResponse,
+    ReplayResponse,
     RuntimeStatsResponse,
 )
 
 routes = Routes("dead letters")
 
 AT_ONCE, PAGE = 1_000, 200
+PREVIEWED = 100
+"""The most dead letters that a preview shows one by one."""
 
 
 @routes.add("GET", "/admin/runtime/stats", "admin", example=examples.RUNTIME_STATS)
@@ -46,17 +60,30 @@ async def runtime_stats(call: Here) -> TypedResponse[RuntimeStatsResponse]:
     )
 
 
-@routes.add("GET", "/admin/queue-dead", "admin", example=examples.DEAD_LETTER_PAGE)
-async def list_dead(
-    call: Here,
+async def _chosen(
     user_id: User | None = None,
     feature_name: Name | None = None,
     tag: Text | None = None,
+    service: Annotated[Name | None, Query(description="That of the step that failed.")] = None,
+    region: Annotated[Name | None, Query(description="Where the last attempt ran.")] = None,
+    error_code: Annotated[
+        Text | None, Query(description="The job's error code, or the fault of its last attempt.")
+    ] = None,
+    died_from: Annotated[Time | None, Query(description="Died at this time or later.")] = None,
+    died_to: Annotated[Time | None, Query(description="Died before this time.")] = None,
+) -> DeadLetterFilter:
+    return DeadLetterFilter.model_construct(**locals())
+
+
+@routes.add("GET", "/admin/queue-dead", "admin", example=examples.DEAD_LETTER_PAGE)
+async def list_dead(
+    call: Here,
+    chosen: Annotated[DeadLetterFilter, Depends(_chosen)],
     cursor: Annotated[Cursor, Query()] = None,
     limit: Limit = 50,
 ) -> TypedResponse[DeadLetterPageResponse]:
     """List dead letters, newest first. `total` counts all dead letters of the tenant."""
-    wanted = Filter(call.tenant, user_id, (State.DEAD,), feature_name, tag)
+    wanted = _filter(call, chosen)
     found = await page(call, wanted, cursor, limit)
     return serializers.answer({**found, "total": await call.engine.count(State.DEAD, call.tenant)})
 
@@ -95,11 +122,14 @@ async def replay_dead(
     return await moved(call, job_id)
 
 
-@routes.add("POST", "/admin/queue-dead/replay", "admin", example=examples.COUNT)
+@routes.add("POST", "/admin/queue-dead/replay", "admin", example=examples.REPLAY)
 async def replay_all_dead(
-    call: Here, body: Annotated[DeadLetterRequest | None, Body()] = None
-) -> TypedResponse[CountResponse]:
-    """Replay up to 1,000 dead letters. Each is replayed once, also if the request is repeated."""
+    call: Here, body: Annotated[ReplayRequest | None, Body()] = None
+) -> TypedResponse[ReplayResponse]:
+    """Replay up to 1,000 dead letters. Each is replayed once, also if the request is repeated. With
+    `preview`, nothing changes: the answer says what would run."""
+    if body is not None and body.preview:
+        return await _preview(call, body)
 
     async def replay(jobs: list[Job]) -> int:
         done = 0
@@ -109,7 +139,33 @@ async def replay_all_dead(
                 done += 1
         return done
 
-    return await _all(call, body, replay)
+    count, more = await _all(call, body, replay)
+    return serializers.answer({"count": count, "more": more})
+
+
+async def _preview(call: RequestContext, body: ReplayRequest) -> TypedResponse[ReplayResponse]:
+    shown: list[ReplayPreviewResponse] = []
+
+    async def look_at(jobs: list[Job]) -> int:
+        for job in jobs[: PREVIEWED - len(shown)]:
+            lane = Lane.parse(job.current.lane)
+            shown.append(
+                {
+                    "job_id": job.id,
+                    "feature_name": job.name,
+                    "user_id": job.user,
+                    "service": job.current.service,
+                    "step": job.step,
+                    "regions": list(lane.regions),
+                    "region": job.region,
+                    "died_at": iso_or_none(job.finished_at),
+                    "runnable": await call.engine.is_runnable(job),
+                }
+            )
+        return len(jobs)
+
+    count, more = await _all(call, body, look_at)
+    return serializers.answer({"count": count, "more": more, "would_run": shown})
 
 
 @routes.add("POST", "/admin/queue-dead/purge", "admin", example=examples.COUNT)
@@ -121,14 +177,30 @@ async def purge_dead(
     async def purge(jobs: list[Job]) -> int:
         return await call.engine.purge([job.id for job in jobs], call.tenant, call.actor)
 
-    return await _all(call, body, purge)
+    count, more = await _all(call, body, purge)
+    return serializers.answer({"count": count, "more": more})
+
+
+def _filter(call: RequestContext, chosen: DeadLetterFilter) -> Filter:
+    return Filter(
+        call.tenant,
+        chosen.user_id,
+        (State.DEAD,),
+        chosen.feature_name,
+        chosen.tag,
+        service=chosen.service,
+        region=chosen.region,
+        error_code=chosen.error_code,
+        ended_from=chosen.died_from,
+        ended_to=chosen.died_to,
+    )
 
 
 async def _all(
     call: RequestContext, body: DeadLetterRequest | None, act: Callable[[list[Job]], Awaitable[int]]
-) -> TypedResponse[CountResponse]:
-    chosen = (body or DeadLetterRequest()).filter
-    wanted = Filter(call.tenant, chosen.user_id, (State.DEAD,), chosen.feature_name, chosen.tag)
+) -> tuple[int, bool]:
+    """Acts on up to 1,000 matching dead letters. Returns how many, and whether there are more."""
+    wanted = _filter(call, (body or DeadLetterRequest()).filter)
     count, after = 0, None
     for _ in range(AT_ONCE // PAGE):
         found = await call.engine.list_jobs(wanted, after, PAGE)
@@ -136,4 +208,4 @@ async def _all(
         after = found.next
         if after is None:
             break
-    return serializers.answer({"count": count, "more": after is not None})
+    return count, after is not None

@@ -13,13 +13,26 @@ from fairlane.api.context import Here, RequestContext
 from fairlane.api.csv_page import CSV, csv_page
 from fairlane.api.http.problem_details import no_job
 from fairlane.api.pagination import cursor, read_cursor
-from fairlane.api.routes.jobs import Cursor, IdempotencyKey, JobId, Limit, operation
+from fairlane.api.routes.jobs import (
+    Cursor,
+    IdempotencyKey,
+    JobId,
+    Limit,
+    Statuses,
+    operation,
+    states,
+)
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import examples, serializers
 from fairlane.api.schemas.serializers import TypedResponse
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Job
-from fairlane.responses import ExecutionPageResponse, ExecutionResponse, RetryResponse
+from fairlane.responses import (
+    ExecutionPageResponse,
+    ExecutionResponse,
+    RetryFailedResponse,
+    RetryResponse,
+)
 
 routes = Routes("executions")
 
@@ -42,6 +55,7 @@ MAX_PAGE_BYTES = 8 << 20
 async def list_executions(
     call: Here,
     job_id: JobId,
+    status: Statuses = None,
     cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
     limit: Limit = 50,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
@@ -49,7 +63,7 @@ async def list_executions(
     """List the executions of a fan-out, newest first, as JSON or with `Accept: text/csv`. A page
     ends early when its results reach 8 MiB."""
     parent = await call.engine.get(checked(job_id), call.tenant)
-    wanted = Filter(call.tenant, parent=parent.id)
+    wanted = Filter(call.tenant, parent=parent.id, states=states(status))
     listing = orjson.dumps(list(wanted)).decode()
     after = read_cursor(call.app_context.signer, listing, cursor_)
     found = await call.engine.list_jobs(wanted, after, limit)
@@ -90,13 +104,31 @@ async def get_execution(call: Here, execution_id: JobId) -> TypedResponse[Execut
 async def retry_execution(
     call: Here, execution_id: JobId, key: IdempotencyKey = None
 ) -> TypedResponse[RetryResponse]:
-    """Run a failed execution again, with all its attempts."""
+    """Run a failed execution again, with all its attempts. A fan-out that has ended runs again."""
     before = await _cell(call, execution_id)
-    await call.engine.replay(before.id, call.tenant, operation(call, key))
+    await call.engine.retry(before.id, call.tenant, operation(call, key))
     cell = await call.engine.get(before.id, call.tenant)
     return serializers.answer(
-        {"execution_id": cell.id, "status": cell.state, "retry_count": cell.fence}, 202
+        {"execution_id": cell.id, "status": cell.state, "retry_count": before.fence}, 202
     )
+
+
+@routes.add(
+    "POST",
+    "/api/v1/jobs/{job_id}/retry-failed",
+    "client",
+    example=examples.RETRIED_FAILED,
+    status=202,
+    problems=(404, 409, 410),
+)
+async def retry_failed_executions(
+    call: Here, job_id: JobId, key: IdempotencyKey = None
+) -> TypedResponse[RetryFailedResponse]:
+    """Run all failed and dead executions of a fan-out again, with all their attempts, while it runs
+    or after it has ended. Sent again with the same key, it queues none and counts 0."""
+    again = await call.engine.retry_failed(checked(job_id), call.tenant, operation(call, key))
+    job = await call.engine.get(job_id, call.tenant)
+    return serializers.answer({"job_id": job.id, "status": job.state, "count": len(again)}, 202)
 
 
 async def _cell(call: RequestContext, execution_id: str) -> Job:

@@ -21,7 +21,13 @@ from fairlane.engine.queries import JobDetail, WaitReason
 from fairlane.ledger.messages import Filter
 from fairlane.model.job import Band
 from fairlane.model.state import State
-from fairlane.responses import ExplanationResponse, JobPageResponse, JobResponse, JobStateResponse
+from fairlane.responses import (
+    AttemptListResponse,
+    ExplanationResponse,
+    JobPageResponse,
+    JobResponse,
+    JobStateResponse,
+)
 
 routes = Routes("jobs")
 
@@ -39,6 +45,10 @@ JobId = Annotated[str, Path(examples=[EXAMPLE_ID], description="A job's id.")]
 MAX_PAGE = 200
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 Cursor = Annotated[str | None, Query(max_length=1000, description="`next` of the last page.")]
+Statuses = Annotated[
+    list[Annotated[str, WithJsonSchema({"type": "string", "enum": list(STATUS_NAMES)})]] | None,
+    Query(description="May be repeated, or a list separated by commas."),
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -54,22 +64,34 @@ def operation(call: RequestContext, key: str | None) -> str | None:
 
 
 @routes.add("GET", "/api/v1/jobs", "read", example=examples.JOB_PAGE)
-async def list_jobs(
+async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter of its own
     call: Here,
     user_id: User | None = None,
-    status: Annotated[
-        list[Annotated[str, WithJsonSchema({"type": "string", "enum": list(STATUS_NAMES)})]] | None,
-        Query(description="May be repeated, or a list separated by commas."),
-    ] = None,
+    status: Statuses = None,
     feature_name: Name | None = None,
     tag: Text | None = None,
+    tier: Annotated[Name | None, Query(description="The tier it was submitted in.")] = None,
+    service: Annotated[Name | None, Query(description="That of its present step.")] = None,
+    region: Annotated[Name | None, Query(description="Where its last attempt ran.")] = None,
+    model: Text | None = None,
     cursor_: Annotated[Cursor, Query(alias="cursor")] = None,
     limit: Limit = 50,
 ) -> TypedResponse[JobPageResponse]:
     """List jobs, newest first. A job that exists during the whole listing is on exactly one
     page."""
     key = call.identity.key if call.identity.acts_alone else None
-    wanted = Filter(call.tenant, user_id, states(status), feature_name, tag, key=key)
+    wanted = Filter(
+        call.tenant,
+        user_id,
+        states(status),
+        feature_name,
+        tag,
+        key=key,
+        service=service,
+        region=region,
+        tier=tier,
+        model=model,
+    )
     return serializers.answer(await page(call, wanted, cursor_, limit))
 
 
@@ -108,6 +130,20 @@ async def get_job(call: Here, job_id: JobId) -> TypedResponse[JobResponse]:
     """Get a job with its position, its ETA and the outputs of its steps."""
     seen = await call.engine.view(checked(job_id), call.tenant)
     return serializers.answer(serializers.view(seen))
+
+
+@routes.add(
+    "GET",
+    "/api/v1/jobs/{job_id}/attempts",
+    "read",
+    example=examples.ATTEMPTS,
+    problems=(404, 410),
+)
+async def list_attempts(call: Here, job_id: JobId) -> TypedResponse[AttemptListResponse]:
+    """List the ended attempts of a job, oldest first: where each ran, and how it ended."""
+    await call.engine.view(checked(job_id), call.tenant)
+    tried = await call.engine.attempts(job_id, call.tenant)
+    return serializers.answer({"attempts": [serializers.attempt(each) for each in tried]})
 
 
 @routes.add(

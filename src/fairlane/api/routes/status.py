@@ -81,36 +81,42 @@ class SlotUse:
 
 
 class RegionWaits(NamedTuple):
-    """The waiting and delayed jobs of one service or region. `since` is when the oldest began to
-    wait."""
+    """The waiting jobs of one service or region, and its retries: those at the front, and those
+    that wait for their time. `since` is when the oldest began to wait."""
 
     waiting: int = 0
-    delayed: int = 0
+    retry: int = 0
     since: int | None = None
 
-    def and_also(self, waiting: int, delayed: int, since: int | None) -> RegionWaits:
+    def and_also(self, waiting: int, retry: int, since: int | None) -> RegionWaits:
         known = [at for at in (self.since, since) if at is not None]
         return RegionWaits(
-            self.waiting + waiting, self.delayed + delayed, min(known) if known else None
+            self.waiting + waiting, self.retry + retry, min(known) if known else None
         )
 
 
 class QueueLines:
-    """The waiting jobs by service and by region, computed in one pass over the lanes."""
+    """The waiting jobs and retries by service and by region, computed in one pass over the lanes. A
+    waiting job counts in every region in which it may run. A retry that may run in several regions
+    counts in none of them, but in `global_retry`."""
 
     def __init__(self, stats: Stats, catalog: Catalog) -> None:
         self.services: dict[str, RegionWaits] = {}
         self.regions: dict[str, RegionWaits] = {}
-        for depth in stats.depths:
-            known = self.services.get(depth.service, NOTHING)
-            found = known.and_also(depth.waiting, depth.delayed, depth.oldest)
-            self.services[depth.service] = found
+        self.global_retry = 0
         for name in {**stats.lanes, **stats.delayed}:
             lane = Lane.parse(name)
+            front, since = stats.front.get(name, 0), stats.oldest.get(name)
+            waiting, retry = stats.lanes.get(name, 0) - front, front + stats.delayed.get(name, 0)
+            known = self.services.get(lane.service, NOTHING)
+            self.services[lane.service] = known.and_also(waiting, retry, since)
+            if not lane.is_bound:
+                self.global_retry += retry
             service = catalog.services.get(lane.service)
-            counts = (stats.lanes.get(name, 0), stats.delayed.get(name, 0), stats.oldest.get(name))
             for region in {*(lane.regions or service.regions)} if service is not None else ():
-                self.regions[region] = self.regions.get(region, NOTHING).and_also(*counts)
+                known = self.regions.get(region, NOTHING)
+                own = retry if lane.is_bound else 0
+                self.regions[region] = known.and_also(waiting, own, since)
 
 
 NOTHING = RegionWaits()
@@ -139,7 +145,7 @@ def shown(
     return {
         "regions": {name: _region(name, stats, use, catalog, lines, now) for name in names},
         "services": {each.name: _service(each, stats, use, lines, now) for each in every},
-        "global_retry": sum(depth.delayed for depth in stats.depths),
+        "global_retry": lines.global_retry,
         "providers": {
             name: {"running": use.of_provider(name, services), "limit": provider.limit}
             for name, provider in catalog.providers.items()
@@ -153,7 +159,7 @@ def _service(
     line = lines.services.get(service.name, NOTHING)
     return {
         "waiting": line.waiting,
-        "retry": line.delayed,
+        "retry": line.retry,
         "running": use.of_service(service.name),
         "limit": service.limit,
         "health": "paused" if service.paused else _health(service.name, stats),
@@ -170,7 +176,7 @@ def _region(
     failing = any(_health(f"{each.name}@{region}", stats) == "failing" for each in here)
     return {
         "waiting": line.waiting,
-        "retry": line.delayed,
+        "retry": line.retry,
         "running": sum(use.of_region(each.name, region) for each in here),
         "limit": sum(service.regions[region].limit for service in here),
         "health": "failing" if failing else "healthy",
@@ -188,7 +194,8 @@ def _health(name: str, stats: Stats) -> Literal["failing", "healthy"]:
 
 
 # --- this process --------------------------------------------------------------------------------
-READY_TIMEOUT_SECONDS = 1.0
+READY_TIMEOUT_SECONDS = 0.9
+"""Less than the second within which every probe is answered."""
 
 
 async def livez() -> Response:
@@ -197,15 +204,19 @@ async def livez() -> Response:
 
 
 async def ready(app_context: AppContext) -> Response:
-    """Readiness probe: the process is not draining, and the ledger answers and is writable."""
+    """Readiness probe: the process is not draining, and the ledger answers and is writable. Then it
+    accepts jobs. The text also says whether it hands them out."""
     engine = app_context.engine
-    well = not app_context.draining and engine.is_ready
-    if well:
-        try:
-            async with asyncio.timeout(READY_TIMEOUT_SECONDS):
-                await engine.store_stats.demand_writable()
-        except Exception:  # noqa: BLE001 - any error means not ready
-            well = False
-    if well:
-        return PlainTextResponse("ok")
-    return PlainTextResponse("not ready", 503, {"Retry-After": "1"})
+    if app_context.draining:
+        return _not_ready("shutting down")
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_SECONDS):
+            await engine.store_stats.demand_writable()
+    except Exception:  # noqa: BLE001 - any error means not ready
+        return _not_ready("storage unavailable")
+    reason = engine.claims_paused
+    return PlainTextResponse(f"ok, claims paused: {reason}" if reason else "ok")
+
+
+def _not_ready(reason: str) -> Response:
+    return PlainTextResponse(f"not ready: {reason}", 503, {"Retry-After": "1"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.types import Receive, Scope
@@ -19,6 +19,7 @@ from fairlane.api.overload.limiter import Place
 from fairlane.api.routing import Routes
 from fairlane.api.schemas import examples, serializers
 from fairlane.api.schemas.generation_requests import GenerationRequest
+from fairlane.api.schemas.inference_requests import InferenceRequest
 from fairlane.api.schemas.requests import (
     IDEMPOTENCY_KEY,
     MAX_BATCH_JOBS,
@@ -42,6 +43,7 @@ routes = Routes("jobs")
 KEY = re.compile(IDEMPOTENCY_KEY)
 MAX_BATCH_NODES = 10 * MAX_JSON_NODES
 MAX_EXPLAINED = 20
+Sent = TypeVar("Sent", JobRequestBody, TaskRequest, GenerationRequest, InferenceRequest)
 
 
 @routes.hot(
@@ -144,18 +146,27 @@ def _one_by_one(bodies: list[Any]) -> list[JobRequestBody | ProblemDetails]:
 async def taken(
     scope: Scope,
     receive: Receive,
-    model: type[JobRequestBody] | type[TaskRequest] | type[GenerationRequest],
+    model: type[Sent],
 ) -> tuple[NewJob, SubmissionAccepted | Replayed]:
-    """Submits the one job of a request. Returns it and its outcome. The body is read before the
-    request takes a place in the admission limiter, so that a slow body holds none."""
+    """Submits the one job of a request. Returns it and its outcome."""
+    _, job, outcome = await taken_request(scope, receive, model)
+    return job, outcome
+
+
+async def taken_request(
+    scope: Scope, receive: Receive, model: type[Sent]
+) -> tuple[Sent, NewJob, SubmissionAccepted | Replayed]:
+    """Submits the one job of a request. Returns the request, the job and its outcome. The body is
+    read before the request takes a place in the admission limiter, so that a slow body holds
+    none."""
     app_context: AppContext = scope["app_context"]
     identity: Identity = scope["identity"]
     body = await read(scope, receive, app_context.bounds)
     async with app_context.limiter.place(len(body)) as place:
-        request = validated(model, parse(body))
+        request: Sent = validated(model, parse(body))
         job = await allowed_job(app_context, identity, request, *key_and_trace(scope))
         check_tier(app_context, identity, job, place)
-        return job, await app_context.engine.submit(job, identity.caller)
+        return request, job, await app_context.engine.submit(job, identity.caller)
 
 
 def validated(model: type[Any], body: Any) -> Any:
@@ -172,7 +183,7 @@ def _errors(error: ValidationError) -> list[Any]:
 async def allowed_job(
     app_context: AppContext,
     identity: Identity,
-    request: JobRequestBody | TaskRequest | SlotRequest | GenerationRequest,
+    request: JobRequestBody | TaskRequest | SlotRequest | GenerationRequest | InferenceRequest,
     key: str | None,
     trace: str | None,
 ) -> NewJob:

@@ -22,6 +22,7 @@ from fairlane.api.schemas.states import task_status_or_none
 from fairlane.api.schemas.timestamps import iso, seconds
 from fairlane.api.schemas.worker_requests import (
     HeartbeatRequest,
+    OutputRequest,
     PollRequest,
     ProgressRequest,
     RegisterRequest,
@@ -151,6 +152,23 @@ async def take_progress(
     return serializers.answer({"acknowledged": True})
 
 
+@routes.add(
+    "POST",
+    "/internal/workers/{worker_id}/output",
+    "worker",
+    example=examples.ACKNOWLEDGED,
+    problems=(404, 409),
+)
+async def take_output(
+    call: Here, worker_id: WorkerId, body: OutputRequest
+) -> TypedResponse[AcknowledgedResponse]:
+    """Stream output of a running task to clients that wait for its result. It is not stored, and
+    may be dropped."""
+    worker = await _own(call, worker_id)
+    await call.app_context.worker_service.output(worker, body.ref(), body.first, body.chunks)
+    return serializers.answer({"acknowledged": True})
+
+
 async def _own(call: RequestContext, worker_id: str) -> Worker:
     return await call.app_context.worker_service.worker(worker_id, call.identity.key)
 
@@ -239,10 +257,12 @@ async def list_workers(
 def _worker(worker: Worker, at: int, now: int, load: int, tasks: list[str]) -> WorkerResponse:
     return {
         "worker_id": worker.id,
+        "name": worker.name,
         "status": status_of(worker, at, now),
         "capabilities": sorted(worker.capabilities),
         "task_types": None if worker.services is None else sorted(worker.services),
         "region": worker.region,
+        "regions": [place for place in worker.places if place is not None],
         "tiers": None if worker.tiers is None else sorted(worker.tiers),
         "capacity": worker.capacity,
         "current_load": load,

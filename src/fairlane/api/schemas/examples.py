@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from fairlane.api.http.problem_details import ProblemDetails, no_job, problem_body, problem_of
 from fairlane.api.schemas import generation, serializers
 from fairlane.api.schemas.requests import EXAMPLE_ID, EXAMPLE_LEASE
@@ -14,6 +16,7 @@ from fairlane.errors import (
     Expired,
     InsufficientCredits,
     InvalidInput,
+    JobDead,
     NotReady,
     Refused,
     WrongState,
@@ -31,13 +34,16 @@ from fairlane.policy.eta_calibration import Eta
 from fairlane.responses import (
     AcceptedResponse,
     AcknowledgedResponse,
+    AttemptListResponse,
     AuditResponse,
     BalanceResponse,
     BatchResponse,
+    BundleResponse,
     CeleryQueuesResponse,
     CountResponse,
     DeadLetterPageResponse,
     DeadLetterResponse,
+    DoctorResponse,
     EventResponse,
     ExecutionPageResponse,
     ExecutionResponse,
@@ -46,6 +52,7 @@ from fairlane.responses import (
     GenerationResponse,
     GenerationStateResponse,
     HeartbeatResponse,
+    InferenceResponse,
     JobPageResponse,
     JobResponse,
     JobStateResponse,
@@ -59,9 +66,12 @@ from fairlane.responses import (
     QueueStatusResponse,
     QuoteResponse,
     RegisterResponse,
+    ReplayResponse,
     ResultListResponse,
+    RetryFailedResponse,
     RetryResponse,
     RuntimeStatsResponse,
+    ScaleResponse,
     SecretsResponse,
     ServiceListResponse,
     ServiceQueueResponse,
@@ -110,6 +120,7 @@ def _job(state: State, **known: Any) -> Job:
         "tier": "medium",
         "level": "medium",
         "attempt": 0,
+        "cells": 0,
         "timeout": 600 * SECOND,
         "fence": 0,
         "waited": 0,
@@ -242,11 +253,48 @@ EXECUTION_CSV = (
     f"{EXECUTION_ID},{EXAMPLE_ID},flux,a heron,completed,EU,1,"
     '"{""url"":""https://cdn.example/heron.png""}"\r\n'
 )
+RETRIED_FAILED: RetryFailedResponse = {
+    "job_id": EXAMPLE_ID,
+    "status": State.RUNNING,
+    "count": 3,
+}
 RETRIED: RetryResponse = {
     "execution_id": EXECUTION_ID,
     "status": State.QUEUED,
     "retry_count": 4,
 }
+
+# --- inference -----------------------------------------------------------------------------------
+INFERENCE: InferenceResponse = {
+    "job_id": EXAMPLE_ID,
+    "data": {"text": "To keep warm."},
+    "metrics": {"tokens": 4},
+    "region": "EU",
+    "attempts": 1,
+}
+
+
+def _part(kind: str, data: object) -> str:
+    body = {"type": kind, "job_id": EXAMPLE_ID, "data": data}
+    return f"event: {kind}\ndata: {orjson.dumps(body).decode()}\n\n"
+
+
+INFERENCE_STREAM = (
+    _part("POSITION", {"position": 3, "eta": serializers.eta(ETA)})
+    + _part("PROGRESS", {"percent": 40.0, "text": "writing"})
+    + _part(
+        "OUTPUT",
+        {
+            "step": 0,
+            "service": "fast_chat_llm",
+            "attempt": 1,
+            "number": 0,
+            "dropped": 0,
+            "output": "To keep",
+        },
+    )
+    + _part("RESULT", INFERENCE)
+)
 
 # --- paid skips and credits ----------------------------------------------------------------------
 QUOTE: QuoteResponse = {
@@ -292,6 +340,13 @@ QUEUE_STATUS: QueueStatusResponse = {
     "providers": {"modal": {"running": 1, "limit": 10}},
 }
 CELERY_QUEUES: CeleryQueuesResponse = {"queues": [{"name": "queue_0", "pending": 3, "running": 1}]}
+SCALE: ScaleResponse = {
+    "service": "image_gen",
+    "waiting": 12,
+    "running": 3,
+    "startable": 1,
+    "value": 4,
+}
 QUEUE_STATS: QueueStatsResponse = {
     "queues": {
         "high": {"depth": 0, "oldest_age_seconds": None},
@@ -326,6 +381,24 @@ DEAD_LETTER: DeadLetterResponse = {
     "attempts": [serializers.attempt(FAILED_ATTEMPT)],
 }
 COUNT: CountResponse = {"count": 1000, "more": True}
+ATTEMPTS: AttemptListResponse = {"attempts": [serializers.attempt(FAILED_ATTEMPT)]}
+REPLAY: ReplayResponse = {
+    "count": 1,
+    "more": False,
+    "would_run": [
+        {
+            "job_id": DEAD_JOB.id,
+            "feature_name": DEAD_JOB.name,
+            "user_id": DEAD_JOB.user,
+            "service": DEAD_JOB.current.service,
+            "step": DEAD_JOB.step,
+            "regions": [],
+            "region": DEAD_JOB.region,
+            "died_at": iso(NOW),
+            "runnable": True,
+        }
+    ],
+}
 
 # --- administration ------------------------------------------------------------------------------
 SERVICE: ServiceResponse = serializers.service(
@@ -353,6 +426,46 @@ AUDIT: AuditResponse = {
             "after": "2",
         }
     ]
+}
+
+DOCTOR: DoctorResponse = {
+    "findings": [
+        {
+            "check": "paused",
+            "category": "services",
+            "verdict": "warning",
+            "subject": "image_gen",
+            "text": "image_gen is paused and 12 jobs wait",
+            "figure": "12",
+            "command": "fairlane services unpause image_gen",
+            "page": "/docs/checks#paused",
+        }
+    ],
+    "seconds": 0.412,
+}
+DOCTOR_JOB: DoctorResponse = {
+    "findings": [
+        {
+            "check": "job",
+            "category": "job",
+            "verdict": "ok",
+            "subject": EXAMPLE_ID,
+            "text": "3 ahead of you",
+            "figure": "position 4",
+            "command": f"fairlane jobs explain {EXAMPLE_ID}",
+            "page": "/docs/checks#job",
+        }
+    ],
+    "seconds": 0.021,
+}
+BUNDLE: BundleResponse = {
+    "versions": {"fairlane": "0.1.0", "python": "3.12.3"},
+    "settings": {"mode": "embedded"},
+    "findings": DOCTOR["findings"],
+    "facts": {"LedgerFacts": {"outbox_rows": 0}},
+    "audit": [],
+    "metrics": "",
+    "log": [],
 }
 
 # --- tasks and slots -----------------------------------------------------------------------------
@@ -501,10 +614,12 @@ RESULTS: ResultListResponse = {
 ACKNOWLEDGED: AcknowledgedResponse = {"acknowledged": True}
 WORKER: WorkerResponse = {
     "worker_id": WORKER_ID,
+    "name": "gpu-1",
     "status": WorkerState.ACTIVE,
     "capabilities": ["gpu"],
     "task_types": ["resize"],
     "region": None,
+    "regions": [],
     "tiers": None,
     "capacity": 5,
     "current_load": 1,
@@ -539,6 +654,19 @@ _PROBLEMS: dict[int, Exception] = {
     422: InvalidInput("max_wait_seconds: 0 or more is needed"),
     429: _QUEUE_FULL,
     431: ProblemDetails(431, "headers_too_large", "at most 16 KiB of headers"),
+    502: ProblemDetails(
+        502,
+        JobDead.code,
+        str(JobDead(EXAMPLE_ID, "MAX_ATTEMPTS", "fast_chat_llm: the connection was lost")),
+        more={"job_id": EXAMPLE_ID, "state": State.DEAD},
+    ),
+    504: ProblemDetails(
+        504,
+        "inference_timeout",
+        "the job has not ended after 300 s and is kept; follow it with "
+        f"GET /api/v1/jobs/{EXAMPLE_ID}",
+        more={"job_id": EXAMPLE_ID},
+    ),
     503: NotReady("the index is being rebuilt; try again in a moment"),
 }
 PROBLEMS = {

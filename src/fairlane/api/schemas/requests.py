@@ -18,6 +18,7 @@ from pydantic.config import JsonDict
 
 from fairlane.api.schemas.timestamps import microseconds
 from fairlane.engine.submit_terms import MAX_PAUSE, MAX_PAUSES, MAX_RETRIES
+from fairlane.model.fanout import OnCellFailure
 from fairlane.model.job import NewJob
 from fairlane.units import SECOND
 
@@ -152,6 +153,9 @@ class JobRequestBody(RequestModel):
     )
     regions: Annotated[list[Name], Field(max_length=20)] = Field(default_factory=list)
     matrix: Matrix | None = Field(default=None, description="One execution for every combination.")
+    on_cell_failure: Literal["continue", "stop"] = Field(
+        default="continue", description="`stop`: a failed execution ends the others."
+    )
     run_at: Time | None = Field(default=None, description="Starts no earlier than this time.")
     max_wait_seconds: Seconds = Field(default=0, description="Longest step wait; 0 = no limit.")
     timeout_seconds: Seconds = Field(
@@ -191,6 +195,7 @@ class JobRequestBody(RequestModel):
             key,
             self.max_retries,
             pauses(self.backoff),
+            OnCellFailure(self.on_cell_failure),
         )
 
 
@@ -285,6 +290,14 @@ class DeadLetterFilter(RequestModel):
     user_id: User | None = None
     feature_name: Name | None = None
     tag: Text | None = None
+    service: Name | None = Field(default=None, description="The service of the step that failed.")
+    region: Name | None = Field(default=None, description="Where the last attempt ran.")
+    error_code: Text | None = Field(
+        default=None,
+        description="The job's error code (upper case), or the fault of its last attempt.",
+    )
+    died_from: Time | None = Field(default=None, description="Died at this time or later.")
+    died_to: Time | None = Field(default=None, description="Died before this time.")
 
 
 class DeadLetterRequest(RequestModel):
@@ -293,3 +306,11 @@ class DeadLetterRequest(RequestModel):
     )
 
     filter: DeadLetterFilter = DeadLetterFilter()
+
+
+class ReplayRequest(DeadLetterRequest):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"filter": {"region": "US"}, "preview": True}]}
+    )
+
+    preview: bool = Field(default=False, description="Change nothing; say what would run.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 import orjson
@@ -16,7 +17,7 @@ from fairlane.model.attempt import Attempt
 from fairlane.model.event import Event
 from fairlane.model.file_result import FileResult, safe_type
 from fairlane.model.job import Error, Job, Json, Progress
-from fairlane.model.job_result import result_of
+from fairlane.model.job_result import result_of, result_step
 from fairlane.model.key import Key
 from fairlane.model.service import Service
 from fairlane.model.state import Code, State
@@ -30,7 +31,9 @@ from fairlane.responses import (
     ErrorResponse,
     EtaResponse,
     EventResponse,
+    ExecutionCountsResponse,
     ExecutionResponse,
+    InferenceResponse,
     JobResponse,
     JobSummaryResponse,
     KeyResponse,
@@ -50,6 +53,10 @@ Body = TypeVar("Body")
 
 class TypedResponse(Response, Generic[Body]):
     """A JSON response with the type of its body, for mypy and for the OpenAPI description."""
+
+
+class StreamedResponse(Response):
+    """A response that is sent piece by piece, and that watches its client's connection."""
 
 
 class AttachmentResponse(Response):
@@ -90,8 +97,9 @@ def job(
         "promoted_at": iso_or_none(found.promoted_at),
         "last_progress_at": iso_or_none(_last_progress(found)),
         "assigned_worker_id": worker(found),
+        "region": found.region,
         "waited_seconds": seconds(found.waited if waited is None else waited),
-        "progress": progress(found.progress),
+        "progress": progress(found.shown_progress),
         "error": error(found.error),
         "trace_id": trace_id(found.id, found.trace),
         "tags": list(found.tags),
@@ -110,6 +118,19 @@ def view(seen: JobDetail) -> JobResponse:
         "eta": eta(seen.eta),
         "reason": wait_reason(seen),
         "quality": [_quality(each) for each in seen.quality],
+        "executions": _execution_counts(seen.cells) if seen.job.fan_out else None,
+    }
+
+
+def _execution_counts(cells: Mapping[State, int]) -> ExecutionCountsResponse:
+    return {
+        "total": sum(cells.values()),
+        "queued": cells.get(State.QUEUED, 0),
+        "running": cells.get(State.RUNNING, 0),
+        "completed": cells.get(State.COMPLETED, 0),
+        "failed": cells.get(State.FAILED, 0),
+        "dead": cells.get(State.DEAD, 0),
+        "cancelled": cells.get(State.CANCELLED, 0),
     }
 
 
@@ -268,6 +289,18 @@ def execution(cell: Job, context: dict[str, Json]) -> ExecutionResponse:
         "progress": progress(cell.progress),
         "error": error(cell.error),
         "result": result_of(cell, context),
+    }
+
+
+def inference(found: Job, context: dict[str, Json]) -> InferenceResponse:
+    """Serializes a completed job for the caller that has waited for it."""
+    step = result_step(found, context)
+    return {
+        "job_id": found.id,
+        "data": result_of(found, context),
+        "metrics": None if step is None else step.get("metrics"),
+        "region": found.region,
+        "attempts": found.fence,
     }
 
 

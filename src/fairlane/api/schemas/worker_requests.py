@@ -26,6 +26,7 @@ from fairlane.model.worker import WorkerState
 from fairlane.units import SECOND
 from fairlane.worker_protocol.long_poll import DEFAULT_WAIT_SECONDS
 from fairlane.worker_protocol.messages import (
+    MAX_OUTPUT_CHUNKS,
     MAX_TASKS_IN_A_ROW,
     LoadedModel,
     Offer,
@@ -72,6 +73,7 @@ class RegisterRequest(RequestModel):
     region: Name | None = None
     tiers: Annotated[list[Name], Field(min_length=1, max_length=100)] | None = None
     version: Text = ""
+    name: Annotated[Text, Field(description="Shown to people, for example the host's name.")] = ""
     heartbeat_seconds: Annotated[float, Field(ge=0.5, le=200, allow_inf_nan=False)] = 30
     task_options: Annotated[dict[Name, TaskOptions], Field(max_length=1000)] = Field(
         default_factory=dict, description="Retries and timeout of its task types, by their names."
@@ -87,6 +89,7 @@ class RegisterRequest(RequestModel):
             self.version,
             round(self.heartbeat_seconds * SECOND),
             {name: each.terms() for name, each in self.task_options.items()},
+            self.name,
         )
 
 
@@ -236,6 +239,32 @@ class ResultRequest(RequestModel):
             return [each.given() for each in self.results]
         alone = self.model_dump(exclude={"results"})
         return [TaskResult.model_validate(alone).given()]
+
+
+class OutputRequest(RequestModel):
+    """Pieces of streamed output. `first` is the number of the first one, from 0 on within an
+    attempt."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "task_id": EXAMPLE_ID,
+                    "lease": EXAMPLE_LEASE,
+                    "first": 0,
+                    "chunks": ["To keep", " warm."],
+                }
+            ]
+        }
+    )
+
+    task_id: Id
+    lease: Id
+    first: Annotated[int, Field(ge=0, le=2**53)] = 0
+    chunks: Annotated[list[Any], Field(min_length=1, max_length=MAX_OUTPUT_CHUNKS)]
+
+    def ref(self) -> Ref:
+        return Ref(self.task_id, self.lease)
 
 
 class ProgressRequest(RequestModel):

@@ -9,13 +9,14 @@ local function now_seconds()
   return tonumber(time[1]) + tonumber(time[2]) / 1000000
 end
 
--- The score in `load` is the load plus the queue's index in millionths: ties go to the lowest index.
-local function refresh(queue)
+-- The score in `load` is the load plus the queue's index in millionths: ties go to the lowest index. A
+-- script that has read the score passes it.
+local function refresh(queue, known_score)
   local pending = redis.call('ZCARD', pending_of(queue))
   local running = redis.call('ZCARD', running_of(queue))
-  redis.call('SET', 'queue:' .. queue .. ':pending', pending)
-  redis.call('SET', 'queue:' .. queue .. ':running', running)
-  local score = tonumber(redis.call('ZSCORE', key('load'), queue) or -1)
+  local copy = 'queue:' .. queue
+  redis.call('MSET', copy .. ':pending', pending, copy .. ':running', running)
+  local score = tonumber(known_score or redis.call('ZSCORE', key('load'), queue) or -1)
   if score >= 0 then
     local index = math.floor((score - math.floor(score)) * 1000000 + 0.5)
     local load = tonumber(redis.call('GET', key('work:' .. queue)) or pending + running)

@@ -4,6 +4,7 @@
 -- returns: how many messages were handed to workers
 -- cost: O(messages moved + workers), at most 200 messages
 local fair, broker = ARGV[1], ARGV[2]
+redis.call('SET', key('fair:queue'), fair) -- for readers that have no Celery app
 local now, most = now_seconds(), 200
 local users, delayed, served = key('fair:users'), key('fair:delayed'), key('fair:served')
 local turn = tonumber(redis.call('GET', key('fair:turn')) or 0)

@@ -8,10 +8,10 @@ if redis.call('GET', key('version')) ~= version then return false end
 for index = 5 + count, #ARGV do release_lease(split_lease(ARGV[index])) end
 local now, weight, chosen = now_seconds(), weight_of(task, weighted), {}
 for index = 5, 4 + count do
-  local queue = redis.call('ZRANGE', key('load'), 0, 0)[1]
+  local queue, score = unpack(redis.call('ZRANGE', key('load'), 0, 0, 'WITHSCORES'))
   redis.call('ZADD', pending_of(queue), now, ARGV[index])
   weigh(queue, ARGV[index], weight)
-  refresh(queue)
+  refresh(queue, score)
   chosen[#chosen + 1] = queue
 end
 return chosen

@@ -1,8 +1,10 @@
-"""The claim: chooses the next jobs for one worker, by priority, fairness and model affinity."""
+"""The claim: chooses the next jobs for one worker, by priority, fairness and model affinity, and
+the region of each job: the least loaded one."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlane.index.index import RESERVATION_MICROSECONDS, Proposal
@@ -13,7 +15,7 @@ from fairlane.index.memory.wakeups import serves
 from fairlane.model.construct import maker
 from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry
-from fairlane.model.service import Executor, is_service_pool
+from fairlane.model.service import Executor, Service, is_service_pool
 from fairlane.model.tier import Tiers
 from fairlane.model.worker import Loaded, Worker
 from fairlane.policy.affinity import (
@@ -47,12 +49,18 @@ class Reservation(NamedTuple):
 
 
 class ServiceView:
-    """The pools and queues of one service that this worker can use."""
+    """The pools and queues of one service, in one region, that this worker can use."""
 
     def __init__(
-        self, service_queue: ServiceQueue, pools: list[SlotPool], queues: list[LaneQueue]
+        self,
+        service_queue: ServiceQueue,
+        pools: list[SlotPool],
+        queues: list[LaneQueue],
+        region: str | None = None,
+        number: int = 0,
     ) -> None:
         self.service_queue, self.pools, self.queues = service_queue, pools, queues
+        self.region, self.number = region, number
         self.candidates: list[Candidates | None] = [None] * len(queues)
         self._heads: QueueHeads | None = None
 
@@ -98,6 +106,16 @@ class ServiceView:
         own = [pool for pool in self.pools if is_service_pool(pool.name)]
         return own[-1] if own and own[-1].limit <= MAX_MODEL_SLOTS else None
 
+    def load(self) -> tuple[float, int]:
+        """The outstanding work of the region relative to its limit: the taken slots, and the
+        waiting jobs that may run only there; 0 without a limit. Ties go by the view's number."""
+        pool_name = f"svc:{self.service_queue.service.name}@{self.region}"
+        pool = next((pool for pool in self.pools if pool.name == pool_name), None)
+        if pool is None:
+            return 0.0, self.number
+        bound = sum(queue.count for queue in self.queues if queue.lane.regions == (self.region,))
+        return (len(pool.held) + bound) / pool.limit, self.number
+
     def has_room(self, hold: Reservation | None) -> bool:
         for pool in self.pools:
             reserved = 1 if hold is not None and pool.name in hold.pools else 0
@@ -131,24 +149,31 @@ class ClaimRound:
 
     # --- choosing ----------------------------------------------------------------------------
     def _views(self) -> list[ServiceView]:
-        views = []
+        views: list[ServiceView] = []
         for name, service_queue in self.index.service_queues.items():
-            if not service_queue.lanes or not self.index.admits(name, self.worker.region, self.now):
+            if not service_queue.lanes:
                 continue
             queues = [
                 queue
                 for queue in service_queue.queues.values()
                 if serves(self.index, self.worker, queue)
             ]
-            if queues:
-                pools = self.index.slot_pools(name, self.worker.region, self.now)
-                views.append(ServiceView(service_queue, pools, queues))
+            for region in in_file_order(service_queue.service, self.worker) if queues else ():
+                if not self.index.admits(name, region, self.now):
+                    continue
+                here = [queue for queue in queues if queue.lane.allows(region)]
+                if here:
+                    pools = self.index.slot_pools(name, region, self.now)
+                    views.append(ServiceView(service_queue, pools, here, region, len(views)))
         return views
 
     def _best(self) -> tuple[ServiceView, Choice] | None:
+        """The best job. In several regions it has equal keys: the least loaded region gets it."""
         best: tuple[ServiceView, Choice] | None = None
         best_key: tuple[int, int, str] | None = None
         hold = self.index.current_hold(self.now)
+        if self.worker.regions:
+            self.views.sort(key=ServiceView.load)
         for view in self.views:
             if not view.has_room(hold) and not self._is_held_for(view, hold):
                 self._consider_hold(view)
@@ -291,9 +316,9 @@ class ClaimRound:
             own = [index.pools.of_user(flow.user, flow.cap)] if flow.cap else []
             slots = index.pools.take([*view.pools, *own], token, now, chosen)
         service_queue.started(flow, entry, now, in_turn=in_turn)
-        index.hand_out(token, entry, slots, self.worker.region, now)
+        index.hand_out(token, entry, slots, view.region, now)
         self._touched(view, flow.queue, entry.rank)
-        return proposal((token, entry, slots))
+        return proposal((token, entry, slots, view.region))
 
     def _load(self, view: ServiceView, model: str) -> SlotChoice:
         """Note the model that a slot, or the worker, has from now on. Returns the chosen slot."""
@@ -317,8 +342,20 @@ class ClaimRound:
         self._touched(view, flow.queue, flow.queue.rank)
 
     def _touched(self, view: ServiceView, queue: LaneQueue, rank: int) -> None:
-        view.touched(queue, rank)
-        if self.index.breakers and not self.index.admits(
-            view.service_queue.service.name, self.worker.region, self.now
-        ):
-            self.views.remove(view)
+        """The queue has changed, and the breaker of the service or region may wait for a probe."""
+        changed = [each for each in self.views if each.service_queue is view.service_queue]
+        for each in changed:
+            each.touched(queue, rank)
+            if self.index.breakers and not self.index.admits(
+                view.service_queue.service.name, each.region, self.now
+            ):
+                self.views.remove(each)
+
+
+def in_file_order(service: Service, worker: Worker) -> Iterable[str | None]:
+    """The regions in which this worker can run jobs of this service."""
+    if not worker.regions:
+        return (worker.region,)
+    if not service.regions:
+        return (None,)
+    return (region for region in service.regions if region in worker.regions)

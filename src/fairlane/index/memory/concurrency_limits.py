@@ -85,6 +85,10 @@ class SlotPool:
             _, n, token = heapq.heappop(self._temporary)
             self.give(n, token)
 
+    def expiries(self) -> dict[tuple[int, str], int]:
+        """The expiry time of each (slot number, token) that expires."""
+        return {(n, token): until for until, n, token in self._temporary}
+
     def kept_until(self) -> list[int]:
         """The expiry times of all slots that expire, earliest first."""
         return sorted(until for until, n, token in self._temporary if self.held.get(n) == token)

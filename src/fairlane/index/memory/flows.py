@@ -54,6 +54,11 @@ class Flow:
     def __lt__(self, other: Flow) -> bool:
         return self.name < other.name
 
+    @property
+    def turn(self) -> str:
+        """Flows with the same turn are moved by each other's starts: those of one user."""
+        return self.name if self.account is None else self.user
+
     def order(self) -> int:
         """The sort key among the flows of a tier: the user's counter, or without an account the
         score of the first job."""
@@ -110,11 +115,15 @@ class Ranking:
         """A lower bound for the first number of every flow's measure. Requires a flow."""
         return self._heap[0][0][0]
 
-    def first(self, n: int) -> list[Flow]:
-        """The first n flows. The ranking is not changed."""
+    def first(self, n: int, is_blocked: Callable[[Flow], bool]) -> list[Flow]:
+        """The flows up to the n-th user that is not blocked. A started job changes the place of all
+        flows of its user, so n flows are not enough. The ranking is not changed."""
         found: dict[str, Flow] = {}
-        while len(found) < n and (flow := self.head()) is not None:
+        counted = set[str]()
+        while len(counted) < n and (flow := self.head()) is not None:
             heapq.heappop(self._heap)
+            if not is_blocked(flow):
+                counted.add(flow.turn)
             found[flow.name] = flow
         for flow in found.values():
             self.push(flow)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 from fairlane.model.step import Lane
@@ -39,15 +39,19 @@ class IdleWorkers:
                 self._idle.pop(waiter, None)
                 self._wakeups[waiter].set()
 
-    def wake_for(self, lane: Lane, tier: str, model: str) -> None:
-        """Wake one worker for one job: the first with its model loaded, else the longest idle."""
+    def wake_for(self, lane: Lane, tier: str, model: str, regions: Mapping[str, int]) -> None:
+        """Wake one worker for one job: one in the best of these regions, if they are ranked; of
+        these the first with its model loaded, else the longest idle."""
         chosen: str | None = None
+        best = (len(regions), True)
         for worker_id, (worker, loaded) in self._idle.items():
             if worker.covers(lane) and (worker.tiers is None or tier in worker.tiers):
-                if not model or loaded.model == model:
-                    chosen = worker_id
+                rank = min(regions.get(place or "", len(regions)) for place in worker.places)
+                found = (rank, bool(model) and loaded.model != model)
+                if chosen is None or found < best:
+                    chosen, best = worker_id, found
+                if best == (0, False):
                     break
-                chosen = chosen or worker_id
         self._wake_up(chosen)
 
     def wake(self, n: int, useful: Callable[[Worker], bool]) -> None:

@@ -3,26 +3,31 @@ other index."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
 from fairlane.ids import Tokens
 from fairlane.index.index import (
+    ACTIVITY_PERIODS,
     FEW_FLOWS_EXAMINED,
     LOOK_AGAIN_MICROSECONDS,
     MAX_DUE_JOBS_PER_CLAIM,
     BandDepth,
     Freed,
     HeldEntry,
+    IndexServer,
     ModelReport,
     ModelSample,
+    NextJob,
     Picks,
     Proposal,
     ServiceCallRef,
     SlotModel,
     Standing,
     Stats,
+    TakenSlot,
 )
 from fairlane.index.memory import queries
 from fairlane.index.memory.circuit_breakers import CircuitBreakerTable, breaker_keys
@@ -34,7 +39,7 @@ from fairlane.index.memory.idle_workers import IdleWorkers
 from fairlane.index.memory.model_times import LearntTimes
 from fairlane.index.memory.parked_flows import ParkedFlows
 from fairlane.index.memory.service_queue import ServiceQueue
-from fairlane.index.memory.wakeups import has_work_for
+from fairlane.index.memory.wakeups import has_work_for, ranked_regions
 from fairlane.model.catalog import Catalog
 from fairlane.model.construct import maker
 from fairlane.model.lease import Slot
@@ -55,6 +60,7 @@ class MemoryIndex:
     ) -> None:
         self.catalog, self._clock, self._settings = catalog, clock, 0
         self.new_token = new_token or Tokens().new
+        self._activity: dict[int, Counter[str]] = {}
         self._clear("")
         self.model_times, self.idle, self.breakers = (
             LearntTimes(),
@@ -86,7 +92,8 @@ class MemoryIndex:
             soon = now + LOOK_AGAIN_MICROSECONDS  # a worker woken early claims again in time
             if idle and entry.ready_at < soon:
                 tier = self.catalog.tiers.names[entry.rank]
-                self.idle.wake_for(Lane.parse(entry.lane), tier, entry.model)
+                lane = Lane.parse(entry.lane)
+                self.idle.wake_for(lane, tier, entry.model, ranked_regions(self, lane, now))
 
     async def take(self, jobs: Sequence[tuple[str, int]]) -> None:
         for job, rev in jobs:
@@ -316,9 +323,12 @@ class MemoryIndex:
         found = ((job, queries.estimated(self, job, now, samples)) for job in jobs)
         return {job: standing for job, standing in found if standing is not None}
 
-    async def front(self, service: str, now: int) -> list[str]:
+    async def front(self, service: str, n: int, now: int) -> list[NextJob]:
         self._move_due(now)
-        return [] if self._loading else queries.front(self, service, now)
+        return [] if self._loading else queries.front(self, service, n, now)
+
+    async def held_slots(self, pools: Sequence[str]) -> list[TakenSlot]:
+        return queries.held_slots(self, pools)
 
     async def band_depths(self, service: str) -> list[BandDepth]:
         return queries.band_depths(self, service)
@@ -330,8 +340,16 @@ class MemoryIndex:
     async def differing(self, truth: Sequence[Entry]) -> list[tuple[str, Entry | None]]:
         return queries.differing(self, truth)
 
-    async def stats(self) -> Stats:
-        return await queries.stats(self)
+    async def stats(self, examined: int | None = None) -> Stats:
+        return await queries.stats(self, examined)
+
+    async def count_activity(self, period: int, counts: Mapping[str, int]) -> None:
+        self._activity.setdefault(period, Counter()).update(counts)
+        for old in [each for each in self._activity if each <= period - ACTIVITY_PERIODS]:
+            del self._activity[old]
+
+    async def activity(self, since: int) -> dict[int, dict[str, int]]:
+        return {at: dict(counts) for at, counts in self._activity.items() if at >= since}
 
     def scan(self, page: int) -> AsyncIterator[list[Entry]]:
         return queries.pages(self, page)
@@ -411,6 +429,19 @@ class MemoryIndex:
         """Does nothing: no other process uses this index."""
 
     def unsubscribe(self, job: str) -> None: ...
+
+    def publish_output(self, job: str, text: str) -> None:
+        """Does nothing: no other process uses this index."""
+
+    async def flush_output(self) -> None: ...
+
+    def subscribe_output(self, job: str, received: Callable[[str], None]) -> None:
+        """Does nothing: no other process uses this index."""
+
+    def unsubscribe_output(self, job: str) -> None: ...
+
+    async def server(self) -> IndexServer | None:
+        return None
 
     async def close(self) -> None: ...
 

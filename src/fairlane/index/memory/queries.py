@@ -13,9 +13,11 @@ from fairlane.index.index import (
     BandDepth,
     Depth,
     HeldEntry,
+    NextJob,
     PoolUse,
     Standing,
     Stats,
+    TakenSlot,
     by_band,
 )
 from fairlane.index.memory import claim_preview
@@ -24,6 +26,7 @@ from fairlane.index.memory.flow_queue import NO_ENTRY
 from fairlane.index.memory.flows import Flow
 from fairlane.index.memory.service_queue import LaneQueue, ServiceQueue
 from fairlane.model.job import Band
+from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Service, is_rate_pool
 from fairlane.model.step import Lane, service_of
@@ -163,8 +166,14 @@ def _reasons(index: MemoryIndex, entry: Entry, now: int) -> list[str]:
     service = index.catalog.service(lane.service)
     if service.paused:
         found.append("paused")
-    found += _open_breakers(index, service, lane, now)
-    found += _full_pools(index, service, lane, now)
+    failing, full = _stopped_regions(index, service, lane, now)
+    keys = [service.name] if index.breakers.get(service.name).is_open else []
+    keys += [f"{service.name}@{region}" for region in failing]
+    found += [_breaker_reason(key, index.breakers.get(key), now) for key in keys]
+    pools = [pool.name for pool in index.catalog.pools(service.name, None)]
+    pools = [name for name in pools if _is_full(index, name, now)]
+    pools += [f"svc:{service.name}@{region}" for region in full]
+    found += [reason for name in pools for reason in _fullness(index, name)]
     if entry.cap and is_user_at_limit(index, entry.user, entry.cap):
         found.append(f"user_running:{entry.cap}")
     if index.hold is not None and index.hold.job == entry.id:
@@ -172,30 +181,24 @@ def _reasons(index: MemoryIndex, entry: Entry, now: int) -> list[str]:
     return found
 
 
-def _open_breakers(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
-    """Reasons for open circuit breakers: the service's, and its regions' if all are open."""
+def _stopped_regions(
+    index: MemoryIndex, service: Service, lane: Lane, now: int
+) -> tuple[list[str], list[str]]:
+    """If no allowed region can start a job: the regions with an open circuit breaker, and the other
+    ones, which are full. Otherwise none."""
     regions = lane.regions or tuple(service.regions)
-    keys = [f"{service.name}@{region}" for region in regions]
-    opened = [service.name] if index.breakers.get(service.name).is_open else []
-    if keys and all(index.breakers.get(key).is_open for key in keys):
-        opened += keys
-    return [_breaker_reason(key, index.breakers.get(key), now) for key in opened]
+    failing, full = [], []
+    for region in regions:
+        if index.breakers.get(f"{service.name}@{region}").is_open:
+            failing.append(region)
+        elif _is_full(index, f"svc:{service.name}@{region}", now):
+            full.append(region)
+    return (failing, full) if len(failing) + len(full) == len(regions) else ([], [])
 
 
 def _breaker_reason(key: str, breaker: CircuitBreaker, now: int) -> str:
     code = "probing" if breaker.probe and breaker.open_until <= now else "closed"
     return f"{code}:{key}:{breaker.open_until}"
-
-
-def _full_pools(index: MemoryIndex, service: Service, lane: Lane, now: int) -> list[str]:
-    """Reasons for full pools: those every region needs, and the regions' own if all are full."""
-    everywhere = [pool.name for pool in index.catalog.pools(service.name, None)]
-    regions = lane.regions or tuple(service.regions)
-    local = [f"svc:{service.name}@{region}" for region in regions]
-    full = [name for name in everywhere if _is_full(index, name, now)]
-    if local and all(_is_full(index, name, now) for name in local):
-        full += local
-    return [reason for name in full for reason in _fullness(index, name)]
 
 
 def _is_full(index: MemoryIndex, pool: str, now: int) -> bool:
@@ -240,25 +243,45 @@ def promotable(index: MemoryIndex, now: int, limit: int) -> list[tuple[str, int]
     return found
 
 
-async def stats(index: MemoryIndex) -> Stats:
-    """Counts every flow and yields to the event loop in between. Jobs that arrive or leave
-    meanwhile may be counted or not."""
-    depths: dict[tuple[str, int], list[int]] = {}
-    oldest: dict[tuple[str, int], int] = {}
-    oldest_in: dict[str, int] = {}
-    looked_at = 0
-    for name, service_queue in list(index.service_queues.items()):
-        for flow in list(service_queue.flows.values()):
-            looked_at += 1
-            if looked_at % FLOWS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+class Depths:
+    """The numbers of waiting jobs by service and rank, and the times since which the oldest jobs
+    wait, by service and rank and by lane."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, int], list[int]] = {}
+        self.oldest: dict[tuple[str, int], int] = {}
+        self.oldest_in: dict[str, int] = {}
+
+    def add(self, service: str, head: Entry, n: int) -> None:
+        """Add n waiting jobs that begin with this one."""
+        key = (service, head.rank)
+        self.counts.setdefault(key, [0, 0])[0] += n
+        self.oldest[key] = min(head.score, self.oldest.get(key, head.score))
+        self.oldest_in[head.lane] = min(head.score, self.oldest_in.get(head.lane, head.score))
+
+    def add_queue(self, service: str, queue: LaneQueue, examined: int) -> None:
+        """Add all jobs of a queue. Flows that are not examined, the newest ones, count for the tier
+        of the last examined one."""
+        left, head = queue.count, NO_ENTRY
+        for flow in islice(queue.flows.values(), examined):
             head = flow.line.head
-            if head is NO_ENTRY:
-                continue  # emptied while this was counting
-            key = (name, head.rank)
-            depths.setdefault(key, [0, 0])[0] += len(flow.line)
-            oldest[key] = min(head.score, oldest.get(key, head.score))
-            oldest_in[head.lane] = min(head.score, oldest_in.get(head.lane, head.score))
+            self.add(service, head, len(flow.line))
+            left -= len(flow.line)
+        if left and head is not NO_ENTRY:
+            self.counts[service, head.rank][0] += left
+
+
+async def stats(index: MemoryIndex, examined: int | None = None) -> Stats:
+    """Counts every flow and yields to the event loop in between, or examines only some flows. Jobs
+    that arrive or leave meanwhile may be counted or not."""
+    found = Depths()
+    if examined is None:
+        await _count_flows(index, found)
+    else:
+        for name, service_queue in index.service_queues.items():
+            for queue in service_queue.queues.values():
+                found.add_queue(name, queue, examined)
+    depths, oldest = found.counts, found.oldest
     delayed = Counter[str]()
     for service, lane, rank, n in index.delays.counts():
         depths.setdefault((service, rank), [0, 0])[1] += n
@@ -278,8 +301,32 @@ async def stats(index: MemoryIndex) -> Stats:
             for lane, n in service_queue.lanes.items()
         },
         delayed=dict(delayed),
-        oldest=oldest_in,
+        oldest=found.oldest_in,
+        front=_front_retries(index),
     )
+
+
+def _front_retries(index: MemoryIndex) -> dict[str, int]:
+    """The number of waiting front retries in each lane that has any."""
+    return {
+        queue.key[0]: queue.count
+        for service_queue in index.service_queues.values()
+        for queue in service_queue.queues.values()
+        if queue.band is Band.FRONT and queue.count
+    }
+
+
+async def _count_flows(index: MemoryIndex, found: Depths) -> None:
+    looked_at = 0
+    for name, service_queue in list(index.service_queues.items()):
+        for flow in list(service_queue.flows.values()):
+            looked_at += 1
+            if looked_at % FLOWS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            head = flow.line.head
+            if head is NO_ENTRY:
+                continue  # emptied while this was counting
+            found.add(name, head, len(flow.line))
 
 
 def lanes(index: MemoryIndex, service: str) -> dict[str, int]:
@@ -290,11 +337,25 @@ def lanes(index: MemoryIndex, service: str) -> dict[str, int]:
     return found
 
 
-def front(index: MemoryIndex, service: str, now: int) -> list[str]:
+def front(index: MemoryIndex, service: str, n: int, now: int) -> list[NextJob]:
     service_queue = index.service_queues.get(service)
     if service_queue is None:
         return []
-    return [entry.id for entry in claim_preview.front(index, service_queue, now)]
+    return list(claim_preview.front(index, service_queue, min(n, EXACT_POSITIONS), now))
+
+
+def held_slots(index: MemoryIndex, pools: Sequence[str]) -> list[TakenSlot]:
+    found = []
+    for name in pools:
+        pool = index.pools.get(name)
+        until = pool.expiries() if pool is not None else {}
+        for n, token in sorted(pool.held.items()) if pool is not None else ():
+            known = index.held.get(token)
+            slot = Slot(name, n, until.get((n, token), 0))
+            found.append(
+                TakenSlot(slot, token, known and known.entry, known.at if known is not None else 0)
+            )
+    return found
 
 
 def band_depths(index: MemoryIndex, service: str) -> list[BandDepth]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 from fairlane.index.index import ACCOUNT_RETENTION_MICROSECONDS, MAX_REMEMBERED_LOADS
 from fairlane.index.memory.flow_queue import NO_ENTRY
@@ -13,6 +14,7 @@ from fairlane.model.job import Band
 from fairlane.model.queue_entry import Entry
 from fairlane.model.service import Affinity, Fairness, Service
 from fairlane.model.step import Lane, service_of
+from fairlane.policy.affinity import MAX_COMPARED_MODELS
 from fairlane.policy.aging import Starts, level
 from fairlane.policy.fairness import charge, correct, lift
 from fairlane.policy.order import Candidate
@@ -82,7 +84,9 @@ class LaneQueue:
         if flow is None:
             return None, None
         if self.band is not Band.TIER:
-            return None, self._candidate(flow, 0, KINDS[self.band])
+            # Front retries that may run in several regions go before those of one region.
+            bound = self.band is Band.FRONT and self.lane.is_bound
+            return None, self._candidate(flow, int(bound), KINDS[self.band])
         rank = self.rank
         fresh = self._candidate(flow, rank, ShareKind.FRESH)
         if not patience:
@@ -99,14 +103,20 @@ class LaneQueue:
             return candidate((reached, since, score, since, flow.name, rank, ShareKind.AGED)), fresh
         return None, fresh
 
-    def first(self, n: int) -> Iterable[Flow]:
-        """All flows, parked ones included. Of more than n flows, those that may be served first."""
+    def first(self, n: int, is_blocked: Callable[[Flow], bool]) -> Iterable[Flow]:
+        """The flows that may be among the first n to be served. A flow is blocked if its user is at
+        the running limit. Parked flows are not ranked: where fewer than n users are not blocked,
+        all flows are returned."""
         if len(self.flows) <= n:
             return self.flows.values()
-        found = {flow.name: flow for flow in self.fair.first(n)}
+        in_order = self.fair.first(n, is_blocked)
+        if len({flow.turn for flow in in_order if not is_blocked(flow)}) < n:
+            return self.flows.values()
+        others = [*islice(self.by_model.values(), MAX_COMPARED_MODELS)]
         if self.aged is not None:
-            found |= {flow.name: flow for flow in self.aged.first(n)}
-        return found.values()
+            others.append(self.aged)
+        found = {flow.name: flow for each in others for flow in each.first(n, is_blocked)}
+        return (found | {flow.name: flow for flow in in_order}).values()
 
     def warm(self, model: str) -> Candidate | None:
         """The first flow in fair order that needs this model."""
@@ -256,14 +266,17 @@ class ServiceQueue:
         """The number of loads of each model after this time."""
         return Counter(model for when, model in self.loads if when > at)
 
-    def preview(self, most: int) -> ServiceQueue:
+    def preview(self, most: int, is_blocked: Callable[[Flow], bool]) -> ServiceQueue:
         """A copy with the first `most` jobs of the first flows, to simulate the next claims."""
         other = ServiceQueue(self.service)
         other.credits = self.credits
+        other.loads = self.loads.copy()
         for queue in self.queues.values():
             copy = other.queues[queue.key] = LaneQueue(queue.key, ages=queue.aged is not None)
-            for flow in queue.first(most):
+            for flow in queue.first(most, is_blocked):
                 other._copy(flow, copy, most)
+            copy.count = queue.count  # jobs and flows that are not copied count too
+            copy.wanted = dict(queue.wanted)
         return other
 
     def _copy(self, flow: Flow, queue: LaneQueue, most: int) -> None:

@@ -111,11 +111,19 @@ def slots(rows: Iterable[list[Any]]) -> tuple[Slot, ...]:
 
 
 def proposals(tokens: Iterable[str], answer: list[Any]) -> list[Proposal]:
-    """Decode the proposals of a claim from a flat list: id, encoded entry, slots for each."""
-    rows = zip(tokens, answer[::3], answer[1::3], answer[2::3], strict=False)
+    """Decode the proposals of a claim from a flat list: id, encoded entry, slots and region for
+    each."""
+    rows = zip(tokens, answer[::4], answer[1::4], answer[2::4], answer[3::4], strict=False)
     return [
-        proposal_of((token, entry(job, text), slots(taken) if taken else ()))
-        for token, job, text, taken in rows
+        proposal_of(
+            (
+                token,
+                entry(job, text),
+                slots(taken) if taken else (),
+                region.decode() if region else None,
+            )
+        )
+        for token, job, text, taken, region in rows
     ]
 
 
@@ -176,6 +184,7 @@ def kind(asking: Worker, process: str) -> str:
         asking.region,
         asking.capabilities,
         asking.tiers,
+        asking.regions,
     )
 
 
@@ -187,17 +196,19 @@ def _kind(
     region: str | None,
     capabilities: frozenset[str],
     tiers: frozenset[str] | None,
+    regions: tuple[str, ...],
 ) -> str:
-    return orjson.dumps(
-        {
-            "process": process,
-            "services": None if services is None else sorted(services),
-            "excluded": sorted(excluded),
-            "region": region,
-            "capabilities": sorted(capabilities),
-            "tiers": None if tiers is None else sorted(tiers),
-        }
-    ).decode()
+    found: dict[str, object] = {
+        "process": process,
+        "services": None if services is None else sorted(services),
+        "excluded": sorted(excluded),
+        "region": region,
+        "capabilities": sorted(capabilities),
+        "tiers": None if tiers is None else sorted(tiers),
+    }
+    if regions:
+        found["regions"] = regions
+    return orjson.dumps(found).decode()
 
 
 def settings(catalog: Catalog) -> tuple[bytes, bytes, bytes]:

@@ -11,21 +11,25 @@ from fairlane.index.index import (
     Depth,
     ModelReport,
     ModelTimes,
+    NextJob,
     PoolUse,
     SlotModel,
     Standing,
     Stats,
+    TakenSlot,
     by_band,
 )
 from fairlane.index.redis import codec
 from fairlane.model.job import Band
+from fairlane.model.lease import Slot
 from fairlane.model.queue_entry import Entry
 from fairlane.model.worker import Loaded
 from fairlane.policy.circuit_breaker import CircuitBreaker, FailureVerdict
+from fairlane.policy.shares import ShareKind
 
 
 def stats(answer: list[Any]) -> Stats:
-    depths, pools, breakers, held, idle, lanes, delayed, oldest_in = codec.plain(answer)
+    depths, pools, breakers, held, idle, lanes, delayed, oldest_in, front = codec.plain(answer)
     return Stats(
         depths=[
             Depth(service, rank, waiting, delayed, oldest if waiting else None)
@@ -38,6 +42,7 @@ def stats(answer: list[Any]) -> Stats:
         lanes=dict(lanes),
         delayed=dict(delayed),
         oldest=dict(oldest_in),
+        front=dict(front),
     )
 
 
@@ -62,8 +67,37 @@ def estimates(answer: list[Any]) -> dict[str, Standing]:
     return {job: each for job, each in found if each is not None}
 
 
-def names(answer: list[Any]) -> list[str]:
-    return list(codec.plain(answer))
+def front(answer: list[Any]) -> list[NextJob]:
+    return [
+        NextJob(
+            codec.entry(job, text),
+            ShareKind(kind - 1),
+            level,
+            since,
+            warm == 1,
+            in_flow,
+            blocked == 1,
+        )
+        for job, text, kind, level, since, warm, in_flow, blocked in answer
+    ]
+
+
+def held_slots(answer: list[Any]) -> list[TakenSlot]:
+    found = []
+    for pool, n, until, token, at, job, text in answer:
+        entry = codec.entry(job, text) if job else None
+        found.append(TakenSlot(Slot(pool.decode(), n, until), token.decode(), entry, at))
+    return sorted(found, key=lambda each: each.slot)
+
+
+def activity(periods: Sequence[int], answer: list[Any]) -> dict[int, dict[str, int]]:
+    """The counts of each period that has any."""
+    found = {}
+    for period, row in zip(periods, answer, strict=True):
+        if row:
+            by_name = zip(islice(row, 0, None, 2), islice(row, 1, None, 2), strict=True)
+            found[period] = {name.decode(): int(n) for name, n in by_name}
+    return found
 
 
 def band_depths(answer: list[Any]) -> list[BandDepth]:

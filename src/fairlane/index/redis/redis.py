@@ -3,22 +3,28 @@ chooses the same jobs as the memory index."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from fairlane.clock import Clock
 from fairlane.errors import NotReady
 from fairlane.ids import Tokens
 from fairlane.index.index import (
+    ACTIVITY_PERIOD_MICROSECONDS,
+    ACTIVITY_PERIODS,
+    EXACT_POSITIONS,
     BandDepth,
     Freed,
     HeldEntry,
+    IndexServer,
     ModelReport,
     ModelSample,
+    NextJob,
     Picks,
     ServiceCallRef,
     Standing,
     Stats,
+    TakenSlot,
 )
 from fairlane.index.redis import codec, decoding
 from fairlane.index.redis.batching import Batcher
@@ -26,6 +32,7 @@ from fairlane.index.redis.codec import Asking, json, plain
 from fairlane.index.redis.event_publisher import EventPublisher
 from fairlane.index.redis.keys import KEY_PREFIX
 from fairlane.index.redis.multiplexed_connection import Word
+from fairlane.index.redis.output_publisher import OutputPublisher
 from fairlane.index.redis.script_client import ScriptClient
 from fairlane.index.redis.wakeups import Wakeups
 from fairlane.model.catalog import Catalog
@@ -41,6 +48,12 @@ CLAIM_BATCH, WRITE_BATCH = 1_000, 2_000
 """The most jobs claimed in one call, and the most put or freed in one call, unless a single caller
 asks for more. The limit lets Redis serve other clients between two calls. A large call costs less
 per job, because its jobs share users. Jobs of one ledger transaction are put in one call."""
+
+MAX_FLOWS_EXAMINED = 1_000
+"""The most flows per queue in which `stats` looks for the oldest job."""
+
+ACTIVITY_SECONDS = ACTIVITY_PERIODS * ACTIVITY_PERIOD_MICROSECONDS // 1_000_000
+"""Seconds after which the counts of a period are deleted."""
 
 OPEN_BATCH = 1_000
 """The most jobs queued in one call when a rebuild ends. Redis serves other clients in between."""
@@ -63,6 +76,7 @@ class RedisIndex:
         self._server = ScriptClient(url, prefix)
         self._wakeups = Wakeups(self._server)
         self._events = EventPublisher(self._server, self._wakeups.process)
+        self._outputs = OutputPublisher(self._server, self._wakeups.process)
         self._run = self._server.run
         self._claim = Batcher[Asking](
             lambda now, asking: self._run("claim", now, *codec.asked(asking)), CLAIM_BATCH
@@ -79,6 +93,7 @@ class RedisIndex:
         await self._server.check()
 
     async def close(self) -> None:
+        await self._outputs.close()
         await self._events.close()
         await self._wakeups.close()
         await self._server.close()
@@ -192,8 +207,14 @@ class RedisIndex:
             return {}
         return await self._read(decoding.estimates, "estimates", now, *jobs)
 
-    async def front(self, service: str, now: int) -> list[str]:
-        return await self._read(decoding.names, "front", service, now)
+    async def front(self, service: str, n: int, now: int) -> list[NextJob]:
+        most = min(n, EXACT_POSITIONS)
+        return await self._read(decoding.front, "front", service, most, now)
+
+    async def held_slots(self, pools: Sequence[str]) -> list[TakenSlot]:
+        if not pools:
+            return []
+        return await self._read(decoding.held_slots, "held_slots", *pools)
 
     async def band_depths(self, service: str) -> list[BandDepth]:
         return await self._read(decoding.band_depths, "band_depths", service)
@@ -207,8 +228,22 @@ class RedisIndex:
         ids = [entry.id for entry in truth]
         return await self._read(lambda stored: decoding.differing(truth, stored), "shown", *ids)
 
-    async def stats(self) -> Stats:
-        return await self._read(decoding.stats, "stats")
+    async def stats(self, examined: int | None = None) -> Stats:
+        return await self._read(decoding.stats, "stats", examined or MAX_FLOWS_EXAMINED)
+
+    async def count_activity(self, period: int, counts: Mapping[str, int]) -> None:
+        if counts:
+            words = [part for name, n in counts.items() for part in (name, n)]
+            await self._run("count_activity", str(period), ACTIVITY_SECONDS, *words)
+
+    async def activity(self, since: int) -> dict[int, dict[str, int]]:
+        newest = self._clock.now() // ACTIVITY_PERIOD_MICROSECONDS
+        periods = range(max(since, newest - ACTIVITY_PERIODS + 1), newest + 1)
+        if not periods:
+            return {}
+        return await self._read(
+            lambda rows: decoding.activity(periods, rows), "activity", *map(str, periods)
+        )
 
     async def scan(self, page: int) -> AsyncIterator[list[Entry]]:
         """Jobs that wait during the whole iteration are included. Jobs that arrive or leave
@@ -238,6 +273,21 @@ class RedisIndex:
 
     def unsubscribe(self, job: str) -> None:
         self._wakeups.unsubscribe(job)
+
+    def publish_output(self, job: str, text: str) -> None:
+        self._outputs.publish(job, text)
+
+    async def flush_output(self) -> None:
+        await self._outputs.flush()
+
+    def subscribe_output(self, job: str, received: Callable[[str], None]) -> None:
+        self._wakeups.subscribe_output(job, received)
+
+    def unsubscribe_output(self, job: str) -> None:
+        self._wakeups.unsubscribe_output(job)
+
+    async def server(self) -> IndexServer | None:
+        return await self._server.server()
 
     # --- rebuild -----------------------------------------------------------------------------
     async def serves(self, epoch: str) -> int | None:

@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 from redis import exceptions
 
 from fairlane.errors import NotReady, SetupError, StoreAway
+from fairlane.index.index import IndexServer
 from fairlane.index.redis import scripts
 from fairlane.index.redis.connect import CONNECT_TIMEOUT_SECONDS, RedisConnection
 from fairlane.index.redis.multiplexed_connection import MultiplexedConnection, Word
+from fairlane.index.redis.server_state import server_of
 
 log = logging.getLogger("fairlane")
 
@@ -27,14 +29,18 @@ as long. Callers may repeat every script, so a wrong verdict costs only a short 
 
 SCAN_PAGE = 1_000
 
+ELSEWHERE = (exceptions.AskError, exceptions.ClusterDownError, exceptions.TryAgainError)
+"""Errors of a Redis Cluster whose keys move to another node. AskError includes MovedError."""
+
 AWAY = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
     exceptions.ReadOnlyError,
     exceptions.OutOfMemoryError,
+    *ELSEWHERE,
 )
 """Errors after which the state of the index is unknown. ReadOnlyError: the server has become a
-replica, and the client disconnects from it."""
+replica."""
 
 FAILED_SCRIPT = "user_script"
 """The server's error text contains this if a script failed halfway. The scripts do not fail on data
@@ -61,9 +67,13 @@ class ScriptClient:
             float("-inf"),
             FIRST_REBUILD_PAUSE,
         )
-        self._pages = RedisConnection(url, connections=CONNECTIONS, timeout=ANSWER_TIMEOUT_SECONDS)
-        self._pubsub = RedisConnection(url, connections=1, timeout=CONNECT_TIMEOUT_SECONDS)
-        self._calls = RedisConnection(url, connections=1, timeout=CONNECT_TIMEOUT_SECONDS)
+        self._pages = RedisConnection(
+            url, connections=CONNECTIONS, timeout=ANSWER_TIMEOUT_SECONDS, key=prefix
+        )
+        self._pubsub, self._calls = (
+            RedisConnection(url, connections=1, timeout=CONNECT_TIMEOUT_SECONDS, key=prefix)
+            for _ in range(2)
+        )
         self.plain, self.listening = self._pages.redis, self._pubsub.redis
         self._commands = MultiplexedConnection(
             self._calls.redis.connection_pool, ANSWER_TIMEOUT_SECONDS
@@ -76,10 +86,12 @@ class ScriptClient:
         StoreAway if it cannot be reached."""
         try:
             await self._check()
-        except (exceptions.AuthenticationError, exceptions.ResponseError) as error:
+        except exceptions.AuthenticationError as error:  # a kind of ConnectionError
             raise SetupError(f"Redis refuses: {error}") from error
-        except AWAY as error:
+        except (exceptions.ConnectionError, exceptions.TimeoutError, *ELSEWHERE) as error:
             raise StoreAway(f"cannot reach Redis: {error}") from error
+        except exceptions.ResponseError as error:
+            raise SetupError(f"Redis refuses: {error}") from error
 
     async def _check(self) -> None:
         policy = (await self.plain.info("memory")).get("maxmemory_policy")
@@ -91,6 +103,13 @@ class ScriptClient:
         for script in self._scripts.values():  # without keys a script only gets cached
             await self._commands.ask("EVAL", script.source, 0)
 
+    async def server(self) -> IndexServer:
+        """Read the server's state. Raises NotReady if it does not answer."""
+        try:
+            return await server_of(self.plain)
+        except AWAY as error:
+            raise NotReady("the index cannot be reached") from error
+
     async def run(self, name: str, *arguments: Word) -> Any:
         """Run a script and return its answer, strings as bytes. Raises NotReady if the server is
         unavailable or the index damaged: then it is unknown whether the script was executed."""
@@ -100,7 +119,7 @@ class ScriptClient:
         try:
             return await self._run(name, *arguments)
         except AWAY as error:
-            if isinstance(error, exceptions.ReadOnlyError):
+            if isinstance(error, (exceptions.ReadOnlyError, *ELSEWHERE)):
                 await self._commands.leave()
                 await self._pages.leave()
                 await self._pubsub.leave(at_once=True)  # PUBLISH does not count them

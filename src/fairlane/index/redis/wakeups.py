@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import NamedTuple
 
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
@@ -33,6 +34,14 @@ FIRST_LISTEN_SECONDS = 2.0
 """The longest time that the first worker waits for the subscription to start."""
 
 
+class ChannelHandler(NamedTuple):
+    """What a channel is listened to for: `subscribed` is called when the server has accepted the
+    subscription, `received` with the sender and the text of each message of another process."""
+
+    subscribed: Callable[[], None]
+    received: Callable[[str], None]
+
+
 class Wakeups:
     """The wake-up events of this process's idle workers, and its listeners to jobs. The worker
     channel is named `bell:` and the id of the process."""
@@ -43,7 +52,7 @@ class Wakeups:
         self._wakeups: dict[str, asyncio.Event] = {}
         self._listener: asyncio.Task[None] | None = None
         self._listened = asyncio.Event()
-        self._listeners: dict[str, Callable[[], None]] = {}
+        self._listeners: dict[str, ChannelHandler] = {}
         self._changed_channels: set[str] = set()
         self._channels_changed = asyncio.Event()
 
@@ -65,18 +74,26 @@ class Wakeups:
 
     def subscribe(self, job: str, changed: Callable[[], None]) -> None:
         """Call `changed` when another process has changed the job, or may have."""
-        self._change_listener(job, changed)
+        self._change_listener("changed", job, ChannelHandler(changed, lambda _: changed()))
         self._start()
 
     def unsubscribe(self, job: str) -> None:
-        self._change_listener(job, None)
+        self._change_listener("changed", job, None)
 
-    def _change_listener(self, job: str, changed: Callable[[], None] | None) -> None:
-        channel = f"{self._server.prefix}changed:{job}"
-        if changed is None:
+    def subscribe_output(self, job: str, received: Callable[[str], None]) -> None:
+        """Call `received` with each message of streamed output from another process."""
+        self._change_listener("output", job, ChannelHandler(lambda: None, received))
+        self._start()
+
+    def unsubscribe_output(self, job: str) -> None:
+        self._change_listener("output", job, None)
+
+    def _change_listener(self, kind: str, job: str, handler: ChannelHandler | None) -> None:
+        channel = f"{self._server.prefix}{kind}:{job}"
+        if handler is None:
             self._listeners.pop(channel, None)
         else:
-            self._listeners[channel] = changed
+            self._listeners[channel] = handler
         self._changed_channels.add(channel)
         self._channels_changed.set()
 
@@ -152,21 +169,24 @@ class Wakeups:
         """The server has accepted a subscription. Earlier messages may be lost, so all of its
         listeners are woken."""
         if channel in self._listeners:
-            self._listeners[channel]()
+            self._listeners[channel].subscribed()
         elif channel == self._key("bell"):
             for wakeup in self._wakeups.values() if self._listened.is_set() else ():
                 wakeup.set()
             self._listened.set()
 
     def _deliver(self, channel: str, text: str) -> None:
-        """Deliver a message. `text` is the worker to wake, or the process that has changed a job.
-        Messages of this process are ignored: its own listeners are woken directly."""
+        """Deliver a message. `text` is the worker to wake, or the sending process and, after a
+        space, what it has sent. Messages of this process are ignored: its own listeners know
+        already."""
         if channel == self._key("bell"):
             wakeup = self._wakeups.get(text)
             if wakeup is not None:
                 wakeup.set()
-        elif channel in self._listeners and text != self.process:
-            self._listeners[channel]()
+        elif channel in self._listeners:
+            sender, _, sent = text.partition(" ")
+            if sender != self.process:
+                self._listeners[channel].received(sent)
 
     def _key(self, kind: str) -> str:
         return f"{self._server.prefix}{kind}:{self.process}"

@@ -103,4 +103,8 @@ async def _redeem(tx: PostgresTransaction, items: Sequence[KeyRedemption]) -> li
     return [done[i] for i in range(len(items))]
 
 
-VERBS = ApiKeyVerbs(_add, _revoke, _get, _page, _names, _any, _secret, _redeem)
+async def _redeemed(connection: Connection, ticket: str) -> bool:
+    return await connection.fetchval("SELECT 1 FROM tickets WHERE id = $1", ticket) is not None
+
+
+VERBS = ApiKeyVerbs(_add, _revoke, _get, _page, _names, _any, _secret, _redeem, _redeemed)

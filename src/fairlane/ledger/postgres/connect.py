@@ -44,11 +44,12 @@ AWAY = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,
     asyncpg.OperatorInterventionError,
+    asyncpg.TargetServerAttributeNotMatched,
 )
-"""Transient errors: the server is unreachable, starting, stopping, or out of connections. A refused
-password is permanent."""
+"""Transient errors: the server is unreachable, starting, stopping, or out of connections, memory or
+disk, or none of several servers is the primary. A refused password is permanent."""
 
 SLOWEST_STATEMENT = 60.0
 """Statement timeout, in seconds. A server that does not answer at all is noticed much sooner

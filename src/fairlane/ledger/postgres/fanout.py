@@ -7,31 +7,39 @@ from fairlane.ledger.postgres.events import find, write_events
 from fairlane.ledger.postgres.job_lists import add_to_list, add_to_live_list
 from fairlane.ledger.postgres.named_parameters import Statement
 from fairlane.ledger.postgres.transaction import PostgresTransaction
-from fairlane.ledger.row_groups import ending
+from fairlane.ledger.row_groups import NO_NEWS, EndedCells, ParentNews, ending
 from fairlane.model.event import EventType, Fact
+from fairlane.model.fanout import OnCellFailure
 from fairlane.model.state import Move, State, moved
 
 END = Statement("""
 UPDATE jobs SET state = :state, rev = rev + 1, finished_at = :at, error_code = :code,
-    error_message = :message
+    error_message = :message, on_cell_failure = replace(on_cell_failure, 'stopping', 'stop')
 WHERE id = :id
 """)
 
-
-async def cell_ended(tx: PostgresTransaction, parent: str, now: int) -> str | None:
-    """Count one cell down. Returns the parent if this ended it."""
-    row = await tx.fetchrow(
-        "UPDATE jobs SET cells_left = cells_left - 1 WHERE id = $1 RETURNING cells_left, state",
-        parent,
-    )
-    if row is None or row[0] > 0 or row[1] not in (State.RUNNING, State.QUEUED):
-        return None
-    await _end(tx, parent, now)
-    return parent
+COUNT_DOWN = """
+UPDATE jobs SET cells_left = cells_left - $2, on_cell_failure =
+    CASE WHEN $3 AND finished_at IS NULL AND on_cell_failure = 'stop' THEN 'stopping'
+    ELSE on_cell_failure END
+WHERE id = $1 RETURNING cells_left, state, on_cell_failure
+"""
 
 
-async def cell_reopened(tx: PostgresTransaction, parent: str, now: int, cells: int = 1) -> None:
-    """Count one or several cells up again. A parent that had ended runs again."""
+async def cells_ended(tx: PostgresTransaction, ended: EndedCells) -> ParentNews:
+    """Count cells down. The last one ends the parent; a failed one may mark it to be stopped."""
+    row = await tx.fetchrow(COUNT_DOWN, ended.parent, ended.number, ended.failed)
+    if row is None or row[1] not in (State.RUNNING, State.QUEUED):
+        return NO_NEWS
+    if row[0] > 0:
+        stopping = ended.failed and row[2] == OnCellFailure.STOPPING
+        return ParentNews(stopping=ended.parent) if stopping else NO_NEWS
+    await _end(tx, ended.parent, ended.now)
+    return ParentNews(ended=ended.parent)
+
+
+async def cells_reopened(tx: PostgresTransaction, parent: str, now: int, cells: int) -> None:
+    """Count cells up again. A parent that had ended runs again."""
     state = await tx.fetchval(
         "UPDATE jobs SET cells_left = cells_left + $2 WHERE id = $1 RETURNING state", parent, cells
     )

@@ -9,21 +9,21 @@ from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
 from fairlane.ledger.credit_account_names import SKIPS, account_of, skip_operation
 from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
-from fairlane.ledger.postgres.credits import balance, booked, refund, transfer
-from fairlane.ledger.postgres.events import JOB, find, write_all, write_events
-from fairlane.ledger.postgres.fanout import cell_ended, cell_reopened
-from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, add_to_list, add_to_live_list
+from fairlane.ledger.postgres.credits import balance, booked, transfer
+from fairlane.ledger.postgres.end_jobs import CELLS, end_jobs
+from fairlane.ledger.postgres.events import find, write_all, write_events
+from fairlane.ledger.postgres.fanout import cells_ended, cells_reopened
+from fairlane.ledger.postgres.job_lists import OLDEST_LIVE, add_to_live_list
 from fairlane.ledger.postgres.locks import Held, hold_families, hold_named, hold_owners
 from fairlane.ledger.postgres.named_parameters import Statement, table
-from fairlane.ledger.postgres.slots import keep_until
 from fairlane.ledger.postgres.submit import LINE, hold_queue
 from fairlane.ledger.postgres.transaction import PostgresTransaction
-from fairlane.ledger.reopen_rows import place
+from fairlane.ledger.reopen_rows import WORDS, may_reopen, place
+from fairlane.ledger.requested_end import CANCELLED
 from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipCommand
-from fairlane.model.attempt import Outcome
+from fairlane.ledger.row_groups import ended_cells
 from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Job
-from fairlane.model.lease import Slot
 from fairlane.model.state import LIVE, Move, State, moved
 from fairlane.policy.quotas import Quota, Usage, admit
 
@@ -47,61 +47,11 @@ async def _cancel(
     if moved(job.state, Move.CANCEL) is None:
         return WrongState(job.id, job.state, Move.CANCEL)
     living = [cell for cell in cells if cell.state in LIVE]
-    ended = await _cancel_all(tx, [*living, job], request.now, strict)
-    if job.parent is not None:
-        await cell_ended(tx, job.parent, request.now)
+    ended = await end_jobs(tx, [*living, job], request.now, strict, CANCELLED)
+    for group in ended_cells([(job.parent, job.id, State.CANCELLED, request.now)]):
+        await cells_ended(tx, group)
     await _mark(tx, request)
     return ended
-
-
-CANCEL = """
-UPDATE jobs SET state = 'cancelled', rev = rev + 1, finished_at = v.at, token = NULL,
-    lease_until = NULL, deadline = NULL, give_up_at = NULL, waited = v.waited, cells_left = 0
-FROM unnest($1::text[], $2::bigint[], $3::bigint[]) v (id, waited, at) WHERE jobs.id = v.id
-"""
-
-
-async def _cancel_all(
-    tx: PostgresTransaction, jobs: Sequence[Job], now: int, strict: Container[str]
-) -> list[Ended]:
-    ended: list[Ended] = []
-    for job in jobs:
-        kept: tuple[Slot, ...] = ()
-        if job.token is not None:
-            until = job.deadline if job.current.service in strict else job.lease_until
-            kept = await keep_until(tx, job.token, until or now)
-            tx.running -= 1
-        elif not job.fan_out:
-            tx.line -= 1
-        tx.touched.append(job.id)
-        ended.append(Ended(job.id, job.rev + 1, job.token, kept))
-    fact = Fact(EventType.JOB_CANCELLED, now, {})
-    times = await write_all(tx, [(job, [fact]) for job in jobs])
-    await _end_attempts(tx, [job for job in jobs if job.token is not None], times)
-    ids = [job.id for job in jobs]
-    waited = [job.waited_until(times[job.id]) for job in jobs]
-    await tx.execute(CANCEL, ids, waited, times.values())
-    await add_to_list(tx, State.CANCELLED, max(times.values()), ids)
-    for job in jobs:
-        if job.band is Band.SKIP and job.step == 0:  # later, its owner can read an output
-            await refund(tx, job.id, now)
-    return ended
-
-
-END_ATTEMPTS = """
-INSERT INTO attempts (job, fence, token, step, number, worker, region, started_at, ended_at,
-    outcome)
-SELECT id, fence, token, step, attempt, worker, region, started_at, v.at, $3
-FROM unnest($1::text[], $2::bigint[]) v (job, at) JOIN jobs ON jobs.id = v.job
-"""
-
-
-async def _end_attempts(
-    tx: PostgresTransaction, jobs: Sequence[Job], times: dict[str, int]
-) -> None:
-    if jobs:
-        ids = [job.id for job in jobs]
-        await tx.execute(END_ATTEMPTS, ids, [times[job] for job in ids], Outcome.CANCELLED)
 
 
 # --- resume and replay ---------------------------------------------------------------------------
@@ -129,13 +79,13 @@ async def _reopen(
         return NotFound("job", request.job)
     if await _seen(tx, request):
         return Reopened([], again=True)
-    if moved(job.state, move) is None or (
-        move is Move.RESUME and job.error is not None and not job.error.resumable
-    ):
-        return WrongState(job.id, job.state, move)
+    if not may_reopen(job, move):
+        return WrongState(job.id, job.state, WORDS.get(move, move))
     jobs = [job]
     if job.fan_out:
         jobs = [cell for cell in cells if cell.state in (State.FAILED, State.DEAD)]
+    if not jobs:
+        return WrongState(job.id, job.state, WORDS[Move.REOPEN])
     if quota is not None:
         quota = await _own(tx, job, quota)
         refusal = admit(quota, await _usage(tx, job, quota), len(jobs))
@@ -143,7 +93,7 @@ async def _reopen(
             return refusal
     if job.parent is not None and await _is_cancelled(tx, job.parent):
         return WrongState(job.parent, State.CANCELLED, f"{move} of a cell")
-    await _back_in_line(tx, jobs, move, request.now)
+    await _back_in_line(tx, jobs, Move.REPLAY if move is Move.REOPEN else move, request.now)
     await _mark(tx, request)
     return Reopened([each.id for each in jobs], again=False)
 
@@ -204,8 +154,6 @@ WHERE jobs.id = ANY($1::text[]) AND steps.job = ANY($1::text[]) AND steps.job = 
 
 async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move, now: int) -> None:
     """Queue one job, or cells of one parent, again."""
-    if not jobs:
-        return
     fact = Fact(EventType.JOB_REOPENED, now, {"how": str(move)})
     times = await write_all(tx, [(job, [fact]) for job in jobs])
     ids = [job.id for job in jobs]
@@ -217,7 +165,7 @@ async def _back_in_line(tx: PostgresTransaction, jobs: Sequence[Job], move: Move
     tx.touched += ids
     parent = jobs[0].parent
     if parent is not None:
-        await cell_reopened(tx, parent, now, len(jobs))
+        await cells_reopened(tx, parent, now, len(jobs))
 
 
 # --- skip ----------------------------------------------------------------------------------------
@@ -267,9 +215,6 @@ async def _find(tx: PostgresTransaction, held: Held, request: Request) -> Job | 
     if job is None or request.tenant not in (None, job.tenant):
         return None
     return job
-
-
-CELLS = f"SELECT {JOB} FROM jobs WHERE parent = $1 ORDER BY id"
 
 
 async def _find_with_cells(

@@ -10,12 +10,19 @@ from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Renewal
 from fairlane.ledger.postgres.credits import refund
 from fairlane.ledger.postgres.events import JOB, find_all, write_all
-from fairlane.ledger.postgres.fanout import cell_ended
+from fairlane.ledger.postgres.fanout import cells_ended
 from fairlane.ledger.postgres.job_lists import IS_LEASED, add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.transaction import PostgresTransaction
-from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
+from fairlane.ledger.requests import (
+    ProgressReport,
+    Promotion,
+    RenewRequest,
+    StartMove,
+    UnconfirmedProposal,
+)
+from fairlane.ledger.row_groups import ended_cells
 from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Job
 from fairlane.model.service import is_rate_pool
@@ -102,6 +109,25 @@ async def progress(tx: PostgresTransaction, items: Sequence[ProgressReport]) -> 
         None if (item.job, item.token) in held else states.get(item.job, State.CANCELLED)
         for item in items
     ]
+
+
+MOVE_START = """
+WITH held AS (
+    SELECT jobs.id, max(v.at) AS at FROM jobs
+    JOIN unnest($1::text[], $2::text[], $3::bigint[]) v (id, token, at)
+        ON jobs.id = v.id AND jobs.token = v.token
+    WHERE jobs.started_at < v.at GROUP BY jobs.id
+)
+UPDATE jobs SET deadline = deadline + held.at - started_at, started_at = held.at
+FROM held WHERE jobs.id = held.id
+"""
+
+
+async def move_start(tx: PostgresTransaction, items: Sequence[StartMove]) -> list[None]:
+    await hold_jobs(tx, sorted({item.job for item in items}))
+    jobs, tokens = [item.job for item in items], [item.token for item in items]
+    await tx.execute(MOVE_START, jobs, tokens, [item.at for item in items])
+    return [None] * len(items)
 
 
 FREE = """
@@ -223,8 +249,8 @@ async def give_up(tx: PostgresTransaction, items: Sequence[tuple[int, int]]) -> 
     """Fail queued jobs past their longest wait, as (now, limit). They can be resumed."""
     given_up = [await _give_up(tx, now, limit) for now, limit in items]
     ended = [(job, now) for (now, _), jobs in zip(items, given_up, strict=True) for job in jobs]
-    for parent, now in sorted((job.parent, now) for job, now in ended if job.parent is not None):
-        await cell_ended(tx, parent, now)
+    for cells in ended_cells((job.parent, job.id, State.FAILED, now) for job, now in ended):
+        await cells_ended(tx, cells)
     for job, now in ended:
         if job.band is Band.SKIP and job.delivered == 0:
             await refund(tx, job.id, now)
@@ -268,4 +294,25 @@ async def return_attempts(
     """Give a queued job its last attempt back. The same observation twice gives it back once."""
     jobs, steps = [job for job, _, _ in items], [step for _, step, _ in items]
     await tx.execute(FORGIVE, jobs, steps, [seen for _, _, seen in items])
+    return [None] * len(items)
+
+
+CHANGE_LANES = """
+WITH queued AS (
+    SELECT jobs.id, v.lane FROM jobs
+    JOIN unnest($1::text[], $2::bigint[], $3::text[]) v (id, rev, lane)
+        ON jobs.id = v.id AND jobs.rev = v.rev
+    WHERE jobs.state = 'queued'
+    ORDER BY jobs.id FOR UPDATE OF jobs
+)
+UPDATE jobs SET lane = queued.lane, rev = rev + 1 FROM queued WHERE jobs.id = queued.id
+"""
+
+
+async def change_lanes(
+    tx: PostgresTransaction, items: Sequence[tuple[str, int, str]]
+) -> list[None]:
+    """Give queued jobs another lane."""
+    jobs, revs = [job for job, _, _ in items], [rev for _, rev, _ in items]
+    await tx.execute(CHANGE_LANES, jobs, revs, [lane for _, _, lane in items])
     return [None] * len(items)

@@ -14,8 +14,10 @@ from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.postgres import (
     admin,
     api_keys,
+    bulk_actions,
     confirm,
     credits,
+    end_jobs,
     epochs,
     job_actions,
     job_lists,
@@ -55,9 +57,10 @@ class PostgresLedger(SqlLedger):
     _writer: PostgresWriter
     _queries, _admin, _api_keys, _confirm = queries, admin, api_keys, confirm
     _credits, _epochs, _job_actions, _known_tiers = credits, epochs, job_actions, known_tiers
+    _end_jobs = end_jobs
     _leases, _outbox, _retention, _settle = leases, outbox, retention, settle
     _store_stats, _submit, _webhooks = store_stats, submit, webhooks
-    _key_users = key_users
+    _key_users, _bulk_actions = key_users, bulk_actions
 
     def __init__(self, pool: asyncpg.Pool, presence: ProcessLock) -> None:
         self._pool, self._presence, self._closed = pool, presence, False

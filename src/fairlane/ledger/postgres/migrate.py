@@ -23,7 +23,7 @@ rewrite or index a large table."""
 async def demand_schema(pool: asyncpg.Pool) -> None:
     """Require the schema instead of creating it. Many shells export the URL of another program's
     database, so nothing is created there unless the user asks for it."""
-    known = len(_steps())
+    known = known_schema()
     found = await pool.fetchval("SELECT to_regclass('fairlane.migrations')")
     done = await pool.fetchval("SELECT max(number) FROM migrations") if found is not None else None
     if done is None:
@@ -38,6 +38,11 @@ async def demand_schema(pool: asyncpg.Pool) -> None:
         raise LedgerTooNew(
             f"the ledger is at schema {done}, this Fairlane knows {known}; upgrade it"
         )
+
+
+def known_schema() -> int:
+    """The number of the newest migration of this version."""
+    return len(_steps())
 
 
 def _steps() -> list[Traversable]:

@@ -33,7 +33,12 @@ process that was stopped finds the answer that came meanwhile in the next wait."
 CONNECT_WITHIN = 1.0
 """Seconds for a new connection, and for each answer on it, after the server went away."""
 
-LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+LOST = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.TargetServerAttributeNotMatched,
+)
 
 
 class ProcessLock:

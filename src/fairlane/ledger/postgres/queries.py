@@ -176,6 +176,8 @@ async def list_jobs(
         where += _in_states(wanted.states)
     if wanted.tag is not None:
         need(TAGGED, rows.dumps(wanted.tag))
+    for ending, ended in row_groups.where_it_is(wanted):
+        need(ending, ended)
     condition = " AND ".join(where)
     args.append(limit)
     query = f"SELECT {JOB} FROM jobs WHERE {condition} ORDER BY id DESC LIMIT ${len(args)}"
@@ -266,6 +268,20 @@ async def count(connection: Connection, state: State, tenant: str | None) -> int
         where += " AND error_code IS NOT NULL"
     async with brief(connection):
         return int(await connection.fetchval(f"SELECT count(*) FROM jobs WHERE {where}", tenant))
+
+
+async def cell_counts(connection: Connection, parent: str) -> dict[State, int]:
+    found = await connection.fetch(
+        "SELECT state, count(*) FROM jobs WHERE parent = $1 GROUP BY state", parent
+    )
+    return {State(state): number for state, number in found}
+
+
+async def stopping(connection: Connection) -> list[str]:
+    found = await connection.fetch(
+        "SELECT id FROM jobs WHERE on_cell_failure = 'stopping' AND id > $1 ORDER BY id", ""
+    )
+    return [job for (job,) in found]
 
 
 async def load(connection: Connection) -> tuple[int, int]:

@@ -21,12 +21,14 @@ def snapshot(connection: Connection) -> Snapshot:
 
 
 @asynccontextmanager
-async def brief(connection: Connection) -> AsyncIterator[None]:
+async def brief(
+    connection: Connection, seconds: float = QUERY_TIMEOUT_SECONDS
+) -> AsyncIterator[None]:
     """Run the block's queries in one snapshot and with a time limit for each, which the server
     enforces. Raises TookTooLong."""
     try:
         async with snapshot(connection):
-            most = round(QUERY_TIMEOUT_SECONDS * 1000)
+            most = round(seconds * 1000)
             await connection.execute(f"SET LOCAL statement_timeout = {most}")
             yield
     except asyncpg.QueryCanceledError:

@@ -37,7 +37,8 @@ OVER = """
 SELECT id, state, parent FROM jobs WHERE id = ANY($3::text[]) AND finished_at <= $1
 AND (state <> 'dead' OR finished_at <= $2)
 AND (parent IS NULL OR NOT EXISTS (
-    SELECT 1 FROM jobs p WHERE p.id = jobs.parent AND p.finished_at IS NULL))
+    SELECT 1 FROM jobs p WHERE p.id = jobs.parent
+        AND (p.finished_at IS NULL OR p.finished_at > $1)))
 AND (cells = 0 OR NOT EXISTS (SELECT 1 FROM jobs cell WHERE cell.parent = jobs.id))
 AND id NOT IN (SELECT unnest(outbox.jobs) FROM outbox)
 FOR UPDATE SKIP LOCKED
@@ -117,8 +118,9 @@ async def _due(
 
 
 async def _remove(tx: PostgresTransaction, item: Retirement, jobs: Sequence[str]) -> list[Gone]:
-    """Delete these jobs, except cells of a parent that lives or is being reopened, parents of cells
-    that are kept, jobs that the outbox still names, and jobs that another process has locked."""
+    """Delete these jobs, except cells of a parent that lives, is kept or is being reopened, parents
+    of cells that are kept, jobs that the outbox still names, and jobs that another process has
+    locked."""
     found = await tx.fetch(OVER, item.finished_before, item.dead_before, jobs)
     parents = sorted({parent for _, _, parent in found if parent is not None})
     ended = {row[0] for row in await tx.fetch(ENDED_PARENTS, parents)} if parents else set()

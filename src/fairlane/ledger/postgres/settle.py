@@ -8,13 +8,14 @@ from typing import Any
 
 from fairlane.ledger.messages import Settled, Settlement, Stale
 from fairlane.ledger.postgres.credits import refund
-from fairlane.ledger.postgres.fanout import cell_ended
+from fairlane.ledger.postgres.fanout import cells_ended
 from fairlane.ledger.postgres.fencing import HOLDS, HOLDS_AS_SEEN, present, too_late
 from fairlane.ledger.postgres.job_lists import add_to_list
 from fairlane.ledger.postgres.locks import hold_jobs
 from fairlane.ledger.postgres.named_parameters import Statement, table
 from fairlane.ledger.postgres.slots import free
 from fairlane.ledger.postgres.transaction import PostgresTransaction
+from fairlane.ledger.row_groups import NO_NEWS, ParentNews, settled_cells
 from fairlane.ledger.rows import facts_text
 from fairlane.ledger.settle_rows import (
     AFTER,
@@ -95,7 +96,7 @@ async def settle(tx: PostgresTransaction, items: Sequence[Settlement]) -> list[S
     tx.running -= len(winners)
     await _enrol_ended(tx, winners)
     kept = await free(tx, items, held)
-    ended = await _end_parents(tx, winners)
+    parents = await _count_down_parents(tx, winners)
     for item in winners:
         await _account_for(tx, item)
     won = {id(item) for item in winners}
@@ -104,8 +105,9 @@ async def settle(tx: PostgresTransaction, items: Sequence[Settlement]) -> list[S
     for item in items:
         lease = item.lease
         if id(item) in won:
-            slots, parent = kept.get(lease.token, ()), ended.get(lease.job)
-            outcomes.append(Settled(AFTER[item.move], lease.rev + 1, slots, parent))
+            slots, parent = kept.get(lease.token, ()), parents.get(lease.job, NO_NEWS)
+            settled = Settled(AFTER[item.move], lease.rev + 1, slots, parent.ended)
+            outcomes.append(settled._replace(stopping_parent=parent.stopping))
         else:
             outcomes.append(await too_late(tx, item, jobs.get(lease.job)))
     return outcomes
@@ -191,12 +193,8 @@ async def _account_for(tx: PostgresTransaction, item: Settlement) -> None:
         await refund(tx, lease.job, item.now)
 
 
-async def _end_parents(
+async def _count_down_parents(
     tx: PostgresTransaction, winners: Sequence[Settlement]
-) -> dict[str, str | None]:
-    """Fan-outs that end with their last cell."""
-    over = [item for item in winners if item.lease.parent is not None and AFTER[item.move] in ENDED]
-    return {
-        item.lease.job: await cell_ended(tx, item.lease.parent or "", item.now)
-        for item in sorted(over, key=lambda item: item.lease.parent or "")
-    }
+) -> dict[str, ParentNews]:
+    """What the ended cells mean for their fan-outs, by the job that stands for them."""
+    return {ended.job: await cells_ended(tx, ended) for ended in settled_cells(winners)}

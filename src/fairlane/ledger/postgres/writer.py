@@ -33,9 +33,9 @@ Item = TypeVar("Item")
 Out = TypeVar("Out")
 
 SPLIT_PARTS = 16
-TRIES, PATIENCE = 5, 1.0
+TRIES, PATIENCE = 5, 0.7
 """How often a conflict is retried, and how many seconds an unavailable server is waited for. Short,
-so that the caller soon learns of an outage."""
+so that the caller learns of an outage within a second."""
 
 HOT_VERB_TIMEOUT_SECONDS = 15.0
 """Seconds a hot operation may take: longer than the server needs to end a process that holds

@@ -140,4 +140,9 @@ def _redeem(tx: sqlite3.Connection, items: Sequence[KeyRedemption]) -> list[bool
     return done
 
 
-VERBS = ApiKeyVerbs(_add, _revoke, _get, _page, _names, _any, _secret, _redeem)
+def _redeemed(connection: sqlite3.Connection, ticket: str) -> bool:
+    found = connection.execute("SELECT 1 FROM tickets WHERE id = ?", (ticket,))
+    return found.fetchone() is not None
+
+
+VERBS = ApiKeyVerbs(_add, _revoke, _get, _page, _names, _any, _secret, _redeem, _redeemed)

@@ -12,10 +12,19 @@ from fairlane.ledger.sqlite.connect import connect
 ROWS_PER_CHECKPOINT = 10_000
 """Rows written between two checkpoints."""
 
+MAX_LOG_BYTES = 64 << 20
+"""A log above this size is emptied. A passive checkpoint never shrinks the file, and it never ends
+while commits arrive faster than it copies them."""
+
+MAX_WRITER_WAIT_MS = 200
+"""How long emptying the log waits for readers. Commits wait as long."""
+
 
 class Checkpoints:
     def __init__(self, path: Path) -> None:
         self._connection, self._rows = connect(path), 0
+        self._connection.execute(f"PRAGMA busy_timeout = {MAX_WRITER_WAIT_MS}")
+        self._log = path.with_name(f"{path.name}-wal")
         self._due, self._over = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="fairlane-checkpoint", daemon=True)
         self._thread.start()
@@ -37,6 +46,9 @@ class Checkpoints:
             self._due.clear()
             try:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            except sqlite3.OperationalError:
+                if self._log.stat().st_size > MAX_LOG_BYTES:
+                    # What is left to copy is little: commits wait for milliseconds.
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except (sqlite3.OperationalError, FileNotFoundError):
                 continue  # for example a full disk, which the writer reports to its callers
         connection.close()

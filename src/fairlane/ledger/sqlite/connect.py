@@ -14,7 +14,8 @@ from fairlane.errors import LedgerInUse, LedgerUnusable, SetupError
 
 PRIVATE_MODE = 0o600
 MIN_FREE_BYTES = 1 << 20
-BESIDE = ("", "-wal", "-shm", ".lock")
+LOG, LOG_INDEX = "-wal", "-shm"
+BESIDE = ("", LOG, LOG_INDEX, ".lock")
 """The file name suffixes of the files that make up a ledger."""
 
 TABLES = ("jobs", "meta", "slots")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairlane.ledger import rows
 from fairlane.ledger.job_columns import JOB, read_job
 from fairlane.ledger.sqlite.writer import SqliteTransaction
@@ -12,13 +14,23 @@ from fairlane.model.job import Job
 def write_events(tx: SqliteTransaction, job: Job, facts: list[Fact]) -> int:
     """Append these facts after the events that the row implies so far. Returns the time of the last
     one, which is never before an event that was already reported."""
-    facts = in_order([*implied(job), *facts], _last_told(tx, job))
-    tx.execute(
-        "INSERT INTO events VALUES (?, ?, ?)", (job.id, job.written + 1, rows.facts_text(facts))
-    )
-    last = job.written + len(facts)
-    tx.execute("UPDATE jobs SET seq = ?, written = ? WHERE id = ?", (last, last, job.id))
-    return facts[-1].at
+    return write_all(tx, [(job, facts)])[job.id]
+
+
+def write_all(tx: SqliteTransaction, told: Sequence[tuple[Job, list[Fact]]]) -> dict[str, int]:
+    """`write_events` for many jobs, each named once."""
+    times: dict[str, int] = {}
+    events: list[tuple[str, int, str]] = []
+    numbers: list[tuple[int, int, str]] = []
+    for job, facts in told:
+        behind = in_order([*implied(job), *facts], _last_told(tx, job))
+        last = job.written + len(behind)
+        events.append((job.id, job.written + 1, rows.facts_text(behind)))
+        numbers.append((last, last, job.id))
+        times[job.id] = behind[-1].at
+    tx.executemany("INSERT INTO events VALUES (?, ?, ?)", events)
+    tx.executemany("UPDATE jobs SET seq = ?, written = ? WHERE id = ?", numbers)
+    return times
 
 
 def _last_told(tx: SqliteTransaction, job: Job) -> int:

@@ -3,29 +3,37 @@ parent."""
 
 from __future__ import annotations
 
-from fairlane.ledger.row_groups import ending
+from fairlane.ledger.row_groups import NO_NEWS, EndedCells, ParentNews, ending
 from fairlane.ledger.sqlite.events import find, write_events
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.event import EventType, Fact
+from fairlane.model.fanout import OnCellFailure
 from fairlane.model.state import Move, State, moved
 
+COUNT_DOWN = """
+UPDATE jobs SET cells_left = cells_left - ?, on_cell_failure =
+    CASE WHEN ? AND finished_at IS NULL AND on_cell_failure = 'stop' THEN 'stopping'
+    ELSE on_cell_failure END
+WHERE id = ? RETURNING cells_left, state, on_cell_failure
+"""
 
-def cell_ended(tx: SqliteTransaction, parent: str, now: int) -> str | None:
-    """Count one cell down. Returns the parent if this ended it."""
+
+def cells_ended(tx: SqliteTransaction, ended: EndedCells) -> ParentNews:
+    """Count cells down. The last one ends the parent; a failed one may mark it to be stopped."""
+    row = tx.execute(COUNT_DOWN, (ended.number, ended.failed, ended.parent)).fetchone()
+    if row is None or row[1] not in (State.RUNNING, State.QUEUED):
+        return NO_NEWS
+    if row[0] > 0:
+        stopping = ended.failed and row[2] == OnCellFailure.STOPPING
+        return ParentNews(stopping=ended.parent) if stopping else NO_NEWS
+    _end(tx, ended.parent, ended.now)
+    return ParentNews(ended=ended.parent)
+
+
+def cells_reopened(tx: SqliteTransaction, parent: str, now: int, cells: int) -> None:
+    """Count cells up again. A parent that had ended runs again."""
     row = tx.execute(
-        "UPDATE jobs SET cells_left = cells_left - 1 WHERE id = ? RETURNING cells_left, state",
-        (parent,),
-    ).fetchone()
-    if row is None or row[0] > 0 or row[1] not in (State.RUNNING, State.QUEUED):
-        return None
-    _end(tx, parent, now)
-    return parent
-
-
-def cell_reopened(tx: SqliteTransaction, parent: str, now: int) -> None:
-    """Count one cell up again. A parent that had ended runs again."""
-    row = tx.execute(
-        "UPDATE jobs SET cells_left = cells_left + 1 WHERE id = ? RETURNING state", (parent,)
+        "UPDATE jobs SET cells_left = cells_left + ? WHERE id = ? RETURNING state", (cells, parent)
     ).fetchone()
     if row is not None and moved(State(row[0]), Move.REOPEN) is not None:
         tx.execute(
@@ -45,7 +53,8 @@ def _end(tx: SqliteTransaction, parent: str, now: int) -> None:
     at = _write_event(tx, parent, end.fact)
     tx.execute(
         "UPDATE jobs SET state = ?, rev = rev + 1, finished_at = ?, error_code = ?, "
-        "error_message = ? WHERE id = ?",
+        "error_message = ?, on_cell_failure = replace(on_cell_failure, 'stopping', 'stop') "
+        "WHERE id = ?",
         (end.state, at, end.code, end.message, parent),
     )
 

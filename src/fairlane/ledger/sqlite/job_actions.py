@@ -7,19 +7,19 @@ from collections.abc import Container, Sequence
 
 from fairlane.errors import FairlaneError, InvalidInput, NotFound, WrongState
 from fairlane.ledger.credit_account_names import SKIPS, account_of, skip_operation
-from fairlane.ledger.job_columns import JOB, read_job
+from fairlane.ledger.job_columns import read_job
 from fairlane.ledger.messages import Ended, Reopened, Request, Skipped
-from fairlane.ledger.reopen_rows import place
+from fairlane.ledger.reopen_rows import WORDS, may_reopen, place
+from fairlane.ledger.requested_end import CANCELLED
 from fairlane.ledger.requests import CancelRequest, ReopenRequest, SkipCommand
-from fairlane.ledger.sqlite.credits import balance, booked, refund, transfer
-from fairlane.ledger.sqlite.events import find, write_events
-from fairlane.ledger.sqlite.fanout import cell_ended, cell_reopened
-from fairlane.ledger.sqlite.slots import keep_until
+from fairlane.ledger.row_groups import ended_cells
+from fairlane.ledger.sqlite.credits import balance, booked, transfer
+from fairlane.ledger.sqlite.end_jobs import CELLS, end_jobs
+from fairlane.ledger.sqlite.events import find, write_all, write_events
+from fairlane.ledger.sqlite.fanout import cells_ended, cells_reopened
 from fairlane.ledger.sqlite.writer import SqliteTransaction
-from fairlane.model.attempt import Outcome
 from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Job, fair_user
-from fairlane.model.lease import Slot
 from fairlane.model.state import LIVE, Move, State, moved
 from fairlane.policy.quotas import Quota, Usage, admit
 
@@ -41,55 +41,12 @@ def _cancel(
         return []
     if moved(job.state, Move.CANCEL) is None:
         return WrongState(job.id, job.state, Move.CANCEL)
-    ended = [
-        _cancel_one(tx, cell, request.now, strict) for cell in _cells(tx, job) if cell.state in LIVE
-    ]
-    ended.append(_cancel_one(tx, job, request.now, strict))
-    if job.parent is not None:
-        cell_ended(tx, job.parent, request.now)
+    living = [cell for cell in _cells(tx, job) if cell.state in LIVE]
+    ended = end_jobs(tx, [*living, job], request.now, strict, CANCELLED)
+    for cells in ended_cells([(job.parent, job.id, State.CANCELLED, request.now)]):
+        cells_ended(tx, cells)
     _mark(tx, request)
     return ended
-
-
-def _cancel_one(tx: SqliteTransaction, job: Job, now: int, strict: Container[str]) -> Ended:
-    now = write_events(tx, job, [Fact(EventType.JOB_CANCELLED, now, {})])
-    kept: tuple[Slot, ...] = ()
-    if job.token is not None:
-        _end_attempt(tx, job, now)
-        until = job.deadline if job.current.service in strict else job.lease_until
-        kept = keep_until(tx, job.token, until or now)
-    elif not job.fan_out:
-        tx.tally.queued -= 1
-    if not job.fan_out:
-        tx.tally.changed(_who(job), -1)
-    tx.execute(
-        "UPDATE jobs SET state = 'cancelled', rev = rev + 1, finished_at = ?, token = NULL, "
-        "lease_until = NULL, deadline = NULL, give_up_at = NULL, waited = ?, cells_left = 0 "
-        "WHERE id = ?",
-        (now, job.waited_until(now), job.id),
-    )
-    if job.band is Band.SKIP and job.step == 0:  # later, its owner can read an output
-        refund(tx, job.id, now)
-    tx.touched.append(job.id)
-    return Ended(job.id, job.rev + 1, job.token, kept)
-
-
-def _end_attempt(tx: SqliteTransaction, job: Job, now: int) -> None:
-    tx.execute(
-        "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)",
-        (
-            job.id,
-            job.fence,
-            job.token,
-            job.step,
-            job.attempt,
-            job.worker,
-            job.region,
-            job.started_at,
-            now,
-            Outcome.CANCELLED,
-        ),
-    )
 
 
 # --- resume and replay ---------------------------------------------------------------------------
@@ -105,11 +62,11 @@ def _reopen(
         return NotFound("job", request.job)
     if _seen(tx, request):
         return Reopened([], again=True)
-    if moved(job.state, move) is None or (
-        move is Move.RESUME and job.error is not None and not job.error.resumable
-    ):
-        return WrongState(job.id, job.state, move)
-    jobs = [job] if not job.fan_out else _unfinished_cells(tx, job)
+    if not may_reopen(job, move):
+        return WrongState(job.id, job.state, WORDS.get(move, move))
+    jobs = [job] if not job.fan_out else _failed_cells(tx, job)
+    if not jobs:
+        return WrongState(job.id, job.state, WORDS[Move.REOPEN])
     if quota is not None:
         usage = Usage(pending=tx.tally.pending(_who(job)), waiting=tx.tally.queued)
         refusal = admit(_own(tx, job, quota), usage, len(jobs))
@@ -117,8 +74,7 @@ def _reopen(
             return refusal
     if job.parent is not None and _parent_cancelled(tx, job.parent):
         return WrongState(job.parent, State.CANCELLED, f"{move} of a cell")
-    for each in jobs:
-        _back_in_line(tx, each, move, request.now)
+    _back_in_line(tx, jobs, Move.REPLAY if move is Move.REOPEN else move, request.now)
     _mark(tx, request)
     return Reopened([each.id for each in jobs], again=False)
 
@@ -133,7 +89,7 @@ def _own(tx: SqliteTransaction, job: Job, quota: Quota) -> Quota:
     return quota._replace(pending=pending, per_hour=0)
 
 
-def _unfinished_cells(tx: SqliteTransaction, job: Job) -> list[Job]:
+def _failed_cells(tx: SqliteTransaction, job: Job) -> list[Job]:
     return [cell for cell in _cells(tx, job) if cell.state in (State.FAILED, State.DEAD)]
 
 
@@ -142,21 +98,30 @@ def _parent_cancelled(tx: SqliteTransaction, parent: str) -> bool:
     return row is not None and row[0] == State.CANCELLED
 
 
-def _back_in_line(tx: SqliteTransaction, job: Job, move: Move, now: int) -> None:
-    now = write_events(tx, job, [Fact(EventType.JOB_REOPENED, now, {"how": str(move)})])
-    there = place(job, move, now)
-    tx.execute(
-        "UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = ?, "
-        "attempt = ?, timeout = ?, give_up_at = ?, lane = ?, error_code = NULL, "
-        "error_message = NULL, progress = NULL WHERE id = ?",
-        (now, *there, job.id),
+BACK_IN_LINE = """
+UPDATE jobs SET state = 'queued', rev = rev + 1, finished_at = NULL, ready_at = ?, attempt = ?,
+    timeout = ?, give_up_at = ?, lane = ?, error_code = NULL, error_message = NULL, progress = NULL
+WHERE id = ?
+"""
+
+
+def _back_in_line(tx: SqliteTransaction, jobs: Sequence[Job], move: Move, now: int) -> None:
+    """Queue one job, or cells of one parent, again."""
+    fact = Fact(EventType.JOB_REOPENED, now, {"how": str(move)})
+    times = write_all(tx, [(job, [fact]) for job in jobs])
+    tx.executemany(
+        BACK_IN_LINE,
+        [(times[job.id], *place(job, move, times[job.id]), job.id) for job in jobs],
     )
-    tx.execute("DELETE FROM steps WHERE job = ? AND step >= ?", (job.id, job.step))
-    tx.tally.queued += 1
-    tx.tally.changed(_who(job), 1)
-    tx.touched.append(job.id)
-    if job.parent is not None:
-        cell_reopened(tx, job.parent, now)
+    tx.executemany(
+        "DELETE FROM steps WHERE job = ? AND step >= ?", [(job.id, job.step) for job in jobs]
+    )
+    tx.tally.queued += len(jobs)
+    for job in jobs:
+        tx.tally.changed(_who(job), 1)
+        tx.touched.append(job.id)
+    if jobs and jobs[0].parent is not None:
+        cells_reopened(tx, jobs[0].parent, now, len(jobs))
 
 
 # --- skip ----------------------------------------------------------------------------------------
@@ -204,8 +169,7 @@ def _find(tx: SqliteTransaction, request: Request) -> Job | None:
 def _cells(tx: SqliteTransaction, job: Job) -> list[Job]:
     if not job.fan_out:
         return []
-    found = tx.execute(f"SELECT {JOB} FROM jobs WHERE parent = ? ORDER BY id", (job.id,))
-    return [read_job(row) for row in found.fetchall()]
+    return [read_job(row) for row in tx.execute(CELLS, (job.id,)).fetchall()]
 
 
 def _seen(tx: SqliteTransaction, request: Request) -> bool:

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from fairlane.ledger import rows
 from fairlane.ledger.job_columns import JOB, read_job
 from fairlane.ledger.messages import Renewal
-from fairlane.ledger.requests import ProgressReport, Promotion, RenewRequest, UnconfirmedProposal
+from fairlane.ledger.requests import (
+    ProgressReport,
+    Promotion,
+    RenewRequest,
+    StartMove,
+    UnconfirmedProposal,
+)
+from fairlane.ledger.row_groups import ended_cells
 from fairlane.ledger.sqlite.credits import refund
 from fairlane.ledger.sqlite.events import find, write_events
-from fairlane.ledger.sqlite.fanout import cell_ended
+from fairlane.ledger.sqlite.fanout import cells_ended
 from fairlane.ledger.sqlite.writer import SqliteTransaction
 from fairlane.model.event import EventType, Fact
 from fairlane.model.job import Band, Job, fair_user
@@ -66,6 +73,15 @@ def progress(tx: SqliteTransaction, items: Sequence[ProgressReport]) -> list[Sta
         job = None if held else find(tx, item.job)
         outcomes.append(None if held else job.state if job else State.CANCELLED)
     return outcomes
+
+
+def move_start(tx: SqliteTransaction, items: Sequence[StartMove]) -> list[None]:
+    tx.executemany(
+        "UPDATE jobs SET deadline = deadline + ?3 - started_at, started_at = ?3 "
+        "WHERE id = ?1 AND token = ?2 AND started_at < ?3",
+        items,
+    )
+    return [None] * len(items)
 
 
 def free_slots(tx: SqliteTransaction, items: Sequence[tuple[int, int]]) -> list[list[str]]:
@@ -141,10 +157,10 @@ def _give_up(tx: SqliteTransaction, now: int, limit: int) -> list[Job]:
         )
         if job.band is Band.SKIP and job.delivered == 0:
             refund(tx, job.id, now)
-        if job.parent is not None:
-            cell_ended(tx, job.parent, now)
         tx.tally.changed(fair_user(job.tenant, job.user, job.key), -1)
         tx.touched.append(job.id)
+    for cells in ended_cells((job.parent, job.id, State.FAILED, now) for job in jobs):
+        cells_ended(tx, cells)
     tx.tally.queued -= len(jobs)
     return jobs
 
@@ -155,5 +171,14 @@ def return_attempts(tx: SqliteTransaction, items: Sequence[tuple[str, int, int]]
         "UPDATE jobs SET attempt = attempt - 1 "
         "WHERE id = ? AND state = 'queued' AND step = ? AND attempt = ?",
         items,
+    )
+    return [None] * len(items)
+
+
+def change_lanes(tx: SqliteTransaction, items: Sequence[tuple[str, int, str]]) -> list[None]:
+    """Give queued jobs another lane."""
+    tx.executemany(
+        "UPDATE jobs SET lane = ?, rev = rev + 1 WHERE id = ? AND rev = ? AND state = 'queued'",
+        [(lane, job, rev) for job, rev, lane in items],
     )
     return [None] * len(items)

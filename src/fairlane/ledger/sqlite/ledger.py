@@ -17,8 +17,10 @@ from fairlane.ledger.sql_ledger import SqlLedger
 from fairlane.ledger.sqlite import (
     admin,
     api_keys,
+    bulk_actions,
     confirm,
     credits,
+    end_jobs,
     epochs,
     job_actions,
     key_users,
@@ -46,9 +48,10 @@ class SqliteLedger(SqlLedger):
     _writer: SqliteWriter
     _queries, _admin, _api_keys, _confirm = queries, admin, api_keys, confirm
     _credits, _epochs, _job_actions, _known_tiers = credits, epochs, job_actions, known_tiers
+    _end_jobs = end_jobs
     _leases, _outbox, _retention, _settle = leases, outbox, retention, settle
     _store_stats, _submit, _webhooks = store_stats, submit, webhooks
-    _key_users = key_users
+    _key_users, _bulk_actions = key_users, bulk_actions
 
     def __init__(self, path: Path, ownership: Ownership, connection: sqlite3.Connection) -> None:
         self._path, self._ownership, self._connection = path, ownership, connection

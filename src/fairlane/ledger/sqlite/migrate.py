@@ -14,12 +14,17 @@ SCHEMA = resources.files("fairlane.ledger.migrations") / "sqlite"
 def demand_schema(connection: sqlite3.Connection) -> None:
     """Require this version's schema in a file that another process owns and has migrated."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    needed = len(_steps())
+    needed = known_schema()
     if version != needed:
         raise SetupError(
             f"the ledger is at schema {version}, this Fairlane needs {needed}, and another process "
             "uses it: stop that one, then run: fairlane migrate"
         )
+
+
+def known_schema() -> int:
+    """The number of the newest migration of this version."""
+    return len(_steps())
 
 
 def _steps() -> list[Traversable]:

@@ -68,7 +68,8 @@ SELECT lane, region, count(*) FROM jobs WHERE token IS NOT NULL GROUP BY lane, r
 
 
 def running_in(connection: sqlite3.Connection) -> Counter[tuple[str, str | None]]:
-    return row_groups.running_in(connection.execute(RUNNING))
+    with brief(connection):
+        return row_groups.running_in(connection.execute(RUNNING))
 
 
 RUNNING_JOBS = f"""
@@ -136,6 +137,9 @@ def list_jobs(
     if wanted.tag is not None:
         where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
         args.append(wanted.tag)
+    for condition, value in row_groups.where_it_is(wanted):
+        where.append(condition.format("?"))
+        args.append(value)
     condition = f"WHERE {' AND '.join(where)}" if where else ""
     query = f"SELECT {JOB} FROM jobs {condition} ORDER BY rowid DESC LIMIT ?"
     with brief(connection):
@@ -222,8 +226,22 @@ def count(connection: sqlite3.Connection, state: State, tenant: str | None) -> i
     return int(found)
 
 
+def cell_counts(connection: sqlite3.Connection, parent: str) -> dict[State, int]:
+    found = connection.execute(
+        "SELECT state, count(*) FROM jobs WHERE parent = ? GROUP BY state", (parent,)
+    )
+    return {State(state): number for state, number in found}
+
+
+def stopping(connection: sqlite3.Connection) -> list[str]:
+    found = connection.execute("SELECT id FROM jobs WHERE on_cell_failure = 'stopping'")
+    return [job for (job,) in found]
+
+
 def running(connection: sqlite3.Connection) -> int:
-    (found,) = connection.execute("SELECT count(*) FROM jobs WHERE token IS NOT NULL").fetchone()
+    query = "SELECT count(*) FROM jobs WHERE token IS NOT NULL"
+    with brief(connection):
+        (found,) = connection.execute(query).fetchone()
     return int(found)
 
 
@@ -240,12 +258,9 @@ def last_seen(connection: sqlite3.Connection) -> int:
 
 
 def finished_since(connection: sqlite3.Connection, since: int) -> dict[State, int]:
-    return {
-        State(state): number
-        for state, number in connection.execute(
-            "SELECT state, count(*) FROM jobs WHERE finished_at > ? GROUP BY state", (since,)
-        )
-    }
+    query = "SELECT state, count(*) FROM jobs WHERE finished_at > ? GROUP BY state"
+    with brief(connection):
+        return {State(state): number for state, number in connection.execute(query, (since,))}
 
 
 CHECKS = {

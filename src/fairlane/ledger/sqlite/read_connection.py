@@ -15,10 +15,10 @@ STEPS_PER_DEADLINE_CHECK = 50_000
 
 
 @contextmanager
-def brief(connection: sqlite3.Connection) -> Iterator[None]:
+def brief(connection: sqlite3.Connection, seconds: float | None = None) -> Iterator[None]:
     """Interrupt the block's queries after a time limit, because all other readers wait for them.
     Raises TookTooLong."""
-    until = time.monotonic() + QUERY_TIMEOUT_SECONDS
+    until = time.monotonic() + (QUERY_TIMEOUT_SECONDS if seconds is None else seconds)
     connection.set_progress_handler(lambda: time.monotonic() >= until, STEPS_PER_DEADLINE_CHECK)
     try:
         yield

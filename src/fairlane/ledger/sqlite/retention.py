@@ -40,16 +40,17 @@ def _forget(tx: SqliteTransaction, job: str, state: str) -> None:
 
 
 def _retire(tx: SqliteTransaction, item: Retirement) -> int:
-    """Delete jobs, except cells of a parent that lives, parents of cells that are kept, and jobs
-    that the outbox still names."""
+    """Delete jobs, except cells of a parent that lives or is kept, parents of cells that are kept,
+    and jobs that the outbox still names."""
     found = tx.execute(
         "SELECT id, state FROM jobs WHERE finished_at <= ? "
         "AND (state <> 'dead' OR finished_at <= ?) "
-        "AND (parent IS NULL OR parent NOT IN (SELECT id FROM jobs WHERE finished_at IS NULL)) "
+        "AND (parent IS NULL OR NOT EXISTS (SELECT 1 FROM jobs p WHERE p.id = jobs.parent "
+        "AND (p.finished_at IS NULL OR p.finished_at > ?))) "
         "AND (cells = 0 OR NOT EXISTS (SELECT 1 FROM jobs cell WHERE cell.parent = jobs.id)) "
         "AND id NOT IN (SELECT value FROM outbox, json_each(outbox.jobs)) "
         "ORDER BY finished_at LIMIT ?",
-        (item.finished_before, item.dead_before, item.limit),
+        (item.finished_before, item.dead_before, item.finished_before, item.limit),
     ).fetchall()
     for job, state in found:
         _forget(tx, job, state)

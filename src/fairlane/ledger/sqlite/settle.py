@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from fairlane.ledger.messages import Settled, Settlement, Stale
+from fairlane.ledger.row_groups import NO_NEWS, ParentNews, settled_cells
 from fairlane.ledger.rows import facts_text
 from fairlane.ledger.settle_rows import (
     AFTER,
@@ -23,12 +24,13 @@ from fairlane.ledger.settle_rows import (
     unwritten,
 )
 from fairlane.ledger.sqlite.credits import refund
-from fairlane.ledger.sqlite.fanout import cell_ended
+from fairlane.ledger.sqlite.fanout import cells_ended
 from fairlane.ledger.sqlite.fencing import HOLDS, HOLDS_AS_SEEN, holding, present_states, too_late
 from fairlane.ledger.sqlite.slots import free
 from fairlane.ledger.sqlite.statements import insert, parts, placeholders
 from fairlane.ledger.sqlite.writer import SqliteTransaction
-from fairlane.model.state import ENDED, Move, State
+from fairlane.model.lease import Slot
+from fairlane.model.state import Move, State
 
 COMPLETE = f"""
 UPDATE jobs SET state = 'completed', rev = rev + 1, seq = seq + 2, finished_at = v.now,
@@ -110,21 +112,19 @@ def _with_consequences(
 ) -> list[Settled | Stale]:
     """Free or keep slots, and end fan-outs with their last cell."""
     kept = free(tx, items, {item.lease.token for item in winners})
-    ended = {
-        item.lease.job: cell_ended(tx, item.lease.parent, item.now)
-        for item in winners
-        if item.lease.parent is not None and AFTER[item.move] in ENDED
-    }
-    if not kept and not ended:
+    parents = {ended.job: cells_ended(tx, ended) for ended in settled_cells(winners)}
+    if not kept and not parents:
         return outcomes
     return [
-        outcome._replace(
-            kept=kept.get(item.lease.token, ()), ended_parent=ended.get(item.lease.job)
-        )
+        _with_parent(outcome, kept.get(item.lease.token, ()), parents.get(item.lease.job, NO_NEWS))
         if isinstance(outcome, Settled)
         else outcome
         for item, outcome in zip(items, outcomes, strict=True)
     ]
+
+
+def _with_parent(outcome: Settled, kept: tuple[Slot, ...], parent: ParentNews) -> Settled:
+    return outcome._replace(kept=kept, ended_parent=parent.ended, stopping_parent=parent.stopping)
 
 
 def _write(tx: SqliteTransaction, items: Sequence[Settlement]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 from fairlane.errors import FairlaneError
@@ -22,7 +21,6 @@ from fairlane.policy.quotas import HOUR_MICROSECONDS, Quota, Usage, admit, hour_
 
 own_values, rare_own_values = values_of(Submission, OWN), values_of(Submission, RARE_OWN)
 shared_values, rare_shared_values = values_of(Common, SHARED), values_of(Common, RARE_SHARED)
-rare_shared_fields = attrgetter(*(column.source or column.name for column in RARE_SHARED))
 NOTHING = Usage()
 MINUTE_MICROSECONDS = 60_000_000
 accepted_as = maker(SubmissionAccepted)
@@ -76,7 +74,7 @@ def _insert(tx: SqliteTransaction, items: list[Submission]) -> None:
         common = item.common
         if id(common) not in shared:
             shared[id(common)] = shared_values(common)
-            plain = plain and not any(rare_shared_fields(common))
+            plain = plain and not any(rare_shared_values(common))
         plain = plain and item.parent is None and not item.cells
         if len(item.input or "") > MAX_INLINE_BYTES:
             tx.execute("INSERT INTO inputs VALUES (?, ?)", (item.id, item.input))

@@ -1,7 +1,7 @@
 -- Claims jobs for several workers: for each worker the next jobs that it can run, in queue order, at
 -- most one for each of its tokens. A job gets all its slots and becomes a held entry. A worker without
 -- a job is recorded as idle. Answers {when to claim again, then for each worker: false while loading or
--- under another epoch, else id, encoded entry, slots for each job, in the order of the tokens}. The
+-- under another epoch, else id, encoded entry, slots, region for each job, in the order of the tokens}. The
 -- call is idempotent: with the same tokens it answers the same jobs.
 -- KEYS prefix
 -- ARGV now number
@@ -23,7 +23,7 @@ local function as_before(from, to)
   for i = from, to do tokens[#tokens + 1] = asked[i] end
   for _, was in ipairs(held.all(tokens)) do
     if not was then break end
-    found[#found + 1], found[#found + 2], found[#found + 3] = was.id, was.text, was.slots
+    found[#found + 1], found[#found + 2], found[#found + 3], found[#found + 4] = was.id, was.text, was.slots, was.region
   end
   return found
 end

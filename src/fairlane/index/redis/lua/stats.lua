@@ -1,11 +1,12 @@
--- Counts of the whole index: {depths, pools, breakers, held, idle, lanes, delayed lanes, oldest by lane}.
+-- Counts of the whole index: {depths, pools, breakers, held, idle, lanes, delayed lanes, oldest by lane,
+-- front retries by lane}.
 -- KEYS prefix
+-- ARGV examined number: the most flows examined per queue, those that have aged longest
 --@include flows
 --@include circuit_breakers
 --@include service_queue
-local LOOKED_AT = 1000 -- the most flows examined per queue: those that have aged longest
 local depths, keys, lanes, found_lanes = {}, {}, {}, {}
-local delayed, found_delayed, oldest, found_oldest = {}, {}, {}, {}
+local delayed, found_delayed, oldest, found_oldest, found_front = {}, {}, {}, {}, {}
 
 local function depth(service, rank)
   local key = service .. '|' .. rank
@@ -21,7 +22,7 @@ end
 local function count_queue(service, queue, total)
   local is_tier, left, found = queue.band == TIER, total, nil
   local ranking = is_tier and service.fair and 'aged:' or 'fair:'
-  for _, flow in ipairs((flows.some(queue.key, ranking, LOOKED_AT))) do
+  for _, flow in ipairs((flows.some(queue.key, ranking, examined))) do
     local head = flows.look(flow)
     found = depth(service.name, is_tier and queue.rank or waiting_entry(head.id).spec.rank)
     if not is_tier then
@@ -40,6 +41,7 @@ for _, name in ipairs(service_queue.all()) do
   for _, queue in ipairs(service_queue.queues(name)) do
     local n = tonumber(counts[queue.key])
     lanes[queue.lane] = (lanes[queue.lane] or 0) + n
+    if queue.band == FRONT and n > 0 then found_front[#found_front + 1] = {queue.lane, n} end
     count_queue(service_named(name), queue, n)
   end
 end
@@ -65,4 +67,5 @@ for key, breaker in pairs(breakers.all()) do
   end
 end
 local held, idle = call('HLEN', life .. 'held'), call('ZCARD', prefix .. 'idle')
-return {found_depths, found_pools, found_breakers, held, idle, found_lanes, found_delayed, found_oldest}
+return {found_depths, found_pools, found_breakers, held, idle, found_lanes, found_delayed, found_oldest,
+  found_front}

@@ -40,37 +40,76 @@ function round.view(service, served)
   }
 end
 
--- Collects the services and queues that workers of this kind can use.
+-- The number of waiting jobs in these queues that may run in this region only.
+local function bound_jobs(service, region, served)
+  local found, counts = 0, pairs_of(call('HGETALL', life .. 'queues:' .. service.name))
+  for _, queue in ipairs(served) do
+    if is_bound(lane_of(queue.lane), region) then found = found + tonumber(counts[queue.key]) end
+  end
+  return found
+end
+
+-- Adds a view of a service in one region (or nil). The views of one service share its credits.
+local function add_view(service, region, served, group, now)
+  local view = round.view(service, served)
+  view.had, view.region, view.group, view.number = view.credits, region, group, #round.all
+  for _, pool_name in ipairs(pool_names(service, region)) do
+    local pool = service.is_task and task_pool(service, pool_name) or pools.get(pool_name)
+    if pool then
+      pools.expire(pool, now)
+      view.pools[#view.pools + 1] = pool
+      if region and pool_name == 'svc:' .. service.name .. '@' .. region then view.region_pool = pool end
+    end
+  end
+  if round.worker.regions and view.region_pool then view.bound = bound_jobs(service, region, served) end
+  group[#group + 1] = view
+  round.views[#round.views + 1], round.all[#round.all + 1] = view, view
+  flows.asked = math.max(flows.asked, spare_of(view))
+end
+
+-- Collects the services, regions and queues that workers of this kind can use.
 local function collect_views(worker, now)
   round.worker, round.views, round.all, round.is_gated = worker, {}, {}, breakers.any()
   flows.asked = 0
   for _, name in ipairs(service_queue.all()) do
-    local service = service_named(name)
-    if admits(service, worker.region, now) then
-      local served = {}
-      for _, queue in ipairs(service_queue.queues(name)) do
-        if serves(worker, queue) then served[#served + 1] = queue end
-      end
-      if #served > 0 then
-        local view = round.view(service, served)
-        view.had = view.credits
-        for _, pool_name in ipairs(pool_names(service, worker.region)) do
-          local pool = service.is_task and task_pool(service, pool_name) or pools.get(pool_name)
-          if pool then
-            pools.expire(pool, now)
-            view.pools[#view.pools + 1] = pool
+    local service, served, group = service_named(name), {}, {}
+    for _, queue in ipairs(service_queue.queues(name)) do
+      if serves(worker, queue) then served[#served + 1] = queue end
+    end
+    for _, place in ipairs(#served > 0 and places_in_file_order(service, worker) or NO_SLOTS) do
+      local region, here = place or nil, served
+      if admits(service, region, now) then
+        if worker.regions then
+          here = {}
+          for _, queue in ipairs(served) do
+            if allows(lane_of(queue.lane), region) then here[#here + 1] = queue end
           end
         end
-        round.views[#round.views + 1], round.all[#round.all + 1] = view, view
-        flows.asked = math.max(flows.asked, spare_of(view))
+        if #here > 0 then add_view(service, region, here, group, now) end
       end
     end
   end
 end
 
+-- The outstanding work of a region relative to its limit: the taken slots, and the waiting jobs that may
+-- run only there; 0 without a limit.
+local function load_of(view)
+  local pool = view.region_pool
+  return pool and (pool.held + view.bound) / pool.limit or 0
+end
+
+-- Sorts the views: the least loaded first, then in the order of the file.
+local function sort_by_load(views)
+  for _, view in ipairs(views) do view.load = load_of(view) end
+  table.sort(views, function(a, b)
+    if a.load ~= b.load then return a.load < b.load end
+    return a.number < b.number
+  end)
+end
+
 -- Starts the claim of the next worker. A worker of the same kind reuses the views of the last one.
 function round.begin(kind, loaded, now)
-  round.granted, round.loaded, round.now = {}, loaded, now -- granted: id, encoded entry, slots for each job
+  round.granted, round.loaded, round.now = {}, loaded, now -- granted: id, encoded entry, slots, region for each job
   if kind == round.kind then return end
   if round.kind then round.save() end
   round.kind, round.gone = kind, later.list('HDEL', life .. 'jobs')
@@ -129,9 +168,11 @@ local function consider_hold(view)
 end
 
 -- --- choosing ----------------------------------------------------------------------------------------
--- The service that is served next, its candidate, and whether that jumps ahead of the normal order.
+-- The service that is served next, its candidate, and whether that jumps ahead of the normal order. In
+-- several regions the same candidate is found again: the least loaded region gets it.
 local function best_choice()
   local best_view, best, best_jumped
+  if round.worker.regions then sort_by_load(round.views) end
   local reserved, views = hold.current(round.now), round.views
   for i = 1, #views do
     local view = views[i]
@@ -150,7 +191,7 @@ end
 
 -- The pool whose slots remember their models: the most specific one of a called service. Nil if the worker
 -- remembers its model.
-local function model_pool(view)
+function round.model_pool(view)
   if view.model_pool == nil then
     local found = false
     for _, pool in ipairs(view.service.called and view.service.keeps_models and view.pools or NO_SLOTS) do
@@ -167,7 +208,7 @@ local function best_warm(model, called)
   local best_view, best
   local reserved = hold.current(round.now)
   for _, view in ipairs(called and {called} or round.views) do
-    if view.service.keeps_models and has_room(view, reserved) and (called or not model_pool(view)) then
+    if view.service.keeps_models and has_room(view, reserved) and (called or not round.model_pool(view)) then
       for _, queue in ipairs(view.queues) do
         local found = queues.warm(queue, model)
         if found and (not best or order.less(found, best)) and
@@ -181,7 +222,7 @@ local function best_warm(model, called)
 end
 
 -- Which models were loaded in this service, and when, oldest first.
-local function loads_of(service)
+function round.loads_of(service)
   local known = round.loads[service]
   if not known then
     known = {at = {}, model = {}}
@@ -208,7 +249,7 @@ local function most_wanted_of(view, up, pick)
     end
   end
   if models < 2 then return up end
-  local known, since = loads_of(view.service.name), round.now - residency(pick)
+  local known, since = round.loads_of(view.service.name), round.now - residency(pick)
   for i = math.max(1, #known.at - MAX_REMEMBERED_LOADS + 1), #known.at do
     local model = known.model[i]
     if known.at[i] > since then loads[model] = (loads[model] or 0) + 1 end
@@ -225,10 +266,10 @@ end
 
 -- Applies model affinity: may replace the next job by one that needs the loaded model, or, where a model
 -- has to be loaded, by one whose model more users wait for.
-local function with_affinity(view, up, jumped)
+function round.with_affinity(view, up, jumped)
   local loaded, service, wanted = round.loaded, view.service, up.of.place.model
   if up.kind == KIND_SKIP or not service.keeps_models then return view, up, jumped end
-  local pool = (wanted ~= '' or loaded.model ~= '') and model_pool(view)
+  local pool = (wanted ~= '' or loaded.model ~= '') and round.model_pool(view)
   if pool then
     if wanted == '' then return view, up, jumped end
     loaded = slot_models.get(pool, slot_models.slot_for(pool, wanted))
@@ -266,10 +307,12 @@ function round.forget_heads(view, queue_key, rank)
 end
 
 local function touched(view, queue_key, rank)
-  round.forget_heads(view, queue_key, rank)
-  if round.is_gated and not admits(view.service, round.worker.region, round.now) then
-    for i, each in ipairs(round.views) do
-      if each == view then table.remove(round.views, i) break end
+  for _, changed in ipairs(view.group) do
+    round.forget_heads(changed, queue_key, rank)
+    if round.is_gated and not admits(view.service, changed.region, round.now) then
+      for i, each in ipairs(round.views) do
+        if each == changed then table.remove(round.views, i) break end
+      end
     end
   end
 end
@@ -289,7 +332,8 @@ local function take_slots(view, flow, token, chosen)
 end
 
 local function count(view, candidate, jumped)
-  view.credits = order.granted(view.credits, candidate.kind, view.service.shares, jumped)
+  local credits = order.granted(view.credits, candidate.kind, view.service.shares, jumped)
+  for _, each in ipairs(view.group) do each.credits = credits end
 end
 
 local function count_load(service, model, token)
@@ -302,12 +346,12 @@ end
 
 -- Notes the model that a slot, or the worker, has from now on. Returns the chosen slot.
 local function note_load(view, model, token)
-  local service, pool = view.service, model_pool(view)
+  local service, pool = view.service, round.model_pool(view)
   local chosen = pool and slot_models.slot_for(pool, model)
   local had = pool and slot_models.get(pool, chosen) or round.loaded
   local has = loaded_after(had, model, round.now)
   if service.keeps_models then
-    view.last_model = has
+    for _, each in ipairs(view.group) do each.last_model = has end
     if model ~= had.model then count_load(service.name, model, token) end
   end
   if pool then slot_models.set(pool, chosen, has) else round.loaded = has end
@@ -328,13 +372,17 @@ local function grant(view, flow, in_turn, token)
   gone[#gone + 1] = entry.id
   service_queue.start(flow, entry, in_turn, now)
   round.number = round.number + 1
-  held.file(token, entry, packed, now, round.number, now)
-  if round.is_gated then breakers.let_through(view.service.name, round.worker.region, token) end
+  held.file(token, entry, packed, now, round.number, now, view.region)
+  if round.is_gated then breakers.let_through(view.service.name, view.region, token) end
+  for _, each in ipairs(view.group) do
+    if each.bound and is_bound(lane_of(entry.spec.lane), each.region) then each.bound = each.bound - 1 end
+  end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then hold.set(false) end
   touched(view, flow.place.queue, entry.spec.rank)
   local granted = round.granted
-  granted[#granted + 1], granted[#granted + 2], granted[#granted + 3] = entry.id, entry.text, slots
+  granted[#granted + 1], granted[#granted + 2] = entry.id, entry.text
+  granted[#granted + 1], granted[#granted + 2] = slots, view.region or ''
 end
 
 -- Hands out the best job under this token. Returns whether there was one.
@@ -342,7 +390,7 @@ function round.next(token)
   while true do
     local up_view, up, up_jumped = best_choice()
     if not up_view then return false end
-    local view, candidate, jumped = with_affinity(up_view, up, up_jumped)
+    local view, candidate, jumped = round.with_affinity(up_view, up, up_jumped)
     local flow = candidate.of
     local cap = flow.place.cap
     local own = cap > 0 and pools.of_user(flow.user, cap)

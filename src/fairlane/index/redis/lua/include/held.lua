@@ -1,15 +1,16 @@
 --@include entry
 -- Held entries (jobs that were handed out) by fencing token, and the reservation of last slots.
 local held = {}
-local HELD = '<ddHH' -- since, number, lengths of id and text; then id, text and slots
+local HELD = '<ddHH' -- since, number, lengths of id and text; then id, text, slots and, if there is one, the region
 
 local function unpacked(packed)
   local since, number, id_length, text_length, at = struct.unpack(HELD, packed)
   local text_at = at + id_length
-  local slots = sub(packed, text_at + text_length)
+  local rest, slots, region = sub(packed, text_at + text_length), {}, ''
+  if rest ~= '' then slots, region = cmsgpack.unpack(rest) end
   return {
     id = sub(packed, at, text_at - 1), text = sub(packed, text_at, text_at + text_length - 1),
-    slots = slots ~= '' and cmsgpack.unpack(slots) or {}, at = since, number = number,
+    slots = slots, region = region or '', at = since, number = number,
   }
 end
 
@@ -36,15 +37,17 @@ function held.slots(packed)
   return unpacked(packed).slots
 end
 
--- Adds a held entry. `slots` is packed by pools.packed(). Written by later.run().
-function held.file(token, entry, slots, since, number, seen_at)
+-- Adds a held entry. `slots` is packed by pools.packed(), `region` may be nil. Written by later.run().
+function held.file(token, entry, slots, since, number, seen_at, region)
   if not held.files then
     held.files, held.revs = later.list('HSET', life .. 'held'), later.list('HSET', life .. 'held_revs')
     held.seen = later.list('ZADD', life .. 'seen')
   end
   local id, text, files, revs, seen = entry.id, entry.text, held.files, held.revs, held.seen
   files[#files + 1] = token
-  files[#files + 1] = struct.pack(HELD, since, number, #id, #text) .. id .. text .. slots
+  local where = slots
+  if region then where = (slots ~= '' and slots or cmsgpack.pack({})) .. cmsgpack.pack(region) end
+  files[#files + 1] = struct.pack(HELD, since, number, #id, #text) .. id .. text .. where
   revs[#revs + 1], revs[#revs + 2] = id, entry.rev
   seen[#seen + 1], seen[#seen + 2] = seen_at, token
 end

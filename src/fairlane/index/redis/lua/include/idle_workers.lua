@@ -1,5 +1,6 @@
 --@include service_queue
 --@include pools
+--@include circuit_breakers
 -- Idle workers, the longest idle first, and the choice of the workers to wake. Each process subscribes to
 -- one wake-up channel. A channel without subscribers belongs to a dead process. A process that hangs is
 -- still subscribed, but does not renew its `alive` key. The idle workers of both are removed.
@@ -14,12 +15,13 @@ local function set_of(list)
   return found
 end
 
--- Decodes the kind of a worker: process, services, excluded, region, capabilities and tiers.
+-- Decodes the kind of a worker: process, services, excluded, region, regions, capabilities and tiers.
 local function read_kind(text)
   local kind = cjson.decode(text)
   kind.services, kind.tiers = set_of(kind.services), set_of(kind.tiers)
   kind.capabilities, kind.excluded = set_of(kind.capabilities), set_of(kind.excluded) or {}
   if kind.region == cjson.null then kind.region = nil end
+  kind.places, kind.regions = kind.regions or {kind.region or false}, set_of(kind.regions)
   return kind
 end
 
@@ -35,11 +37,45 @@ local function covers(worker, lane)
   if worker.services and not worker.services[lane.service] then return false end
   if worker.excluded[lane.service] then return false end
   local there = #lane.regions == 0
-  for _, region in ipairs(lane.regions) do there = there or region == worker.region end
+  for _, region in ipairs(lane.regions) do
+    there = there or (worker.regions and worker.regions[region] or region == worker.region)
+  end
   for _, capability in ipairs(lane.capabilities) do
     if not worker.capabilities[capability] then return false end
   end
   return there
+end
+
+local function lane_of(name)
+  local lane = idle.lanes[name]
+  if not lane then
+    lane = read_lane(name)
+    idle.lanes[name] = lane
+  end
+  return lane
+end
+
+-- Whether jobs of this lane may run in this region (or nil).
+local function allows(lane, region)
+  local found = #lane.regions == 0
+  for _, each in ipairs(lane.regions) do found = found or each == region end
+  return found
+end
+
+-- Whether jobs of this lane may run in this region only.
+local function is_bound(lane, region)
+  return #lane.regions == 1 and lane.regions[1] == region
+end
+
+-- The regions in which this worker can run jobs of this service; false stands for no region.
+local function places_in_file_order(service, worker)
+  if not worker.regions then return worker.places end
+  if #service.regions == 0 then return {false} end
+  local found = {}
+  for _, each in ipairs(service.regions) do
+    if worker.regions[each[1]] then found[#found + 1] = each[1] end
+  end
+  return found
 end
 
 -- Whether the worker accepts jobs of this lane and tier.
@@ -47,12 +83,7 @@ local function serves(worker, queue)
   if worker.tiers and queue.rank >= 0 and not worker.tiers[tiers().names[queue.rank + 1]] then
     return false
   end
-  local lane = idle.lanes[queue.lane]
-  if not lane then
-    lane = read_lane(queue.lane)
-    idle.lanes[queue.lane] = lane
-  end
-  return covers(worker, lane)
+  return covers(worker, lane_of(queue.lane))
 end
 
 function idle.leave(id)
@@ -113,19 +144,53 @@ function idle.wake_at(i)
   return call('PUBLISH', prefix .. 'bell:' .. worker.process, worker.id) > 0
 end
 
--- The worker to wake for a job: the first that has its model loaded, else the longest idle.
-local function best_for(entry, lane)
-  local tier, longest, i = tiers().names[entry.spec.rank + 1], nil, 1
-  local worker = idle.at(i)
+local function is_free(service, region)
+  if service.paused then return false end
+  for _, name in ipairs(pool_names(service, region)) do
+    local pool = pools.get(name)
+    if pool and pool.limit - pool.held <= 0 then return false end
+  end
+  return true
+end
+
+-- The regions that can start a job of this lane now, numbered from 0, the least loaded first, and how many
+-- they are. None for a service without regions.
+local function ranked_regions(lane, now)
+  local service, found, ranks = service_named(lane.service), {}, {}
+  for n, each in ipairs(service.regions) do
+    local region, limit = each[1], each[2]
+    if is_free(service, region) and breakers.admits(service.name, region, now) and allows(lane, region) then
+      local pool = limit > 0 and pools.get('svc:' .. service.name .. '@' .. region)
+      found[#found + 1] = {region = region, n = n, load = pool and pool.held / limit or 0}
+    end
+  end
+  table.sort(found, function(a, b)
+    if a.load ~= b.load then return a.load < b.load end
+    return a.n < b.n
+  end)
+  for i, each in ipairs(found) do ranks[each.region] = i - 1 end
+  return ranks, #found
+end
+
+-- The worker to wake for a job: one in the best of the ranked regions; of these the first that has its
+-- model loaded, else the longest idle.
+local function best_for(entry, lane, now)
+  local tier, model, chosen, i = tiers().names[entry.spec.rank + 1], entry.spec.model, nil, 1
+  local worker, best_rank, best_cold, ranks, last = idle.at(i), nil, nil, nil, nil
   while worker do
     if covers(worker, lane) and (not worker.tiers or worker.tiers[tier]) then
-      if entry.spec.model == '' or worker.model == entry.spec.model then return i end
-      longest = longest or i
+      if not ranks then ranks, last = ranked_regions(lane, now) end
+      local rank, cold = last, model ~= '' and worker.model ~= model
+      for _, place in ipairs(worker.places) do rank = math.min(rank, ranks[place] or last) end
+      if not chosen or rank < best_rank or (rank == best_rank and best_cold and not cold) then
+        chosen, best_rank, best_cold = i, rank, cold
+      end
+      if best_rank == 0 and not best_cold then return chosen end
     end
     i = i + 1
     worker = idle.at(i)
   end
-  return longest
+  return chosen
 end
 
 -- Wakes one worker for each job that is ready, or will be before an idle worker claims again by itself. A
@@ -136,26 +201,20 @@ function idle.wake_for(entries, now)
     if not idle.at(1) then return end
     if entry.ready_at < now + LOOK_AGAIN_MICROSECONDS then
       lanes[entry.spec.lane] = lanes[entry.spec.lane] or read_lane(entry.spec.lane)
-      local i = best_for(entry, lanes[entry.spec.lane])
-      while i and not idle.wake_at(i) do i = best_for(entry, lanes[entry.spec.lane]) end
+      local i = best_for(entry, lanes[entry.spec.lane], now)
+      while i and not idle.wake_at(i) do i = best_for(entry, lanes[entry.spec.lane], now) end
     end
   end
 end
 
-local function is_free(service, region)
-  if service.paused then return false end
-  for _, name in ipairs(pool_names(service, region)) do
-    local pool = pools.get(name)
-    if pool and pool.limit - pool.held <= 0 then return false end
-  end
-  return true
-end
-
 local function has_work_for(worker, queues)
   for _, each in ipairs(queues) do
-    if is_free(each.service, worker.region) then
-      for _, queue in ipairs(each.queues) do
-        if serves(worker, queue) then return true end
+    for _, place in ipairs(worker.places) do
+      local region = place or nil
+      if is_free(each.service, region) then
+        for _, queue in ipairs(each.queues) do
+          if serves(worker, queue) and allows(lane_of(queue.lane), region) then return true end
+        end
       end
     end
   end

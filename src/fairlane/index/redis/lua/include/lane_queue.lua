@@ -21,7 +21,11 @@ function queues.first(queue)
   local flow, at_order = rankings.first(fair_ranking(queue))
   if not flow then return nil end
   local kind = KINDS[queue.band]
-  if kind then return candidate(queue, flow, 0, at_order, kind) end
+  if kind then
+    -- front retries that may run in several regions go before those of one region
+    local bound = queue.band == FRONT and #read_lane(queue.lane).regions == 1
+    return candidate(queue, flow, bound and 1 or 0, at_order, kind)
+  end
   return candidate(queue, flow, queue.rank, at_order, KIND_FRESH)
 end
 
@@ -44,12 +48,22 @@ local function may_have_aged(queue, now)
   return queue.may_age
 end
 
--- Ranks a flow that was not ranked, in this script only.
+local function warm_ranking(queue, model)
+  return rankings.get(life .. 'warm:' .. queue.key .. '|' .. model, flows.order)
+end
+
+-- Ranks a flow that was not ranked, in this script only. Requires that queues.wanted() was read.
 function queues.join(queue, flow)
   flows.want_account(flow)
   accounts.fetch()
   rankings.add(fair_ranking(queue), flow)
   if queue.by_user and queue.band == TIER then rankings.add(age_ranking(queue), flow) end
+  local model = flow.place.model
+  if model ~= '' then
+    rankings.add(warm_ranking(queue, model), flow)
+    local known = wanted.known[queue.key]
+    known[model], flow.ranked = (known[model] or 0) + 1, flow.head
+  end
   queue.may_age = tiers().patience[queue.rank + 1] ~= nil and tiers().patience[queue.rank + 1] > 0
 end
 
@@ -65,8 +79,7 @@ end
 
 -- The first flow in fair order that needs this model.
 function queues.warm(queue, model)
-  local flow, at_order = rankings.first(
-    rankings.get(life .. 'warm:' .. queue.key .. '|' .. model, flows.order))
+  local flow, at_order = rankings.first(warm_ranking(queue, model))
   return flow and candidate(queue, flow, queue.rank, at_order, KINDS[queue.band] or KIND_FRESH)
 end
 

@@ -126,44 +126,38 @@ local function regions_of(service, lane)
   return regions
 end
 
--- The stopped names among those needed in every region, and the regional names if all of them are stopped.
-local function stopped(everywhere, local_ones, is_stopped)
-  local found, all = {}, #local_ones > 0
-  for _, name in ipairs(everywhere) do
-    if is_stopped(name) then found[#found + 1] = name end
-  end
-  for _, name in ipairs(local_ones) do all = all and is_stopped(name) end
-  for _, name in ipairs(all and local_ones or {}) do found[#found + 1] = name end
-  return found
-end
-
-local function open_breakers(service, regions, now, found)
-  local keys = {}
-  for i, region in ipairs(regions) do keys[i] = service.name .. '@' .. region end
-  local opened = stopped({service.name}, keys, function(key) return breakers.get(key).open_until > 0 end)
-  for _, key in ipairs(opened) do
-    local breaker = breakers.get(key)
-    local code = breaker.probe ~= '' and breaker.open_until <= now and 'probing:' or 'closed:'
-    found[#found + 1] = code .. key .. ':' .. whole(breaker.open_until)
-  end
-end
-
--- Reasons for full pools: slots of running calls, and slots kept for calls that were cut off.
-local function full_pools(service, regions, now, found)
-  local names = {}
-  for i, region in ipairs(regions) do names[i] = 'svc:' .. service.name .. '@' .. region end
-  local function full(name) return is_full(name, now) end
-  for _, name in ipairs(stopped(pool_names(service, nil), names, full)) do
-    local pool = pools.get(name)
-    local limit = '/' .. whole(pool.limit)
-    local use = name .. ':' .. whole(pool.held) .. limit
-    if is_rate_pool(name) then
-      found[#found + 1] = 'rate:' .. use
-    else
-      local n, first = pools.kept(pool)
-      if n < pool.held then found[#found + 1] = 'busy:' .. use end
-      if n > 0 then found[#found + 1] = 'kept:' .. name .. ':' .. whole(n) .. limit .. ':' .. whole(first) end
+-- If no allowed region can start a job: the regions with an open circuit breaker, and the other ones, which
+-- are full. Otherwise none.
+local function stopped_regions(service, regions, now)
+  local failing, full = {}, {}
+  for _, region in ipairs(regions) do
+    if breakers.get(service.name .. '@' .. region).open_until > 0 then
+      failing[#failing + 1] = region
+    elseif is_full('svc:' .. service.name .. '@' .. region, now) then
+      full[#full + 1] = region
     end
+  end
+  if #failing + #full < #regions then return {}, {} end
+  return failing, full
+end
+
+local function explain_breaker(key, now, found)
+  local breaker = breakers.get(key)
+  local code = breaker.probe ~= '' and breaker.open_until <= now and 'probing:' or 'closed:'
+  found[#found + 1] = code .. key .. ':' .. whole(breaker.open_until)
+end
+
+-- Explains a full pool: slots of running calls, and slots kept for calls that were cut off.
+local function explain_pool(name, found)
+  local pool = pools.get(name)
+  local limit = '/' .. whole(pool.limit)
+  local use = name .. ':' .. whole(pool.held) .. limit
+  if is_rate_pool(name) then
+    found[#found + 1] = 'rate:' .. use
+  else
+    local n, first = pools.kept(pool)
+    if n < pool.held then found[#found + 1] = 'busy:' .. use end
+    if n > 0 then found[#found + 1] = 'kept:' .. name .. ':' .. whole(n) .. limit .. ':' .. whole(first) end
   end
 end
 
@@ -171,8 +165,13 @@ function standing.reasons(entry, at_limit, now, found)
   local service = service_named(entry.spec.service)
   local regions = regions_of(service, read_lane(entry.spec.lane))
   if service.paused then found[#found + 1] = 'paused' end
-  open_breakers(service, regions, now, found)
-  full_pools(service, regions, now, found)
+  local failing, full = stopped_regions(service, regions, now)
+  if breakers.get(service.name).open_until > 0 then explain_breaker(service.name, now, found) end
+  for _, region in ipairs(failing) do explain_breaker(service.name .. '@' .. region, now, found) end
+  for _, name in ipairs(pool_names(service, nil)) do
+    if is_full(name, now) then explain_pool(name, found) end
+  end
+  for _, region in ipairs(full) do explain_pool('svc:' .. service.name .. '@' .. region, found) end
   if at_limit then found[#found + 1] = 'user_running:' .. whole(entry.spec.cap) end
   local reserved = hold.get()
   if reserved and reserved.job == entry.id then found[#found + 1] = 'reserving' end

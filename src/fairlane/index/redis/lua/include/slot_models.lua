@@ -4,7 +4,7 @@
 local slot_models = {}
 
 -- Reads the models of a pool's slots, and which numbers are taken: once per claim.
-local function read_slots(pool)
+function slot_models.read(pool)
   if pool.models then return end
   pool.models, pool.busy = {}, {}
   for n, text in pairs(pairs_of(call('HGETALL', life .. 'slot_models:' .. pool.name))) do
@@ -17,7 +17,7 @@ end
 -- The free slot that a job with this model takes: one that has it, one without a model, the one whose model
 -- was loaded first. Requires a spare slot.
 function slot_models.slot_for(pool, model)
-  read_slots(pool)
+  slot_models.read(pool)
   local best, best_kind, best_since
   for n = 1, pool.limit do
     if not pool.busy[n] then

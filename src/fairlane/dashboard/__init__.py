@@ -1,0 +1,1 @@
+"""The dashboard: samples the state of the whole system once a second and sends it to viewers."""

@@ -1,0 +1,1 @@
+"""`fairlane top`: the dashboard's frames in a terminal."""

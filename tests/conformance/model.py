@@ -18,6 +18,7 @@ PERMANENT = {
     Fault.QUALITY: Code.QUALITY,
 }
 LIVE = (State.QUEUED, State.RUNNING)
+FAILED = (State.FAILED, State.DEAD)
 CHECK = "judge"
 """The service whose steps check the step before them; what they reject runs again."""
 
@@ -77,6 +78,9 @@ class Holding:
     pools: set[str]
     until: int | None = None
 
+    def is_over(self, now: int) -> bool:
+        return self.until is not None and self.until <= now
+
 
 class Model:
     def __init__(self, limits: dict[str, int], members: dict[str, list[str]]) -> None:
@@ -125,15 +129,15 @@ class Model:
     def may_reopen(self, job: ModelJob, *, fresh: bool) -> bool:
         if job.parent is not None and self.jobs[job.parent].state is State.CANCELLED:
             return False
+        if job.cells and not self._failed_cells(job):  # its cells were cancelled one by one
+            return False
         if fresh:
-            return job.state in (State.FAILED, State.DEAD)
+            return job.state in FAILED
         resumable = job.code in (Code.RESOURCE_EXHAUSTED, Code.CELLS_FAILED)
         return job.state is State.FAILED and resumable
 
     def reopened(self, job: ModelJob, now: int, *, fresh: bool) -> None:
-        bad = (State.FAILED, State.DEAD)
-        cells = [self.jobs[each] for each in job.cells]
-        for each in [cell for cell in cells if cell.state in bad] if cells else [job]:
+        for each in self._failed_cells(job) if job.cells else [job]:
             if fresh or each.used >= each.max_attempts:
                 each.used = each.forgivable = 0
             each.discard()
@@ -143,6 +147,9 @@ class Model:
                 parent = self.jobs[each.parent]
                 if parent.state not in LIVE:
                     parent.state, parent.code = State.RUNNING, None
+
+    def _failed_cells(self, job: ModelJob) -> list[ModelJob]:
+        return [self.jobs[cell] for cell in job.cells if self.jobs[cell].state in FAILED]
 
     def skipped(self, job: ModelJob) -> None:
         self.balances[job.user or ""] -= job.price
@@ -249,7 +256,7 @@ class Model:
 
     def slots_freed(self, now: int) -> None:
         for token, holding in list(self.holdings.items()):
-            if holding.until is not None and holding.until <= now:
+            if holding.is_over(now):
                 del self.holdings[token]
 
     def gave_up(self, now: int) -> None:
@@ -276,8 +283,9 @@ class Model:
                     self.holdings[job.lease.token].pools.add(pool)
         self.older[pool] = self._holders(pool)
 
-    def held(self, pool: str) -> int:
-        return len(self._holders(pool))
+    def held(self, pool: str, now: int = 0) -> int:
+        """The slots taken in a pool. With `now`, those that are free by themselves do not count."""
+        return sum(not self.holdings[token].is_over(now) for token in self._holders(pool))
 
     def draining(self, pool: str) -> int:
         """Slots held since before the last change of the limit: it may be below them."""

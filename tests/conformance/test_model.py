@@ -694,10 +694,10 @@ class Queue(RuleBasedStateMachine):
             if core_of(self.world.engine).ledger.alone:
                 self.model.prolonged(self.now, REAPS_AFTER)
                 self.reached_since = 0
-            self.sick = False
             assert await core_of(self.world.engine).ledger.outbox(10) == []
-            if not isinstance(stores.present, stores.PostgresAndRedis):  # Redis keeps the index
-                self.tampered = False
+            # Redis keeps the index and the circuit breakers
+            if not isinstance(stores.present, stores.PostgresAndRedis):
+                self.tampered = self.sick = False
             if not self.tampered:
                 await self.index_agrees()
 

@@ -208,4 +208,7 @@ async def test_a_tier_that_misses_its_target_is_a_warning(patient: Patient) -> N
     patient.pass_seconds(6)
     await patient.world.claim(20, WORKER)
     finding = await patient.one("target-missed", "warning", patient.new_doctor())
-    assert finding.text == "50 % of 40 high starts of work were within 5.0 s"
+    assert finding.text == "50 % of 40 high jobs started within 5.0 s"
+    simulation = patient.new_doctor(ServerSettings(simulated_speed=100))
+    finding = await patient.one("target-missed", "warning", simulation)
+    assert finding.text == "50 % of 40 high jobs started within 8 min"

@@ -55,11 +55,12 @@ class BenchServer(NamedTuple):
 
 @asynccontextmanager
 async def server(
-    settings: str = "", environment: Mapping[str, str] | None = None
+    settings: str = "", environment: Mapping[str, str] | None = None, parent: Path | None = None
 ) -> AsyncIterator[BenchServer]:
     """`fairlane serve` in a separate process, with an empty ledger and its default options; with
-    these settings and environment variables, if given."""
-    with tempfile.TemporaryDirectory(prefix="fairlane-bench-") as folder:
+    these settings and environment variables, if given. The ledger is in a new folder of `parent`,
+    or of the folder for temporary files."""
+    with tempfile.TemporaryDirectory(prefix="fairlane-bench-", dir=parent) as folder:
         if settings:
             (Path(folder) / FILE).write_text(settings)
         process = await asyncio.create_subprocess_exec(
@@ -202,8 +203,14 @@ async def batch_submits(
 
 
 async def paced_submits(port: int, rate: float, seconds: float) -> Speed:
-    """Open loop: `rate` jobs per second, sent whether or not earlier ones are answered. Latency
-    counts from the scheduled time."""
+    """Open loop: `rate` jobs per second, sent whether or not earlier ones are answered."""
+    begin = time.perf_counter()
+    taken = await paced_latencies(port, rate, seconds)
+    return _speed(len(taken), time.perf_counter() - begin, taken)
+
+
+async def paced_latencies(port: int, rate: float, seconds: float) -> list[float]:
+    """The latency of each job of `paced_submits` in seconds. It counts from the scheduled time."""
     free: asyncio.Queue[BenchClient] = asyncio.Queue()
     for client in await _clients(port, CONNECTIONS):
         free.put_nowait(client)
@@ -224,10 +231,9 @@ async def paced_submits(port: int, rate: float, seconds: float) -> Speed:
             if early > 0:
                 await asyncio.sleep(early)
             group.create_task(one(i))
-    took = time.perf_counter() - begin
     while not free.empty():
         free.get_nowait().close()
-    return _speed(jobs, took, taken)
+    return taken
 
 
 async def idle_sockets(served: BenchServer, number: int, seconds: float = 3) -> Sockets:

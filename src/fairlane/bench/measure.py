@@ -37,12 +37,14 @@ NAMES = tasks().tiers.names
 
 
 class Figure(NamedTuple):
-    """One measurement: its name, settings, unit, and the value of every run."""
+    """One measurement: its name, settings, unit, the value of every run, and the 95 % interval of
+    the median where one is computed."""
 
     what: str
     settings: str
     unit: str
     values: list[float]
+    interval: tuple[float, float] | None = None
 
     @property
     def median(self) -> float:

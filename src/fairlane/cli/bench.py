@@ -42,7 +42,7 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
     if overload:
         runs, found = 1, _overload(short, cluster)
     elif viewers:
-        found = _viewers(runs, short)
+        runs, found = 1, _viewers(short)
     elif queue_routes:
         runs, found = 1, _queue_routes(short, cluster)
     elif tasks:
@@ -109,10 +109,10 @@ def _queue_routes(short: bool, cluster: bool) -> Iterator[Figure]:
     return figures(short=short, on_cluster=cluster)
 
 
-def _viewers(runs: int, short: bool) -> Iterator[Figure]:
+def _viewers(short: bool) -> Iterator[Figure]:
     from fairlane.bench.viewers import figures
 
-    return figures(runs, short=short)
+    return figures(short=short)
 
 
 def _embedded(runs: int, jobs: int, short: bool) -> Iterator[Figure]:
@@ -149,6 +149,7 @@ def _report(figures: list[Figure], runs: int, jobs: int, stores: str) -> dict[st
                 "unit": figure.unit,
                 "median": figure.median,
                 "values": figure.values,
+                "interval": figure.interval,
             }
             for figure in figures
         ],
@@ -163,6 +164,8 @@ def _print_table(figures: list[Figure], runs: int, jobs: int, stores: str) -> No
     table.add_column("all runs", justify="right", style="dim")
     for figure in figures:
         every = " ".join(f"{value:,.4g}" for value in sorted(figure.values))
+        if figure.interval is not None:
+            every = "95 %: {:+.1f} to {:+.1f}".format(*figure.interval)
         table.add_row(figure.what, figure.settings, f"{figure.median:,.1f} {figure.unit}", every)
     console = Console(width=120)
     console.print(table)

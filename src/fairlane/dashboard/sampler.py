@@ -31,7 +31,7 @@ log = logging.getLogger("fairlane.dashboard")
 IDLE_SECONDS = 5.0
 WATCHED_SECONDS = 1.0
 KEPT_SECONDS = 60.0
-"""An audience without viewers is sampled for so long: one that connects again misses nothing."""
+"""An audience without viewers gets frames for so long: one that connects again misses nothing."""
 
 MAX_SPAN_MICROSECONDS = 10 * SECOND
 """The longest time that one sample stands for: after a pause, less is known."""
@@ -119,15 +119,12 @@ class Sampler:
         while True:
             began = loop.time()
             await self._try_sample()
-            period = WATCHED_SECONDS if self._watched() else IDLE_SECONDS
             self._wanted.clear()
-            left = began + period - loop.time()
-            if period == IDLE_SECONDS:
+            if not self._is_watched():
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, left)):
+                    async with asyncio.timeout(max(0.0, began + IDLE_SECONDS - loop.time())):
                         await self._wanted.wait()
-            else:
-                await asyncio.sleep(max(0.05, left))
+            await asyncio.sleep(max(0.05, began + WATCHED_SECONDS - loop.time()))
 
     async def _try_sample(self) -> None:
         try:
@@ -140,13 +137,13 @@ class Sampler:
             else:
                 log.exception("no frame, trying again")
 
-    def _watched(self) -> list[Audience]:
-        """The audiences that need frames. Others are forgotten."""
+    def _is_watched(self) -> bool:
+        """Whether there are viewers. Audiences that had none for a while are forgotten."""
         now = _loop_time()
         for audience, each in list(self._broadcasts.items()):
             if not each.viewers and now - each.left_at > KEPT_SECONDS:
                 del self._broadcasts[audience]
-        return list(self._broadcasts)
+        return any(each.viewers for each in self._broadcasts.values())
 
     async def sample(self) -> None:
         """Read the system once and publish a frame for each audience."""

@@ -126,7 +126,7 @@ class Doctor:
         seen = await self._engine.view(job_id, tenant)
         found = await self.examine(service=seen.job.current.service)
         indexed = await self._engine.inspection.is_indexed(seen.job)
-        findings = explained(seen, self._engine.clock.now(), indexed=indexed)
+        findings = explained(seen, await self.gatherer.here(), indexed=indexed)
         if seen.job.live:
             known = {each.check for each in findings}
             findings += [

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from fairlane.doctor.words import lasts
 from fairlane.engine.inspection import Drift, FirstInLine, IndexState, PoolCount
 from fairlane.index.index import Stats
 from fairlane.ledger.messages import Counts, LiveSlot
@@ -37,6 +38,12 @@ class Here:
     called: frozenset[str] = frozenset()
     """Services that a dispatcher calls by HTTP."""
     notes: tuple[str, ...] = ()
+    speed: float = 1
+    """A simulation runs so many times as fast as it shows."""
+
+    def lasts(self, microseconds: float) -> str:
+        """A duration of the queue: in simulated time, if the system is a simulation."""
+        return lasts(microseconds * self.speed)
 
 
 @dataclass(frozen=True, slots=True)

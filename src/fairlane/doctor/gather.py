@@ -131,6 +131,7 @@ class Gatherer:
             catalog=self._engine.catalog,
             called=frozenset(self._settings.endpoints),
             notes=tuple(self._settings.notes),
+            speed=server.simulated_speed or 1,
         )
 
     async def _rounds(self) -> RoundFacts:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fairlane.doctor.checks import by_name
+from fairlane.doctor.facts import Here
 from fairlane.doctor.findings import Finding, FindingVerdict
-from fairlane.doctor.words import lasts
 from fairlane.engine.queries import JobDetail, WaitReason
 from fairlane.model.state import State
 
@@ -20,12 +20,12 @@ CHECK_OF_REASON = {
 JOB_PAGE = "/docs/checks#job"
 
 
-def explained(seen: JobDetail, now: int, *, indexed: bool) -> list[Finding]:
+def explained(seen: JobDetail, here: Here, *, indexed: bool) -> list[Finding]:
     """Findings about a job. `indexed`: the index knows the queued job."""
     job = seen.job
     show = f"fairlane jobs show {job.id}"
     if job.state is State.RUNNING:
-        runs = lasts(now - (job.started_at or now))
+        runs = here.lasts(here.now - (job.started_at or here.now))
         return [
             _finding(
                 seen, FindingVerdict.OK, f"runs since {runs} ({job.current.service})", runs, show
@@ -40,10 +40,10 @@ def explained(seen: JobDetail, now: int, *, indexed: bool) -> list[Finding]:
         text = "the ledger has the job queued and the index does not know it"
         command = "fairlane doctor --only index-drift --wait 60"
         return [_finding(seen, FindingVerdict.WRONG, text, "0 places", command, "index-drift")]
-    return [_of_reason(seen, each) for each in seen.reasons] or [_next(seen)]
+    return [_of_reason(seen, each, here) for each in seen.reasons] or [_next(seen, here)]
 
 
-def _of_reason(seen: JobDetail, reason: WaitReason) -> Finding:
+def _of_reason(seen: JobDetail, reason: WaitReason, here: Here) -> Finding:
     check, verdict = CHECK_OF_REASON.get(reason.code, ("job", FindingVerdict.OK))
     service = seen.job.current.service
     command = {
@@ -51,14 +51,15 @@ def _of_reason(seen: JobDetail, reason: WaitReason) -> Finding:
         "breaker-open": "fairlane services list",
         "paused": f"fairlane services unpause {service}",
     }.get(check, f"fairlane jobs explain {seen.job.id}")
-    figure = f"position {seen.position}" if seen.position else lasts(seen.waited)
+    figure = f"position {seen.position}" if seen.position else here.lasts(seen.waited)
     return _finding(seen, verdict, reason.text, figure, command, check)
 
 
-def _next(seen: JobDetail) -> Finding:
-    text = f"nothing keeps it: it is next, and waits since {lasts(seen.waited)}"
+def _next(seen: JobDetail, here: Here) -> Finding:
+    waited = here.lasts(seen.waited)
+    text = f"nothing keeps it: it is next, and waits since {waited}"
     command = f"fairlane jobs explain {seen.job.id}"
-    return _finding(seen, FindingVerdict.OK, text, lasts(seen.waited), command)
+    return _finding(seen, FindingVerdict.OK, text, waited, command)
 
 
 def _ended(seen: JobDetail) -> Finding:

@@ -14,7 +14,7 @@ from fairlane.doctor.facts import (
     WorkerFacts,
 )
 from fairlane.doctor.findings import Diagnosis, check, fine, warn, wrong
-from fairlane.doctor.words import count, lasts, share, waits
+from fairlane.doctor.words import count, share, waits
 from fairlane.engine.inspection import FirstInLine
 from fairlane.ledger.messages import LiveSlot
 from fairlane.model.job import Job
@@ -100,21 +100,21 @@ def paused(facts: Facts) -> Iterator[Diagnosis]:
     public=True,
 )
 def breaker_open(facts: Facts) -> Iterator[Diagnosis]:
-    now = facts[Here].now
+    here = facts[Here]
     for name, breaker in sorted(facts[LineFacts].stats.breakers.items()):
         if not (breaker.is_open and breaker.confirmed):
             continue
         service = name.partition("@")[0]
         jobs = _waiting(facts, service)
         when = (
-            f"next try in {lasts(breaker.open_until - now)}"
-            if breaker.open_until > now
+            f"next try in {here.lasts(breaker.open_until - here.now)}"
+            if breaker.open_until > here.now
             else "it is being tried"
         )
         text = f"{name} does not answer, {waits(jobs)}, {when}"
         other = [
             f"{service}@{region}"
-            for region in facts[Here].catalog.service(service).regions
+            for region in here.catalog.service(service).regions
             if f"{service}@{region}" != name
         ]
         breakers = facts[LineFacts].stats.breakers
@@ -179,36 +179,41 @@ def _limit(facts: Facts, pool: str) -> int:
 
 def _kept(facts: Facts, service: str, slot: LiveSlot, taken: int, limit: int) -> Diagnosis | None:
     """The slot of a call that was cut off."""
-    jobs, left = _waiting(facts, service), slot.slot.until - facts[Here].now
+    here, jobs = facts[Here], _waiting(facts, service)
+    left = here.lasts(max(0, slot.slot.until - here.now))
     if not slot.slot.until or not jobs or taken < limit:
         return None
     text = (
         f"{waits(jobs)}, {taken} of {count(limit, 'slot')} taken; one is held for "
-        f"{lasts(max(0, left))} at most, because a call of job {slot.job} was cut off and may "
+        f"{left} at most, because a call of job {slot.job} was cut off and may "
         "still run"
     )
-    return warn(text, lasts(max(0, left)), f"fairlane jobs show {slot.job}", service)
+    return warn(text, left, f"fairlane jobs show {slot.job}", service)
 
 
 def _held(
     facts: Facts, service: str, job: Job, taken: int, limit: int, heard_at: int | None
 ) -> Diagnosis | None:
-    now, jobs = facts[Here].now, _waiting(facts, service)
+    here, jobs = facts[Here], _waiting(facts, service)
+    now = here.now
     worker, runs = worker_of(job.worker or ""), now - (job.started_at or now)
     usual = facts[RunningFacts].usual_seconds.get(service, 0)
     silent = (
-        "was never heard" if heard_at is None else f"was last heard {lasts(now - heard_at)} ago"
+        "was never heard"
+        if heard_at is None
+        else f"was last heard {here.lasts(now - heard_at)} ago"
     )
     text = (
         f"{waits(jobs)}, {taken} of {count(limit, 'slot')} taken; one is held by job "
-        f"{job.id} since {lasts(runs)} (usually {lasts(usual * SECOND)}), worker {worker} {silent}"
+        f"{job.id} since {here.lasts(runs)} (usually {here.lasts(usual * SECOND)}), "
+        f"worker {worker} {silent}"
     )
     if job.lease_until is not None and now - job.lease_until > REAP_MICROSECONDS:
-        text += f", and the lease ended {lasts(now - job.lease_until)} ago"
-        return wrong(text, lasts(runs), f"fairlane jobs cancel {job.id}", service)
+        text += f", and the lease ended {here.lasts(now - job.lease_until)} ago"
+        return wrong(text, here.lasts(runs), f"fairlane jobs cancel {job.id}", service)
     too_long = max(MIN_LONG_RUN_MICROSECONDS, LONG_RUN_FACTOR * usual * SECOND)
     if runs > too_long and jobs and taken >= limit:
-        return warn(text, lasts(runs), f"fairlane jobs show {job.id}", service)
+        return warn(text, here.lasts(runs), f"fairlane jobs show {job.id}", service)
     return None
 
 
@@ -225,15 +230,15 @@ def _held(
     "job.",
 )
 def not_starting(facts: Facts) -> Iterator[Diagnosis]:
-    now = facts[Here].now
+    here = facts[Here]
     found = [each for each in facts[FrontFacts].first if _should_run(facts, each)]
     for each in found:
-        waited = now - each.ready_at
+        waited = here.lasts(here.now - each.ready_at)
         text = (
             f"nothing starts: {waits(_waiting(facts, each.service))}, the first one, "
-            f"{each.job}, for {lasts(waited)}, and a slot and a worker are free"
+            f"{each.job}, for {waited}, and a slot and a worker are free"
         )
-        yield wrong(text, lasts(waited), f"fairlane doctor {each.job}", each.service)
+        yield wrong(text, waited, f"fairlane doctor {each.job}", each.service)
     if not found:
         yield fine("no job waits without a reason")
 

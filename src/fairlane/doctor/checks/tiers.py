@@ -43,20 +43,23 @@ def tier_starving(facts: Facts) -> Iterator[Diagnosis]:
         if depth.oldest is None or not depth.waiting or (limited and depth.service not in busy):
             continue
         waited, patience = here.now - depth.oldest, tiers.patience[depth.rank]
-        tier = tiers.names[depth.rank]
+        tier, shown = tiers.names[depth.rank], here.lasts(waited)
         text = (
             f"the oldest of {count(depth.waiting, f'{tier} job')} at {depth.service} waits "
-            f"since {lasts(waited)}"
+            f"since {shown}"
         )
         command = f"fairlane jobs list --status queued --name {depth.service}"
         if patience and waited > SLOW_FACTOR * patience:
             say = wrong if waited > STARVING_FACTOR * patience else warn
             found = True
-            yield say(f"{text} (patience {lasts(patience)})", lasts(waited), command, depth.service)
+            yield say(f"{text} (patience {here.lasts(patience)})", shown, command, depth.service)
         elif depth.rank and not patience and waited > NEVER_PROMOTED_MICROSECONDS:
             found = True
             yield warn(
-                f"{text}, and the tier is never promoted", lasts(waited), command, depth.service
+                f"{text}, and the tier is never promoted",
+                shown,
+                command,
+                depth.service,
             )
     if not found:
         yield fine("no tier waits beyond its patience")
@@ -126,7 +129,7 @@ def eta_off(facts: Facts) -> Iterator[Diagnosis]:
     for name, (told, kept) in sorted(found.items()):
         if told >= MIN_ESTIMATES and kept < MIN_KEPT * told:
             off = True
-            text = f"{share(kept, told)} of the last {told} starts of {name} came in the time told"
+            text = f"{share(kept, told)} of the last {told} jobs started in the time told"
             yield warn(text, share(kept, told), f"fairlane doctor {name}", name)
     if not off:
         yield fine("estimated waits hold", sum(told for told, _ in found.values()))
@@ -144,14 +147,15 @@ def eta_off(facts: Facts) -> Iterator[Diagnosis]:
     public=True,
 )
 def target_missed(facts: Facts) -> Iterator[Diagnosis]:
-    targets = {tier.name: tier.target for tier in facts[Here].catalog.tiers.all if tier.target}
+    here = facts[Here]
+    targets = {tier.name: tier.target for tier in here.catalog.tiers.all if tier.target}
     missed = False
     for (name, tier), (started, in_time) in sorted(facts[AccuracyFacts].targets.items()):
         if tier in targets and started >= MIN_STARTS and in_time < MIN_IN_TARGET * started:
             missed = True
             text = (
-                f"{share(in_time, started)} of {started:,} {tier} starts of {name} were within "
-                f"{lasts(targets[tier] * SECOND)}"
+                f"{share(in_time, started)} of {started:,} {tier} jobs started within "
+                f"{here.lasts(targets[tier] * SECOND)}"
             )
             yield warn(text, share(in_time, started), f"fairlane doctor {name}", name)
     if targets and not missed:

@@ -17,7 +17,7 @@ from fairlane.doctor.facts import (
     WorkerFacts,
 )
 from fairlane.doctor.findings import Diagnosis, check, fine, warn, wrong
-from fairlane.doctor.words import count, lasts, share, waits
+from fairlane.doctor.words import count, share, waits
 from fairlane.model.state import State
 from fairlane.model.webhook import Delivery, Webhook
 from fairlane.model.worker import WorkerState
@@ -42,7 +42,8 @@ IDLE_CELERY_TASKS = 10
     "with SIGTERM signs off and does not appear here.",
 )
 def workers_dead(facts: Facts) -> Iterator[Diagnosis]:
-    now, workers = facts[Here].now, facts[WorkerFacts].workers
+    here, workers = facts[Here], facts[WorkerFacts].workers
+    now = here.now
     alive = [
         each for each, at in workers if now - at <= each.lease and each.state is WorkerState.ACTIVE
     ]
@@ -58,7 +59,7 @@ def workers_dead(facts: Facts) -> Iterator[Diagnosis]:
     names = ", ".join(each.name or each.id for each, _ in dead[:3]) + ("…" if len(dead) > 3 else "")
     last = max(at for _, at in dead)
     text = (
-        f"{count(len(dead), 'worker')} silent ({names}), last heard {lasts(now - last)} ago; "
+        f"{count(len(dead), 'worker')} silent ({names}), last heard {here.lasts(now - last)} ago; "
         f"{len(alive)} alive"
     )
     if alive or not waiting:

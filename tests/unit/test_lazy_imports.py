@@ -22,11 +22,12 @@ def test_a_client_loads_neither_engine_nor_server(name: str) -> None:
     loaded = loaded_by(f"from fairlane import {name}")
     server = {"fairlane.engine", "fairlane.ledger", "fairlane.index", "fairlane.api", "fastapi"}
     assert not loaded & {*server, "pydantic", "uvicorn", "asyncpg", "redis", "sqlite3"}
+    assert not loaded & {"aiohttp", "anyio.from_thread"}, "a client imports them when it is made"
 
 
 def test_the_command_line_loads_no_server_before_a_command_runs() -> None:
     loaded = loaded_by("import fairlane.cli")
-    assert not loaded & {"fairlane.engine", "fairlane.api", "fastapi", "aiohttp", "rich"}
+    assert not loaded & {"fairlane.engine", "fairlane.api", "fastapi", "aiohttp", "asyncio", "rich"}
 
 
 def test_every_public_name_is_found() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -82,6 +81,8 @@ def bulk(  # noqa: PLR0913, PLR0917 - each is a flag of its own
 
 async def _followed(connection: ApiConnection, bulk_id: str) -> dict[str, Any]:
     """Waits for the end of the action, and returns its counts."""
+    import asyncio
+
     seen, patience = -1, MAX_POLLS_WITHOUT_PROGRESS
     while True:
         found: dict[str, Any] = await connection.call("GET", f"/admin/bulk/{part(bulk_id)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 import time
@@ -101,6 +100,8 @@ def _fetched(remote: Remote, path: str) -> Report:
 
 def _until_fine(examine: Callable[[], Report], wait: float, out: Output) -> int:
     """Looks again until nothing is wrong or unknown, for at most so many seconds."""
+    import asyncio
+
     until = time.monotonic() + wait
     while True:
         report = examine()

@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 the server refused, 2 wrong usage, 3 the job ended without
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -15,7 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from fairlane.client.connection import ApiConnection, ApiError
+    from fairlane.client.connection import ApiConnection
+    from fairlane.client.errors import ApiError
 
 Out = TypeVar("Out")
 
@@ -85,7 +85,10 @@ class Remote:
 
     def run(self, work: Callable[[ApiConnection], Awaitable[Out]]) -> Out:
         """Runs several requests over one connection. An error ends the command."""
-        from fairlane.client.connection import ApiConnection, ApiError, Unreachable
+        import asyncio
+
+        from fairlane.client.connection import ApiConnection
+        from fairlane.client.errors import ApiError, Unreachable
 
         async def connected() -> Out:
             connection = ApiConnection(self.url, self.key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import Annotated, NoReturn
 
@@ -31,6 +30,8 @@ def top(
 ) -> None:
     """Watch the queue: slots, waiting jobs by tier, p95, who is next and why, alerts. Keys: q
     quits, p pauses, the arrows and tab select a service."""
+    import asyncio
+
     from rich.console import Console
 
     from fairlane.top.app import NoFrame, Top, lines

@@ -1,4 +1,5 @@
-"""The client SDK: submit, wait, list, cancel; sync and async."""
+"""The client SDK: submit, wait, list, cancel; sync and async. A client imports the HTTP library
+when it is made: a program that only imports the class starts fast."""
 
 from __future__ import annotations
 
@@ -11,8 +12,7 @@ from urllib.parse import urlencode
 
 import orjson
 
-from fairlane.client.connection import ApiConnection, ApiError, Unreachable
-from fairlane.client.portal import Portal
+from fairlane.client.errors import ApiError, Unreachable
 from fairlane.client.retry import MAX_TRIES, RETRY_STATUSES, with_retries
 from fairlane.client.run import run, stream
 from fairlane.client.types import (
@@ -46,6 +46,8 @@ class AsyncClient:
     def __init__(
         self, url: str | None = None, key: str | None = None, *, tries: int = MAX_TRIES
     ) -> None:
+        from fairlane.client.connection import ApiConnection
+
         self._connection = ApiConnection(url, key)
         self._tries = tries
 
@@ -237,6 +239,8 @@ class Client:
     def __init__(
         self, url: str | None = None, key: str | None = None, *, tries: int = MAX_TRIES
     ) -> None:
+        from fairlane.client.portal import Portal
+
         self._client = AsyncClient(url, key, tries=tries)
         self._portal = Portal()
 

@@ -10,26 +10,12 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from fairlane.errors import FairlaneError, SetupError
+from fairlane.client.errors import ApiError, Unreachable
+from fairlane.errors import SetupError
 from fairlane.json_text import json_bytes
 
 URL, KEY = "FAIRLANE_URL", "FAIRLANE_KEY"
 HERE = "http://127.0.0.1:8000"
-
-
-class Unreachable(FairlaneError):
-    """No response: whether the request had an effect is not known."""
-
-    code = "unreachable"
-
-
-class ApiError(FairlaneError):
-    """The server refused the request: `status`, `code` and `detail` of the response, `more` with
-    the other fields."""
-
-    def __init__(self, status: int, code: str, detail: str, more: Mapping[str, Any]) -> None:
-        self.status, self.code, self.detail, self.more = status, code, detail, dict(more)
-        super().__init__(f"{status} {code}: {detail}")
 
 
 def checked_url(url: str) -> str:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fairlane.client.connection import ApiError, Unreachable
+from fairlane.client.errors import ApiError, Unreachable
 
 T = TypeVar("T")
 

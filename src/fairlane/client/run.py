@@ -7,15 +7,18 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from fairlane.client.connection import ApiConnection, ApiError, Unreachable
+from fairlane.client.errors import ApiError, Unreachable
 from fairlane.client.retry import RETRY_STATUSES, with_retries
 from fairlane.client.types import Event, RunRequest, RunResult
 from fairlane.errors import FairlaneError, JobCancelled, JobDead, JobFailed, JobTimeout
 from fairlane.ids import token
+
+if TYPE_CHECKING:
+    from fairlane.client.connection import ApiConnection
 
 PATH = "/inference"
 ANSWER_SECONDS = 30.0

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from fairlane.background import end
-from fairlane.client.connection import ApiConnection, ApiError, Unreachable
-from fairlane.client.portal import Portal
+from fairlane.client.errors import ApiError, Unreachable
 from fairlane.ids import token
 
 if TYPE_CHECKING:
+    from fairlane.client.portal import Portal
     from fairlane.responses import SlotResponse
 
 WAIT_SECONDS = 20.0
@@ -38,6 +38,8 @@ class Slot:
         url: str | None = None,
         key: str | None = None,
     ) -> None:
+        from fairlane.client.connection import ApiConnection
+
         wish = {"service": service, "user_id": user, "priority": priority, "model": model}
         self._wish = {name: value for name, value in wish.items() if value}
         self._connection = ApiConnection(url, key)
@@ -73,6 +75,8 @@ class Slot:
         await self._connection.close()
 
     def __enter__(self) -> Slot:
+        from fairlane.client.portal import Portal
+
         self._portal = Portal()
         try:
             self._portal.run(self.__aenter__)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from fairlane.client.connection import ApiConnection, ApiError, Unreachable
+from fairlane.client.connection import ApiConnection
+from fairlane.client.errors import ApiError, Unreachable
 from fairlane.errors import SetupError
 from fairlane.model.step import RetryTerms
 from fairlane.model.worker import WorkerState

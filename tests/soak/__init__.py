@@ -1,2 +1,2 @@
-"""The soak test (I40): constant load for a long time, while memory, descriptors and sizes are
+"""The soak: constant load for a long time, while memory, descriptors and sizes are
 sampled."""

@@ -1,5 +1,5 @@
 """`make soak ARGS="--minutes 60 --cluster"`: constant load at 70 % of the measured capacity.
-Memory, descriptors and sizes are sampled meanwhile; the verdict says what grew (I40)."""
+Memory, descriptors and sizes are sampled meanwhile; the verdict says what grew."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class ServerStores:
 
     async def sizes(self) -> dict[str, float]:
         tables = await self._connection.fetch(TABLES)
-        wal, written = await self._connection.fetchrow(WAL)
+        wal, written = await self._connection.fetchrow(WAL) or (0, 0)
         memory = await self._index.info("memory")
         jobs = next(row for row in tables if row["relname"] == "jobs")
         return {

@@ -8,10 +8,11 @@ import pytest
 
 from fairlane.errors import NotFound
 from fairlane.model.attempt import Fault
+from fairlane.model.catalog import Limits
 from fairlane.model.state import State
 from fairlane.presets import generation
 from fairlane.units import SECOND
-from tests.world import World
+from tests.world import World, catalog
 
 HOUR, FIRST_LOOK, LOOK = 3600, 10, 300
 """Seconds that an ended job is kept, until the first look for jobs to delete, and from one look to
@@ -63,3 +64,22 @@ async def test_ended_jobs_stay_for_an_hour_however_often_is_looked(tmp_path: Pat
         world.clock.advance((HOUR - 1) * SECOND)
         await world.pass_time(0, sweeps=FIRST_LOOK + LOOK)
         assert (await world.job(job)).state is State.CANCELLED
+
+
+@pytest.mark.parametrize(("quota", "kept"), [(None, False), (5, True)])
+async def test_jobs_are_deleted_within_the_hour_unless_an_hourly_quota_counts_them(
+    tmp_path: Path, quota: int | None, kept: bool
+) -> None:
+    """I13, I30: an administrator may set the quota while the queue runs."""
+    limits = Limits(keep_finished=60)
+    async with World(catalog(limits=limits), tmp_path / "ledger.db") as world:
+        await world.engine.set_quota("ada", per_hour=quota)
+        job = await world.submit(user="bob")
+        await world.engine.cancel(job)
+        world.clock.advance(61 * SECOND)
+        await world.pass_time(0, sweeps=FIRST_LOOK)
+        if kept:
+            assert (await world.job(job)).state is State.CANCELLED
+        else:
+            with pytest.raises(NotFound):
+                await world.job(job)

@@ -127,15 +127,24 @@ async def forget_tiers(core: Core) -> int:
 
 
 async def retire(core: Core) -> int:
-    """Delete jobs and idempotency keys whose retention is over, at most 200 jobs per call. Finished
-    jobs stay for at least an hour, because the hourly quota counts their records."""
+    """Delete jobs and idempotency keys whose retention is over, at most 200 jobs per call."""
     limits, now = core.catalog.limits, core.now()
     return await core.ledger.retire(
-        now - max(HOUR_MICROSECONDS, round(limits.keep_finished * SECOND)),
+        now - await _keep_finished(core),
         now - round(limits.keep_dead * SECOND),
         now - round(limits.keep_keys * SECOND),
         RETENTION_BATCH,
     )
+
+
+async def _keep_finished(core: Core) -> int:
+    """How long finished jobs are kept: at least an hour if there are quotas per hour, which count
+    their records."""
+    keep = round(core.catalog.limits.keep_finished * SECOND)
+    if keep >= HOUR_MICROSECONDS:
+        return keep
+    counted = any(tier.per_hour for tier in core.catalog.tiers.all)
+    return HOUR_MICROSECONDS if counted or await core.ledger.has_hourly_quotas() else keep
 
 
 OCCASIONAL_STEPS = (

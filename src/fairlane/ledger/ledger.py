@@ -347,6 +347,9 @@ class Ledger(Protocol):
         """Delete finished jobs, dead letters and idempotency keys older than that, at most `limit`
         of each. Jobs that are live, unpublished or needed by a live parent are kept."""
 
+    async def has_hourly_quotas(self) -> bool:
+        """Whether a user has a quota per hour that an administrator has set."""
+
     async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
         """Delete those of these jobs that are dead letters of this tenant. Returns how many."""
 

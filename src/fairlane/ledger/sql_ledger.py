@@ -393,6 +393,9 @@ class SqlLedger(SqlReader):
         wanted = Retirement(finished_before, dead_before, keys_before, limit)
         return await self._one(self._retention.retire, wanted)
 
+    async def has_hourly_quotas(self) -> bool:
+        return await self._read(self._queries.has_hourly_quotas)
+
     async def purge(self, tenant: str, dead: Sequence[str], now: int, actor: str) -> int:
         return await self._one(self._retention.purge, Purge(tenant, dead, now, actor))
 

@@ -321,6 +321,12 @@ CHECKS = {
 }
 
 
+async def has_hourly_quotas(connection: Connection) -> bool:
+    return bool(
+        await connection.fetchval("SELECT EXISTS (SELECT 1 FROM quotas WHERE per_hour > 0)")
+    )
+
+
 async def check(connection: Connection) -> Counts:
     """Counts of one snapshot: rows of several tables agree only within one."""
     async with snapshot(connection):

@@ -279,6 +279,11 @@ CHECKS = {
 }
 
 
+def has_hourly_quotas(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT EXISTS (SELECT 1 FROM quotas WHERE per_hour > 0)")
+    return bool(found.fetchone()[0])
+
+
 def check(connection: sqlite3.Connection) -> Counts:
     return Counts(
         **{name: connection.execute(query).fetchone()[0] for name, query in CHECKS.items()},

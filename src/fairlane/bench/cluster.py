@@ -19,7 +19,7 @@ from pathlib import Path
 import uvloop
 
 from fairlane.bench import measure
-from fairlane.bench.measure import CALLERS, Figure, catalog, fill, repeat
+from fairlane.bench.measure import Figure, catalog, fill, repeat
 from fairlane.bench.percentiles import p50_and_p99
 from fairlane.bench.worker import lanes
 from fairlane.clock import SystemClock
@@ -33,6 +33,9 @@ from fairlane.servers import Postgres, Redis
 LIMITED, REBUILT, LOW = 1_000, 100_000, 10_000
 HIT = 8
 """Bytes that each job writes when it starts."""
+
+CONNECTIONS = 10
+"""Callers of the larger submit benchmark: as many as the ledger has connections."""
 
 FROM, TO = 0.15, 0.95
 """The measured part of a drain, as shares of all jobs: without the start and end of processes."""
@@ -123,11 +126,11 @@ class Bench:
         where = [database, str(n)]
         return self._drain("fairlane.bench.pgqueuer_peer", where, jobs, processes)
 
-    async def peer_submits(self, jobs: int, n: int) -> float:
+    async def peer_submits(self, jobs: int, n: int, callers: int) -> float:
         from fairlane.bench import pgqueuer_peer as peer
 
         database, _ = await self._fresh()
-        return jobs / await peer.fill(database, jobs, n)
+        return jobs / await peer.fill(database, jobs, n, callers)
 
     def _drain(self, module: str, where: Sequence[str], jobs: int, processes: int) -> float:
         hits = self._folder / f"hits-{self._queues}"
@@ -213,19 +216,19 @@ def figures(runs: int, jobs: int, *, short: bool, beside: bool) -> Iterator[Figu
 
 
 def _submits(bench: Bench, runs: int, jobs: int, *, beside: bool) -> Iterator[Figure]:
-    for n in (100, 1000):
-        ours, theirs = [], list[float]()
-        for _ in range(runs):
-            ours.append(uvloop.run(measure.batch_submits(bench.queue, jobs, n)))
+    """Beside pgqueuer: the same callers, and as many connections as callers."""
+    for callers in (1, CONNECTIONS):
+        for n in (1, 10, 100, 1000):
+            number = jobs if n >= 100 else max(200, jobs * n // 50)
+            ours, theirs = [], list[float]()
+            for _ in range(runs):
+                ours.append(uvloop.run(measure.batch_submits(bench.queue, number, n, callers)))
+                if beside:
+                    theirs.append(uvloop.run(bench.peer_submits(number, n, callers)))
+            settings = f"n = {n}, {callers} caller{'s' * (callers > 1)}"
+            yield Figure("submits", settings, "jobs/s", ours)
             if beside:
-                theirs.append(uvloop.run(bench.peer_submits(jobs, n)))
-        yield Figure("batch submits", f"n = {n}, {CALLERS} callers", "jobs/s", ours)
-        if beside:
-            yield Figure("batch submits of pgqueuer", f"n = {n}", "jobs/s", theirs)
-    few = max(200, jobs // 50)
-    for callers, number in ((1, few), (50, jobs // 4)):
-        values = repeat(runs, partial(measure.single_submits, bench.queue, number, callers))
-        yield Figure("single submits", f"n = 1, {callers} callers", "jobs/s", values)
+                yield Figure("submits of pgqueuer", settings, "jobs/s", theirs)
 
 
 def _drains(bench: Bench, runs: int, jobs: int, *, beside: bool) -> Iterator[Figure]:

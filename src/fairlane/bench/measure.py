@@ -75,7 +75,7 @@ def repeat(runs: int, measure: Callable[[], Coroutine[Any, Any, float]]) -> list
     return [uvloop.run(measure()) for _ in range(runs)]
 
 
-async def batch_submits(queue: Queue, jobs: int, n: int) -> float:
+async def batch_submits(queue: Queue, jobs: int, n: int, callers: int = CALLERS) -> float:
     """Jobs per second, n jobs per call, each call answered after its durable commit."""
     async with queue(0) as engine:
         batches = iter([[job(i) for i in range(b, min(b + n, jobs))] for b in range(0, jobs, n)])
@@ -84,7 +84,7 @@ async def batch_submits(queue: Queue, jobs: int, n: int) -> float:
             for batch in batches:
                 await engine.submit_many(batch)
 
-        return jobs / await _timed(*(caller() for _ in range(CALLERS)))
+        return jobs / await _timed(*(caller() for _ in range(callers)))
 
 
 async def single_submits(queue: Queue, jobs: int, callers: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -17,23 +18,28 @@ from fairlane.bench.worker import MARK
 SUBMIT_BATCH = 1_000
 
 
-async def fill(database: str, jobs: int, n: int = SUBMIT_BATCH) -> float:
-    """Seconds to submit the jobs, n at a time, over one connection."""
+async def fill(database: str, jobs: int, n: int = SUBMIT_BATCH, callers: int = 1) -> float:
+    """Seconds to submit the jobs, n at a time, by so many callers with one connection each."""
     from pgqueuer.db import AsyncpgDriver
     from pgqueuer.queries import Queries
 
-    connection = await asyncpg.connect(database)
+    connections = [await asyncpg.connect(database) for _ in range(callers)]
     try:
-        queries = Queries(AsyncpgDriver(connection))
-        await queries.install()
+        queues = [Queries(AsyncpgDriver(connection)) for connection in connections]
+        await queues[0].install()
         body = orjson.dumps(PAYLOAD)
+        sizes = iter([min(n, jobs - start) for start in range(0, jobs, n)])
+
+        async def caller(queue: Queries) -> None:
+            for size in sizes:
+                await queue.enqueue(["noop"] * size, [body] * size, [0] * size)
+
         begin = time.perf_counter()
-        for start in range(0, jobs, n):
-            size = min(n, jobs - start)
-            await queries.enqueue(["noop"] * size, [body] * size, [0] * size)
+        await asyncio.gather(*map(caller, queues))
         return time.perf_counter() - begin
     finally:
-        await connection.close()
+        for connection in connections:
+            await connection.close()
 
 
 async def main(hits: str, database: str, batch: str) -> None:

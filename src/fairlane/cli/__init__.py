@@ -161,6 +161,10 @@ def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
         bool,
         typer.Option("--viewers", help="Measure what 100 viewers of the dashboard cost."),
     ] = False,
+    services: Annotated[
+        str,
+        typer.Option(help="Measure claims over so many services, e.g. 1,64,256; the index alone."),
+    ] = "",
 ) -> None:
     """Measure this machine with durable commits: submits, drain, latency, claim cost, memory."""
     from fairlane.cli.bench import run, run_models
@@ -175,7 +179,14 @@ def bench(  # noqa: PLR0913, PLR0917 - each is a flag of its own
         return
     if viewers and cluster:
         raise typer.BadParameter("--viewers measures an embedded queue; remove --cluster")
-    run(short, runs, jobs, as_json, cluster, beside, http, overload, tasks, queue_routes, viewers)
+    try:
+        counts = [int(each) for each in services.split(",") if each]
+    except ValueError:
+        raise typer.BadParameter(f'--services "{services}": expected 1,64,256') from None
+    run(
+        short, runs, jobs, as_json, cluster, beside, http, overload, tasks, queue_routes, viewers,
+        counts,
+    )  # fmt: skip
 
 
 @app.command()

@@ -6,7 +6,7 @@ import os
 import platform
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
 import orjson
@@ -34,6 +34,7 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
     tasks: bool = False,
     queue_routes: bool = False,
     viewers: bool = False,
+    services: Sequence[int] = (),
 ) -> None:
     if short:
         runs, jobs = 1, 3_000
@@ -41,6 +42,8 @@ def run(  # noqa: PLR0913, PLR0917 - as the command has them
     figures = []
     if overload:
         runs, found = 1, _overload(short, cluster)
+    elif services:
+        found = _many_services(runs, services, short, cluster)
     elif viewers:
         runs, found = 1, _viewers(short)
     elif queue_routes:
@@ -113,6 +116,14 @@ def _viewers(short: bool) -> Iterator[Figure]:
     from fairlane.bench.viewers import figures
 
     return figures(short=short)
+
+
+def _many_services(
+    runs: int, services: Sequence[int], short: bool, cluster: bool
+) -> Iterator[Figure]:
+    from fairlane.bench.many_services import figures
+
+    return figures(runs, services, short=short, on_cluster=cluster)
 
 
 def _embedded(runs: int, jobs: int, short: bool) -> Iterator[Figure]:

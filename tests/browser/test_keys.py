@@ -18,6 +18,18 @@ J_THEN_ENTER = """async () => {
 }"""
 """Both keys before the page is painted again: quicker than any finger, and the same every time."""
 
+TYPE_AFTER_A_SEARCH = """async () => {
+  const input = document.querySelector("form.search input");
+  document.querySelector('a[href="/jobs?q=status%3Afailed"]').click();
+  for (let n = 0; n < 100 && input.value !== "status:failed"; n++) await Promise.resolve();
+  const shown = input.value;
+  input.value = "user:ada";
+  input.dispatchEvent(new Event("input", { bubbles: true }));
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)));
+  return [shown, input.value];
+}"""
+"""What is typed as soon as the box shows the search, before the page is painted."""
+
 
 def test_letters_open_the_views(window: Window, site: Site) -> None:
     page = window.open(site.url)
@@ -73,6 +85,12 @@ def test_a_slash_searches_and_the_search_is_in_the_address(window: Window, site:
     page.keyboard.type("colour:red")
     page.keyboard.press("Enter")
     expect(page.get_by_text("colour:red is not known")).to_be_visible()
+
+
+def test_what_is_typed_right_after_a_search_stays(window: Window, site: Site) -> None:
+    page = window.open(f"{site.url}/jobs?q=user:grace")
+    expect(page.get_by_role("row").nth(2)).to_be_visible()
+    assert page.evaluate(TYPE_AFTER_A_SEARCH) == ["status:failed", "user:ada"]
 
 
 def test_j_and_k_peek_at_jobs_and_enter_opens_one(window: Window, site: Site) -> None:

@@ -1,4 +1,4 @@
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { frame, togglePause } from "../data/live";
 import { jobLink, jobsLink, navigate, serviceLink } from "../router";
 import { DEAD_LETTERS, isJobId } from "../search";
@@ -16,6 +16,8 @@ const SHOWN = 10;
 export function Palette({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
+  const input = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => input.current?.focus(), []);
   const found = choices(text).slice(0, SHOWN);
   const take = (choice: Choice | undefined) => {
     if (choice === undefined) return;
@@ -32,6 +34,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title="Go to" onClose={onClose}>
       <input
+        ref={input}
         class="palette-input"
         type="text"
         role="combobox"
@@ -40,7 +43,6 @@ export function Palette({ onClose }: { onClose: () => void }) {
         aria-controls="palette"
         aria-activedescendant={`palette-${at}`}
         placeholder="a view, a service, a job id, a user"
-        autofocus
         value={text}
         onInput={(event) => {
           setText(event.currentTarget.value);

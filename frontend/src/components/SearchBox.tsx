@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { frame } from "../data/live";
 import { useKeys } from "../keys";
 import { jobLink, jobsLink, navigate, query, route } from "../router";
@@ -9,7 +9,7 @@ export function SearchBox() {
   const input = useRef<HTMLInputElement>(null);
   const shown = route.value.view === "jobs" ? (query.value.get("q") ?? "") : "";
   const [text, setText] = useState(shown);
-  useEffect(() => setText(shown), [shown]);
+  useLayoutEffect(() => setText(shown), [shown]); // an effect after the paint could undo what was typed since
   useKeys({ "/": () => input.current?.select() });
   const search = (event: Event) => {
     event.preventDefault();

@@ -1,10 +1,12 @@
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Problem, signIn } from "../data/api";
 
 export function SignInView() {
   const [key, setKey] = useState("");
   const [refused, setRefused] = useState("");
   const [busy, setBusy] = useState(false);
+  const input = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => input.current?.focus(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
@@ -27,11 +29,11 @@ export function SignInView() {
         <label>
           API key
           <input
+            ref={input}
             type="password"
             autocomplete="current-password"
             placeholder="id.secret"
             required
-            autofocus
             value={key}
             onInput={(event) => setKey(event.currentTarget.value)}
           />

@@ -4,7 +4,7 @@ process counts its own jobs and adds them to the shared counts of the index once
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from operator import add, sub
@@ -83,22 +83,26 @@ class Activity:
     def arrived(self, service: str, tier: str, at: int, n: int) -> None:
         self._of(at)[_name(service, tier, ARRIVED)] += n
 
-    def started(self, service: str, tier: str, wait: int, target: float, at: int) -> None:
-        """An attempt started `wait` µs after it could. `target` is in seconds; 0 = none."""
+    def started(
+        self, service: str, tier: str, waits: Sequence[int], target: float, at: int
+    ) -> None:
+        """Attempts started, each so many µs after it could. `target` is in seconds; 0 = none."""
         counts = self._of(at)
-        counts[_name(service, tier, STARTED)] += 1
-        counts[_name(service, tier, f"{WAIT_PREFIX}{bucket_of(wait)}")] += 1
-        if target and wait <= target * 1_000_000:
-            counts[_name(service, tier, IN_TARGET)] += 1
+        counts[_name(service, tier, STARTED)] += len(waits)
+        for bucket, n in Counter(map(bucket_of, waits)).items():
+            counts[_name(service, tier, f"{WAIT_PREFIX}{bucket}")] += n
+        if target:
+            longest = target * 1_000_000
+            counts[_name(service, tier, IN_TARGET)] += sum(wait <= longest for wait in waits)
 
-    def completed(self, service: str, tier: str, took: int, at: int) -> None:
-        """An attempt succeeded after `took` µs."""
+    def completed(self, service: str, tier: str, took: Sequence[int], at: int) -> None:
+        """Attempts succeeded, each after so many µs."""
         counts = self._of(at)
-        counts[_name(service, tier, COMPLETED)] += 1
-        counts[_name(service, tier, WORK)] += round(took / 1000)
+        counts[_name(service, tier, COMPLETED)] += len(took)
+        counts[_name(service, tier, WORK)] += sum(round(each / 1000) for each in took)
 
-    def finished(self, service: str, tier: str, at: int) -> None:
-        self._of(at)[_name(service, tier, FINISHED)] += 1
+    def finished(self, service: str, tier: str, at: int, n: int) -> None:
+        self._of(at)[_name(service, tier, FINISHED)] += n
 
     def foretold(self, service: str, tier: str, at: int, *, kept: bool) -> None:
         """A job with an ETA has started, by its p90 (`kept`) or later."""

@@ -117,16 +117,18 @@ async def _confirm(
     refused, proposals = _split_proposals(core, worker, proposals)
     written = await core.ledger.confirm(_confirmations(core, worker, proposals, call))
     leases: list[Lease] = []
+    waits: defaultdict[tuple[str, str, int, int], list[int]] = defaultdict(list)
     for proposal, outcome in zip(proposals, written.outcomes, strict=True):
         if isinstance(outcome, Lease):
             leases.append(outcome)
-            wait = outcome.started_at - proposal.entry.ready_at
-            target = core.catalog.tiers.all[proposal.entry.rank].target
-            core.activity.started(outcome.service, outcome.tier, wait, target, outcome.started_at)
+            kind = outcome.service, outcome.tier, proposal.entry.rank, outcome.started_at
+            waits[kind].append(outcome.started_at - proposal.entry.ready_at)
         elif isinstance(outcome, Unconfirmed):
             refused.append((proposal, outcome))
         else:
             refused.append((proposal, Unconfirmed("could not be written")))
+    for (service, tier, rank, at), each in waits.items():
+        core.activity.started(service, tier, each, core.catalog.tiers.all[rank].target, at)
     if refused:
         try:
             await correct_index(core, refused)

@@ -210,14 +210,21 @@ async def _tell_index(
 
 def _count(core: Core, settled: list[tuple[Settlement, Settled | Stale]]) -> None:
     """Count successful attempts and ended jobs."""
+    took: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
+    ended: Counter[tuple[str, str, int]] = Counter()
     for settlement, outcome in settled:
         if isinstance(outcome, Stale) or outcome.again:
             continue
         lease, now = settlement.lease, settlement.now
+        kind = lease.service, lease.tier, now
         if settlement.outcome is Outcome.COMPLETED and settlement.fault is None:
-            core.activity.completed(lease.service, lease.tier, now - lease.started_at, now)
+            took[kind].append(now - lease.started_at)
         if outcome.state in ENDED:
-            core.activity.finished(lease.service, lease.tier, now)
+            ended[kind] += 1
+    for (service, tier, at), each in took.items():
+        core.activity.completed(service, tier, each, at)
+    for (service, tier, at), n in ended.items():
+        core.activity.finished(service, tier, at, n)
 
 
 def _entry(core: Core, settlement: Settlement, rev: int) -> Entry:

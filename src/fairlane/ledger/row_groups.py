@@ -116,7 +116,7 @@ def settled_cells(winners: Iterable[Settlement]) -> list[EndedCells]:
     return ended_cells(
         (item.lease.parent, item.lease.job, AFTER[item.move], item.now)
         for item in winners
-        if AFTER[item.move] in ENDED
+        if item.lease.parent is not None and AFTER[item.move] in ENDED
     )
 
 

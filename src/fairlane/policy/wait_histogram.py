@@ -3,8 +3,9 @@ quantiles. Two histograms are added bucket by bucket, so several processes can s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
-from math import log2
+from math import ceil
 
 SMALLEST_MICROSECONDS = 1_000
 """Waits up to 1 ms are in bucket 0."""
@@ -15,13 +16,19 @@ BUCKETS_PER_DOUBLING = 4
 MAX_BUCKET = 128
 """The last bucket: waits of 50 days and more."""
 
+BOUNDS = (
+    SMALLEST_MICROSECONDS + 1,
+    *(
+        ceil(SMALLEST_MICROSECONDS * 2 ** (n / BUCKETS_PER_DOUBLING))
+        for n in range(1, MAX_BUCKET)
+    ),
+)
+"""The shortest wait (µs) of each bucket from 1 on."""
+
 
 def bucket_of(wait: int) -> int:
     """The bucket of a wait (µs)."""
-    if wait <= SMALLEST_MICROSECONDS:
-        return 0
-    found = int(log2(wait / SMALLEST_MICROSECONDS) * BUCKETS_PER_DOUBLING) + 1
-    return min(found, MAX_BUCKET)
+    return bisect_right(BOUNDS, wait)
 
 
 def quantile(buckets: Mapping[int, int], part: float) -> float | None:

@@ -61,6 +61,8 @@ class ServiceView:
     ) -> None:
         self.service_queue, self.pools, self.queues = service_queue, pools, queues
         self.region, self.number = region, number
+        self.group = [self]
+        """The views of the same service, in all regions."""
         self.candidates: list[Candidates | None] = [None] * len(queues)
         self._heads: QueueHeads | None = None
 
@@ -158,13 +160,17 @@ class ClaimRound:
                 for queue in service_queue.queues.values()
                 if serves(self.index, self.worker, queue)
             ]
+            group: list[ServiceView] = []
             for region in in_file_order(service_queue.service, self.worker) if queues else ():
                 if not self.index.admits(name, region, self.now):
                     continue
                 here = [queue for queue in queues if queue.lane.allows(region)]
                 if here:
                     pools = self.index.slot_pools(name, region, self.now)
-                    views.append(ServiceView(service_queue, pools, here, region, len(views)))
+                    view = ServiceView(service_queue, pools, here, region, len(views))
+                    group.append(view)
+                    view.group = group
+                    views.append(view)
         return views
 
     def _best(self) -> tuple[ServiceView, Choice] | None:
@@ -343,13 +349,16 @@ class ClaimRound:
 
     def _touched(self, view: ServiceView, queue: LaneQueue, rank: int) -> None:
         """The queue has changed, and the breaker of the service or region may wait for a probe."""
-        changed = [each for each in self.views if each.service_queue is view.service_queue]
-        for each in changed:
+        for each in view.group:
             each.touched(queue, rank)
-            if self.index.breakers and not self.index.admits(
-                view.service_queue.service.name, each.region, self.now
-            ):
-                self.views.remove(each)
+        if self.index.breakers:
+            name = view.service_queue.service.name
+            self.views = [
+                each
+                for each in self.views
+                if each.service_queue is not view.service_queue
+                or self.index.admits(name, each.region, self.now)
+            ]
 
 
 def in_file_order(service: Service, worker: Worker) -> Iterable[str | None]:

@@ -106,8 +106,15 @@ async def settle(tx: PostgresTransaction, items: Sequence[Settlement]) -> list[S
         lease = item.lease
         if id(item) in won:
             slots, parent = kept.get(lease.token, ()), parents.get(lease.job, NO_NEWS)
-            settled = Settled(AFTER[item.move], lease.rev + 1, slots, parent.ended)
-            outcomes.append(settled._replace(stopping_parent=parent.stopping))
+            outcomes.append(
+                Settled(
+                    AFTER[item.move],
+                    lease.rev + 1,
+                    slots,
+                    ended_parent=parent.ended,
+                    stopping_parent=parent.stopping,
+                )
+            )
         else:
             outcomes.append(await too_late(tx, item, jobs.get(lease.job)))
     return outcomes

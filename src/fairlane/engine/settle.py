@@ -4,6 +4,7 @@ ledger writes it if the fencing token is still valid, then the index is told."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -18,10 +18,7 @@ MAX_BUCKET = 128
 
 BOUNDS = (
     SMALLEST_MICROSECONDS + 1,
-    *(
-        ceil(SMALLEST_MICROSECONDS * 2 ** (n / BUCKETS_PER_DOUBLING))
-        for n in range(1, MAX_BUCKET)
-    ),
+    *(ceil(SMALLEST_MICROSECONDS * 2 ** (n / BUCKETS_PER_DOUBLING)) for n in range(1, MAX_BUCKET)),
 )
 """The shortest wait (µs) of each bucket from 1 on."""
 

@@ -436,10 +436,14 @@ async def test_a_key_sets_only_what_it_may(served: Gateway) -> None:
     """S6"""
     key = await served.key(act_as=False)
     async with served.client(key) as client:
-        for field, value in (("user_id", "ada"), ("priority", "high")):
+        for field, value, flag in (
+            ("user_id", "ada", "--act-as"),
+            ("priority", "high", "--set-priority"),
+        ):
             answer = await client.post("/api/v1/jobs", json={**JOB, field: value})
             assert (answer.status_code, answer.json()["code"]) == (422, "field_not_allowed")
             assert answer.json()["field"] == field
+            assert f"fairlane keys create {flag}" in answer.json()["detail"]
             batch = await client.post("/api/v1/jobs:batch", json={"jobs": [{**JOB, field: value}]})
             assert batch.json()["results"][0]["error"]["code"] == "field_not_allowed"
     async with served.client(await served.key(set_priority=True)) as client:

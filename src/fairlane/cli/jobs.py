@@ -143,7 +143,8 @@ def submit_job(  # noqa: PLR0913, PLR0917 - each is a flag of its own
         str | None, typer.Option(help="The user whose job it is (needs the right act_as).")
     ] = None,
     tier: Annotated[
-        str | None, typer.Option(help="The tier (needs the right set_priority).")
+        str | None,
+        typer.Option("--tier", "--priority", help="The tier (needs the right set_priority)."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model that the job needs.")] = None,
     region: Annotated[

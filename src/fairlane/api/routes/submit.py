@@ -234,7 +234,8 @@ def not_allowed(field: str, right: str) -> ProblemDetails:
     return ProblemDetails(
         422,
         "field_not_allowed",
-        f"{field} can only be set with a key that has {right}",
+        f"{field} can only be set with a key that has {right}; create one with: "
+        f"fairlane keys create --{right.replace('_', '-')}",
         more={"field": field},
     )
 

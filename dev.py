@@ -54,6 +54,10 @@ COMMANDS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
         "tests that kill, stop and flush a cluster",
         (("python", "-m", "tests.cluster"),),
     ),
+    "versions": (
+        "the stores on other versions of PostgreSQL, Redis and PgBouncer",
+        (("python", "-m", "tests.versions"),),
+    ),
     "chaos": (
         "a cluster under load and random faults, and its verdict",
         (("python", "-m", "tests.chaos"),),

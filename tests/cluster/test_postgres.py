@@ -92,7 +92,7 @@ async def test_a_migration_may_take_longer_than_a_statement(postgres_server: Dat
     await migrate(pool)
     await pool.close()
     steps = [step.read_text() for step in SCHEMA.iterdir() if step.name.endswith(".sql")]
-    for statement in ("SELECT pg_advisory_lock($1)", *steps):
+    for statement in ("SELECT pg_advisory_xact_lock($1)", *steps):
         assert timeouts[statement] == MIGRATION_TIMEOUT_SECONDS > 60 * SLOWEST_STATEMENT
 
 

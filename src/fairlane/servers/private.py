@@ -136,20 +136,24 @@ class Postgres(ServerProcess, Databases):
         return ask(self.port, struct.pack(">i", len(hello) + 4) + hello).startswith(b"R")
 
     def _run_as(self) -> tuple[tuple[str, ...], str]:
-        """A command prefix and a user id: PostgreSQL refuses to run as root or as a user without a
-        name."""
-        root = os.geteuid() == 0
-        if not root:
-            with suppress(KeyError):
-                pwd.getpwuid(os.geteuid())
-                return (), ""
-        if shutil.which("unshare"):
-            tried = subprocess.run(  # noqa: S603 - a fixed command
-                [*UNSHARE_AS_NOBODY, "true"], check=False, capture_output=True
-            )
-            if tried.returncode == 0:
-                return UNSHARE_AS_NOBODY, ""
-        return (), NOBODY if root else ""
+        return without_root()
+
+
+def without_root() -> tuple[tuple[str, ...], str]:
+    """A command prefix and a user id: PostgreSQL refuses to run as root or as a user without a
+    name."""
+    root = os.geteuid() == 0
+    if not root:
+        with suppress(KeyError):
+            pwd.getpwuid(os.geteuid())
+            return (), ""
+    if shutil.which("unshare"):
+        tried = subprocess.run(  # noqa: S603 - a fixed command
+            [*UNSHARE_AS_NOBODY, "true"], check=False, capture_output=True
+        )
+        if tried.returncode == 0:
+            return UNSHARE_AS_NOBODY, ""
+    return (), NOBODY if root else ""
 
 
 class RedisKeyspace:

@@ -35,9 +35,9 @@ from fairlane.ledger.postgres import (
 from fairlane.ledger.postgres.connect import connect, demand_durable, explained
 from fairlane.ledger.postgres.migrate import demand_schema, migrate
 from fairlane.ledger.postgres.process_lock import ProcessLock
-from fairlane.ledger.postgres.read_connection import Connection, snapshot
+from fairlane.ledger.postgres.read_connection import snapshot
 from fairlane.ledger.postgres.shared_clock import SharedClock
-from fairlane.ledger.postgres.silent_connections import WatchedConnections, asking
+from fairlane.ledger.postgres.silent_connections import WatchedConnections
 from fairlane.ledger.postgres.writer import PostgresWriter
 from fairlane.ledger.sql_ledger import SqlLedger
 from fairlane.model.job import Job
@@ -113,9 +113,8 @@ class PostgresLedger(SqlLedger):
     async def live(self, page: int) -> AsyncGenerator[list[Job], None]:
         async with self._pool.acquire() as connection, snapshot(connection):
             await connection.execute(queries.TAKE_TIME)
-            with asking(connection):
-                cursor = await connection.cursor(queries.LIVE)
-            while found := await _next(connection, cursor, page):
+            await connection.execute(queries.DECLARE_LIVE)
+            while found := await connection.fetch(f"FETCH {page} FROM live"):
                 yield [read_job(tuple(row)) for row in found]
 
     async def load(self) -> tuple[int, int]:
@@ -154,10 +153,3 @@ class PostgresLedger(SqlLedger):
         async with self._pool.acquire() as connection:
             self._writer.waits.observe(perf_counter() - began)
             return await query(connection, *args)
-
-
-async def _next(
-    connection: Connection, cursor: asyncpg.cursor.Cursor, page: int
-) -> list[asyncpg.Record]:
-    with asking(connection):
-        return await cursor.fetch(page)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -9,6 +11,7 @@ import asyncpg
 
 from fairlane.errors import LedgerTooNew, NotSetUp
 from fairlane.ledger.postgres.connect import EMBEDDED
+from fairlane.ledger.postgres.read_connection import Connection
 
 SCHEMA = resources.files("fairlane.ledger.migrations") / "postgres"
 
@@ -57,25 +60,29 @@ async def migrate(pool: asyncpg.Pool) -> None:
     that start at the same time apply each migration once."""
     steps = _steps()
     async with pool.acquire() as connection:
-        await connection.execute(
-            "SELECT pg_advisory_lock($1)", MIGRATION_LOCK, timeout=MIGRATION_TIMEOUT_SECONDS
-        )
-        try:
+        async with _alone(connection):
             await connection.execute(
                 "CREATE SCHEMA IF NOT EXISTS fairlane; "
                 "CREATE TABLE IF NOT EXISTS fairlane.migrations (number bigint PRIMARY KEY)"
             )
-            done = await connection.fetchval("SELECT coalesce(max(number), 0) FROM migrations")
-            if done > len(steps):
-                raise LedgerTooNew(
-                    f"the ledger is at schema {done}, this Fairlane knows {len(steps)}; upgrade it"
-                )
-            for number, step in enumerate(steps, start=1):
+        for number, step in enumerate(steps, start=1):
+            async with _alone(connection):
+                done = await connection.fetchval("SELECT coalesce(max(number), 0) FROM migrations")
+                if done > len(steps):
+                    raise LedgerTooNew(
+                        f"the ledger is at schema {done}, this Fairlane knows {len(steps)}; "
+                        "upgrade it"
+                    )
                 if number > done:
-                    async with connection.transaction():
-                        await connection.execute(
-                            step.read_text(), timeout=MIGRATION_TIMEOUT_SECONDS
-                        )
-                        await connection.execute("INSERT INTO migrations VALUES ($1)", number)
-        finally:
-            await connection.execute("SELECT pg_advisory_unlock($1)", MIGRATION_LOCK)
+                    await connection.execute(step.read_text(), timeout=MIGRATION_TIMEOUT_SECONDS)
+                    await connection.execute("INSERT INTO migrations VALUES ($1)", number)
+
+
+@asynccontextmanager
+async def _alone(connection: Connection) -> AsyncIterator[None]:
+    """A transaction in which no other process migrates."""
+    async with connection.transaction():
+        await connection.execute(
+            "SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK, timeout=MIGRATION_TIMEOUT_SECONDS
+        )
+        yield

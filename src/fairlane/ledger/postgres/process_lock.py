@@ -12,7 +12,7 @@ import asyncpg
 
 from fairlane.background import end
 from fairlane.errors import LedgerInUse
-from fairlane.ledger.postgres.connect import SETTINGS, plain
+from fairlane.ledger.postgres.connect import plain, session_options
 from fairlane.ledger.postgres.silent_connections import SILENT, WatchedConnections
 
 log = logging.getLogger("fairlane")
@@ -44,7 +44,11 @@ LOST = (
 class ProcessLock:
     """A lock on a connection of its own. It is taken again after an outage of the server. If
     another process took the lock meanwhile, `refusal` is the error to raise until that process has
-    ended; also while the server does not answer."""
+    ended; also while the server does not answer.
+
+    A pooler gives a session to a client for one transaction only. There the lock belongs to a
+    transaction that stays open. Between two checks it holds no snapshot, so it does not keep the
+    server from removing dead rows."""
 
     def __init__(
         self, url: str, *, alone: bool, connection: asyncpg.Connection, watched: WatchedConnections
@@ -59,7 +63,7 @@ class ProcessLock:
     async def taken(cls, url: str, *, alone: bool, watched: WatchedConnections) -> Self:
         """Take the lock. Raises LedgerInUse if this process, or one that holds the lock, must be
         alone."""
-        connection = await _locked(url, alone=alone)
+        connection = await _locked(url, alone=alone, watched=watched)
         return cls(url, alone=alone, connection=connection, watched=watched)
 
     @property
@@ -101,13 +105,15 @@ class ProcessLock:
 
     async def _look(self) -> None:
         """Ask the server whether it still works on statements that have waited long."""
+        if self._watched.pooled:
+            await self._connection.execute("SELECT 1")
+            return
         own, suspects = self._connection.get_server_pid(), self._watched.suspects()
         found = await self._connection.fetch(
             "SELECT pid, state FROM pg_stat_activity WHERE pid = ANY($1::int[])", [own, *suspects]
         )
-        if any(row[0] == own for row in found):  # false behind a pooler that hides server processes
-            self._watched.close_lost(suspects, [(row[0], row[1]) for row in found])
-            await _end_orphaned_sessions(self._connection, self._watched)
+        self._watched.close_lost(suspects, [(row[0], row[1]) for row in found])
+        await _end_orphaned_sessions(self._connection, self._watched)
 
     def _mark_silent(self) -> None:
         """Mark the server as silent: no caller waits for it, until it answers a new connection."""
@@ -139,16 +145,19 @@ class ProcessLock:
 
 
 async def _locked(
-    url: str, *, alone: bool, watched: WatchedConnections | None = None, within: float | None = None
+    url: str, *, alone: bool, watched: WatchedConnections, within: float | None = None
 ) -> asyncpg.Connection:
     """A connection that holds the lock."""
-    connection = await asyncpg.connect(
-        plain(url), server_settings=SETTINGS, timeout=within or 60, command_timeout=within
+    options = session_options(pooled=watched.pooled)
+    connection: asyncpg.Connection = await asyncpg.connect(
+        plain(url), timeout=within or 60, command_timeout=within, **options
     )
     try:
-        if watched is not None:
+        if watched.pooled:
+            await connection.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")
+        else:
             await _end_orphaned_sessions(connection, watched)
-        if await _has_lock(connection, alone=alone):
+        if await _has_lock(connection, alone=alone, pooled=watched.pooled):
             return connection
     except BaseException:
         connection.terminate()
@@ -180,9 +189,10 @@ WHERE pid = ANY($1::int[]) AND pid <> pg_backend_pid() AND usename = current_use
 """
 
 
-async def _has_lock(connection: asyncpg.Connection, *, alone: bool) -> bool:
+async def _has_lock(connection: asyncpg.Connection, *, alone: bool, pooled: bool) -> bool:
     """Try to get the lock, several times: a process that has just ended may still hold it."""
-    lock = "pg_try_advisory_lock" if alone else "pg_try_advisory_lock_shared"
+    lock = "pg_try_advisory_xact_lock" if pooled else "pg_try_advisory_lock"
+    lock += "" if alone else "_shared"
     for _ in range(TRIES):
         if await connection.fetchval(f"SELECT {lock}($1)", PROCESS_LOCK):
             return True

@@ -30,6 +30,7 @@ TAKE_TIME = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 the index. It holds no lock."""
 
 LIVE = f"SELECT {JOB} FROM jobs WHERE {IS_LIVE} AND cells = 0"
+DECLARE_LIVE = f"DECLARE live NO SCROLL CURSOR FOR {LIVE}"
 
 
 EXPIRED = f"""

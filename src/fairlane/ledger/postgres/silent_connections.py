@@ -9,7 +9,6 @@ from typing import Any
 from weakref import WeakSet
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 
 SUSPECT_AFTER_SECONDS = 1.0
 """A statement that has waited longer may be lost: the server is asked whether it works on it."""
@@ -54,21 +53,14 @@ class WatchedConnection(asyncpg.Connection):
             return await super().fetchval(query, *args, **options)
 
 
-@contextmanager
-def asking(connection: asyncpg.Connection | PoolConnectionProxy) -> Iterator[None]:
-    """Mark the connection as waiting inside the block, for waits outside the connection's own
-    methods."""
-    watched: Any = connection
-    with watched.asking():
-        yield
-
-
 class WatchedConnections:
     """The open connections of a pool."""
 
     def __init__(self) -> None:
         self.silent = asyncio.Event()
         """Set while the server does not answer: no caller waits for it."""
+        self.pooled = False
+        """Whether the connections lead to a pooler, which hides the server's process ids."""
         self._open: WeakSet[WatchedConnection] = WeakSet()
         self._idle: dict[int, float] = {}
         self.left: set[int] = set()

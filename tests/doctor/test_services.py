@@ -68,6 +68,21 @@ async def test_a_slot_whose_lease_was_not_taken_back_is_stuck(patient: Patient) 
     finding = await patient.one("stuck-slot", "wrong", patient.new_doctor())
     assert f"1 job waits, 1 of 1 slot taken; one is held by job {first} since 60 s" in finding.text
     assert "worker w was last heard 60 s ago, and the lease ended 45 s ago" in finding.text
+    assert finding.command == f"fairlane jobs show {first}"
+
+
+async def test_the_limit_of_a_stuck_slot_is_that_of_the_settings_not_of_the_index(
+    patient: Patient,
+) -> None:
+    """An index that is being rebuilt knows no limit."""
+    await patient.alive()
+    job = await patient.world.submit("scarce")
+    await patient.world.claim_one(WORKER)
+    patient.pass_seconds(60)
+    await patient.core.index.begin("another life")
+    finding = await patient.one("stuck-slot", "wrong", patient.new_doctor())
+    assert "1 of 1 slot taken" in finding.text
+    assert finding.command == f"fairlane jobs show {job}"
 
 
 async def test_a_slot_that_is_kept_for_a_call_that_was_cut_off_is_told(patient: Patient) -> None:

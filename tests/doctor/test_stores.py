@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -12,16 +13,21 @@ from typing import Any
 import asyncpg
 import pytest
 from redis.asyncio import Redis as Client
+from typer.testing import CliRunner
 
+from fairlane.cli import app
 from fairlane.cli.preflight import examine
+from fairlane.config.load import without_settings
 from fairlane.config.settings import ServerSettings, Settings
 from fairlane.doctor.checks import by_name
 from fairlane.doctor.facts import DriftFacts, Facts, LedgerFacts
 from fairlane.doctor.findings import Finding, FindingVerdict, exit_code
+from fairlane.ledger.postgres import PostgresLedger
 from fairlane.ledger.store_stats import StoreSigns
 from fairlane.model.job import NewJob
 from fairlane.servers import Databases, Postgres, Redis
 from fairlane.units import SECOND
+from tests.api.server import gateway
 from tests.doctor.patient import NOT_OK, WORKER, Patient, demand_complete
 from tests.stores import PostgresAndRedis
 from tests.world import World
@@ -332,7 +338,7 @@ async def test_live_updates_that_do_not_arrive_are_wrong(clustered: tuple[Patien
 async def test_a_redis_that_hangs_makes_checks_unknown_within_three_seconds(
     clustered: tuple[Patient, Client], own_redis: Redis
 ) -> None:
-    """Unknown is not fine: the exit code is 2, and what needs no Redis is still looked at."""
+    """Unknown is not fine: the exit code is not 0, and what needs no Redis is still looked at."""
     patient, _ = clustered
     await patient.alive()
     own_redis.pause()
@@ -343,11 +349,91 @@ async def test_a_redis_that_hangs_makes_checks_unknown_within_three_seconds(
     finally:
         own_redis.resume()
     found = {each.check: each.verdict for each in examination.findings}
+    assert found["index-ready"] == "wrong"
     assert found["redis-eviction"] == found["index-drift"] == found["no-worker"] == "unknown"
     assert found["schema"] == found["keys-missing"] == "ok"
     assert took < 30  # each group has 2 s, and all are read at once
-    without_fsync = [each for each in examination.findings if each.check != "postgres-durability"]
-    assert exit_code(without_fsync) == 2
+    unknown = [each for each in examination.findings if each.verdict is not FindingVerdict.WRONG]
+    assert exit_code(unknown) == 2
+    assert exit_code(examination.findings) == 1
+
+
+async def test_a_redis_that_was_killed_is_wrong_and_what_needs_it_is_one_line(
+    clustered: tuple[Patient, Client], own_redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient, _ = clustered
+    await patient.alive()
+    for name in set(os.environ) - set(without_settings(os.environ)):
+        monkeypatch.delenv(name)
+    async with gateway(patient.engine) as served:
+        served.app.app_context.doctor = patient.doctor
+        own_redis.kill()
+        try:
+            finding = await patient.one("index-ready", "wrong")
+            said, short = [
+                await asyncio.to_thread(
+                    CliRunner().invoke,
+                    app,
+                    ["doctor", "-o", form],
+                    env={"FAIRLANE_URL": served.url},
+                )
+                for form in ("table", "short")
+            ]
+        finally:
+            own_redis.start()
+    assert "Redis does not answer: no job starts" in finding.text
+    assert finding.command == 'redis-cli -u "$REDIS_URL" PING'
+    for each in (said, short):
+        assert each.exit_code == 1
+        assert "was not looked at: the index cannot be reached" not in each.stdout
+        assert each.stdout.count("checks were not possible: the index cannot be reached") == 1
+    wrong = [line for line in said.stdout.splitlines() if "✗" in line]
+    assert "Redis does not answer" in wrong[0]
+
+
+async def test_full_memory_of_redis_asks_for_more_memory(
+    clustered: tuple[Patient, Client],
+) -> None:
+    patient, redis = clustered
+    await redis.config_set("maxmemory", int((await redis.info("memory"))["used_memory"]) // 2)
+    try:
+        finding = await patient.one("redis-writes", "wrong")
+    finally:
+        await redis.config_set("maxmemory", 0)
+    assert "its memory is full" in finding.text
+    assert 'redis-cli -u "$REDIS_URL" CONFIG SET maxmemory ' in finding.command
+
+
+async def test_a_read_only_ledger_is_the_cause_and_no_job_is_to_be_cancelled(
+    clustered: tuple[Patient, Client], postgres_server: Databases
+) -> None:
+    """Leases end because nothing can be written. To cancel the jobs would not help."""
+    patient, _ = clustered
+    await patient.alive()
+    for _ in range(2):
+        await patient.world.submit("scarce")
+    lease = await patient.world.claim_one(WORKER)
+    patient.pass_seconds(60)
+    ledger = patient.core.ledger
+    assert isinstance(ledger, PostgresLedger)
+    async with ledger._pool.acquire() as connection:  # noqa: SLF001 - by hand
+        name = await connection.fetchval("SELECT current_database()")
+    server = await asyncpg.connect(await postgres_server.new_database())  # another database
+    try:
+        await server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        await ledger._pool.expire_connections()  # noqa: SLF001 - sessions keep their setting
+        found = (await patient.new_doctor().examine()).findings
+    finally:
+        await server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        await ledger._pool.expire_connections()  # noqa: SLF001 - sessions keep their setting
+        await server.close()
+    wrong = [each for each in found if each.verdict is FindingVerdict.WRONG]
+    assert wrong[0].check == "ledger-read-only"
+    assert wrong[0].command.startswith('psql "$DATABASE_URL"')
+    (stuck,) = [each for each in wrong if each.check == "stuck-slot"]
+    assert stuck.command == f"fairlane jobs show {lease.job}"
+    assert "1 of 1 slot taken" in stuck.text
+    assert not any("cancel" in each.command for each in found)
 
 
 @pytest.mark.long

@@ -150,7 +150,7 @@ async def test_a_key_that_expires_within_a_week_is_a_warning(patient: Patient) -
     assert not await patient.found("keys-expiring")
     await keys.add(key("soon", Role.READ, expires_at=now + 2 * DAY * SECOND), "test")
     finding = await patient.one("keys-expiring", "warning", patient.new_doctor())
-    assert "soon, in 2 d" in finding.text
+    assert finding.text == "1 key will expire within a week, the first, soon, in 2 d"
     patient.pass_seconds(3 * DAY)
     assert (
         "admin, in 5 d"

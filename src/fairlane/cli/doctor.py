@@ -22,6 +22,7 @@ AGAIN_SECONDS = 2.0
 MARKS = {"ok": "✓", "warning": "!", "wrong": "✗", "unknown": "?"}
 PLAIN_MARKS = {"ok": "+", "warning": "!", "wrong": "x", "unknown": "?"}
 COLOURS = {"ok": "green", "warning": "yellow", "wrong": "bold red", "unknown": "magenta"}
+NOT_LOOKED = " was not looked at: "
 SUBJECT_WIDTH = 12
 PIPE_WIDTH = 120
 
@@ -137,10 +138,13 @@ def _show_short(report: Report) -> None:
     from fairlane.cli.tables import clean
 
     marks = _marks()
-    for each in report["findings"]:
+    single, folded = _folded(report["findings"])
+    for each in single:
         if each["verdict"] != "ok":
             line = f"{marks[each['verdict']]} {each['subject']} {each['check']}: {each['text']}"
             typer.echo(clean(line))
+    for text in folded:
+        typer.echo(clean(f"{marks['unknown']} {text}"))
     typer.echo(_summary(report))
 
 
@@ -169,7 +173,8 @@ def _lines(report: Report, width: int, marks: Mapping[str, str]) -> Iterator[tup
     room = max(20, width - SUBJECT_WIDTH)
     fine: dict[str, list[str]] = {}
     rest: list[Mapping[str, Any]] = []
-    for each in report["findings"]:
+    single, folded = _folded(report["findings"])
+    for each in single:
         if each["verdict"] == "ok":
             texts = fine.setdefault(_left(each), [])
             texts.append(f"{marks['ok']} {clean(each['text'])}")
@@ -184,6 +189,22 @@ def _lines(report: Report, width: int, marks: Mapping[str, str]) -> Iterator[tup
             yield _left(each), line, each["verdict"]
         yield _left(each), f"  do:   {clean(each['command'])}", ""
         yield _left(each), f"  why:  {each['page']}", ""
+    for text in folded:
+        yield "checks", f"{marks['unknown']} {clean(text)}", "unknown"
+
+
+def _folded(findings: list[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """The findings to show one by one, and a line for each cause that made several checks
+    impossible."""
+    by_cause: dict[str, list[Mapping[str, Any]]] = {}
+    for each in findings:
+        before, found, cause = each["text"].partition(NOT_LOOKED)
+        if each["verdict"] == "unknown" and found and before == each["check"]:
+            by_cause.setdefault(cause, []).append(each)
+    several = {cause: found for cause, found in by_cause.items() if len(found) > 1}
+    hidden = [each for found in several.values() for each in found]
+    lines = [f"{len(found)} checks were not possible: {cause}" for cause, found in several.items()]
+    return [each for each in findings if each not in hidden], lines
 
 
 def _left(finding: Mapping[str, Any]) -> str:

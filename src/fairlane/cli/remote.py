@@ -114,7 +114,8 @@ class Remote:
         if error.status == 403:
             stop(f"{error}; send a key of the right role with --key", NO_PERMISSION)
         if error.status in AWAY:
-            stop(f"{error}; try again in a moment", UNAVAILABLE)
+            again = "" if "try again" in str(error) else "; try again in a moment"
+            stop(f"{error}{again}", UNAVAILABLE)
         is_job = str(error.more.get("instance", "")).startswith("/api/v1/jobs/")
         hint = "; to list jobs: fairlane jobs list" if error.status == 404 and is_job else ""
         stop(f"{error}{hint}", REFUSED)

@@ -13,6 +13,7 @@ from fairlane.demo.demo import Status
 from fairlane.demo.services import SimulatedService
 from fairlane.demo.traffic import Outages, Scene, Traffic, scenery
 from fairlane.demo.users_demo import UsersDemo
+from fairlane.doctor.words import count
 from fairlane.presets import gateway
 
 SERVICE_SECONDS = {
@@ -64,4 +65,5 @@ class GatewayDemo(UsersDemo):
         )
 
     def incident_line(self) -> str:
-        return f"{self.scene.hiccups} hiccups and {self.scene.outages} outages got over"
+        hiccups, outages = self.scene.hiccups, self.scene.outages
+        return f"{count(hiccups, 'hiccup')} and {count(outages, 'outage')} got over"

@@ -18,6 +18,7 @@ from fairlane.doctor.facts import (
     EndedFacts,
     EventFacts,
     Facts,
+    IndexAnswer,
     IndexFacts,
     InvariantFacts,
     KeyFacts,
@@ -219,6 +220,7 @@ def _ended(facts: Facts) -> dict[str, Any]:
 
 SHOWN: dict[type, Any] = {
     LedgerFacts: _ledger,
+    IndexAnswer: lambda facts: {"answers": facts[IndexAnswer].answers},
     IndexFacts: _index,
     LineFacts: _line,
     RunningFacts: _running,

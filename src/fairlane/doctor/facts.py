@@ -58,6 +58,13 @@ class LedgerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexAnswer:
+    """Whether the index answers at all. The other groups of the index need an answer."""
+
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True)
 class IndexFacts:
     state: IndexState
 

@@ -18,6 +18,7 @@ from fairlane.doctor.facts import (
     Facts,
     FrontFacts,
     Here,
+    IndexAnswer,
     IndexFacts,
     InvariantFacts,
     KeyFacts,
@@ -32,7 +33,7 @@ from fairlane.doctor.facts import (
 )
 from fairlane.engine import Engine
 from fairlane.engine.activity import period_of
-from fairlane.errors import FairlaneError, is_store_error
+from fairlane.errors import FairlaneError, NotReady, is_store_error
 from fairlane.index.index import ACTIVITY_PERIODS
 from fairlane.ledger.store_stats import StoreSigns
 from fairlane.model.state import State
@@ -46,6 +47,7 @@ READ_SECONDS = 1.5
 """The most seconds of one long read. It ends by itself before the group's time is over."""
 
 EVENT_SECONDS = 1.5
+ANSWER_SECONDS = 1.5
 LATEST_WEBHOOKS = 200
 MAX_KEYS = 10_000
 MAX_OUTBOX_ROWS = 1_000
@@ -81,6 +83,7 @@ class Gatherer:
         self._read: dict[type, Callable[[], Awaitable[object]]] = {
             Here: self.here,
             LedgerFacts: self._ledger,
+            IndexAnswer: self._index_answer,
             IndexFacts: self._index,
             LineFacts: self._line,
             FrontFacts: self._front,
@@ -173,6 +176,14 @@ class Gatherer:
         if signs.outbox is None or self._oldest[0] != signs.outbox:
             self._oldest = (signs.outbox, now)
         return now - self._oldest[1] if signs.outbox is not None else 0
+
+    async def _index_answer(self) -> IndexAnswer:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._engine.inspection.index_server()
+        except (NotReady, TimeoutError):
+            return IndexAnswer(answers=False)
+        return IndexAnswer(answers=True)
 
     async def _index(self) -> IndexFacts:
         return IndexFacts(await self._engine.inspection.index())

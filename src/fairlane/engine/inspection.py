@@ -111,6 +111,11 @@ class Inspection:
         queued, running = await self._core.ledger.load()
         return stats, queued, running, await unrunnable(self._core, stats)
 
+    async def index_server(self) -> IndexServer | None:
+        """The server of the index; None if the index is in this process. Raises NotReady if the
+        server does not answer."""
+        return await self._core.index.server()
+
     async def index(self) -> IndexState:
         core = self._core
         stamp, turn = await core.ledger.turn()

@@ -240,6 +240,10 @@ class IndexServer(NamedTuple):
     max_connections: int
     refuses_writes: str = ""
 
+    @property
+    def memory_is_full(self) -> bool:
+        return bool(self.max_bytes) and self.used_bytes >= self.max_bytes
+
 
 class Index(Protocol):
     # --- waiting jobs ------------------------------------------------------------------------

@@ -5,15 +5,16 @@ from fairlane.doctor.facts import DriftFacts, FrontFacts, InvariantFacts, Retent
 from fairlane.doctor.findings import Check
 
 CHECKS: tuple[Check, ...] = (
+    *stores.CHECKS,
     *services.CHECKS,
     *limits.CHECKS,
     *tiers.CHECKS,
     *workers.CHECKS,
     *events.CHECKS,
-    *stores.CHECKS,
     *access.CHECKS,
 )
-"""The checks of a running system, in the order in which they are shown."""
+"""The checks of a running system, in the order in which they are shown: the stores first, because a
+store that fails is the cause of other findings."""
 
 BEFORE_SERVING: tuple[Check, ...] = (
     *access.BEFORE_SERVING,

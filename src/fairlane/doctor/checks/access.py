@@ -64,7 +64,7 @@ def keys_expiring(facts: Facts) -> Iterator[Diagnosis]:
         at, key = soon[0]
         name = key.name or key.id
         text = (
-            f"{count(len(soon), 'key')} expire within a week, the first, {name}, in "
+            f"{count(len(soon), 'key')} will expire within a week, the first, {name}, in "
             f"{lasts(at - now)}"
         )
         yield warn(text, len(soon), "fairlane keys list", "keys")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlane.doctor.checks.stores import REDIS_CLI
 from fairlane.doctor.facts import EventFacts, Facts, InvariantFacts, LedgerFacts
 from fairlane.doctor.findings import Diagnosis, check, fine, warn, wrong
 from fairlane.doctor.words import count, lasts
@@ -21,9 +22,9 @@ SLOW_POSITIONS = 5
     "This process does not hear of changes that other processes make: its pub/sub subscription "
     "gets no answer from Redis. Listeners still see every event, because each process compares "
     "the jobs they listen to with the ledger, but up to a second later.",
-    "`redis-cli PUBSUB CHANNELS '*changed:*'` lists the subscriptions while a listener is "
+    f"`{REDIS_CLI} PUBSUB CHANNELS '*changed:*'` lists the subscriptions while a listener is "
     "connected.",
-    "Check that Redis answers (`redis-cli PING`) and that no proxy or ACL in between forbids "
+    f"Check that Redis answers (`{REDIS_CLI} PING`) and that no proxy or ACL in between forbids "
     "SUBSCRIBE.",
     public=True,
 )

@@ -17,6 +17,7 @@ from fairlane.doctor.findings import Diagnosis, check, fine, warn, wrong
 from fairlane.doctor.words import count, share, waits
 from fairlane.engine.inspection import FirstInLine
 from fairlane.ledger.messages import LiveSlot
+from fairlane.model.catalog import Catalog
 from fairlane.model.job import Job
 from fairlane.model.service import Executor, is_service_pool
 from fairlane.model.step import Lane
@@ -133,11 +134,13 @@ def breaker_open(facts: Facts) -> Iterator[Diagnosis]:
     "wait.",
     "`fairlane jobs show JOB` shows the running step, its worker and its deadline. `fairlane "
     "workers list --all` shows whether the worker is heard.",
-    "If the worker is gone, wait for the deadline, or cancel the job: `fairlane jobs cancel "
-    "JOB`. Drain a worker that hangs: `fairlane workers drain WORKER`, then restart it. If a "
-    "lease has ended and stays, maintenance does not run: see "
-    "[maintenance-late](#maintenance-late). A `cancel_path` lets the dispatcher confirm that a "
-    "call has ended.",
+    "First repair what the doctor says about the stores and about maintenance "
+    "([ledger-read-only](#ledger-read-only), [index-ready](#index-ready), "
+    "[maintenance-late](#maintenance-late)): slots whose lease has ended then come free by "
+    "themselves, and no job has to be cancelled. If nothing else is wrong and the worker is gone, "
+    "wait for the deadline, or cancel the job: `fairlane jobs cancel JOB`. Drain a worker that "
+    "hangs: `fairlane workers drain WORKER`, then restart it. A `cancel_path` lets the dispatcher "
+    "confirm that a call has ended.",
 )
 def stuck_slot(facts: Facts) -> Iterator[Diagnosis]:
     running = facts[RunningFacts]
@@ -146,7 +149,7 @@ def stuck_slot(facts: Facts) -> Iterator[Diagnosis]:
     found = False
     for pool, slots in sorted(_by_pool(running.slots).items()):
         service = pool.removeprefix("svc:").partition("@")[0]
-        limit = _limit(facts, pool)
+        limit = _limit(facts[Here].catalog, pool)
         for slot in slots:
             job = by_token.get(slot.token)
             said = (
@@ -172,19 +175,25 @@ def _by_pool(slots: Sequence[LiveSlot]) -> dict[str, list[LiveSlot]]:
     return found
 
 
-def _limit(facts: Facts, pool: str) -> int:
-    pools = facts[LineFacts].stats.pools
-    return next((each.limit for each in pools if each.pool == pool), 0)
+def _limit(catalog: Catalog, pool: str) -> int:
+    """The limit in force; 0 if there is none any more. The index may not know it."""
+    service, _, region = pool.removeprefix("svc:").partition("@")
+    pools = catalog.pools(service, region or None)
+    return next((each.limit for each in pools if each.name == pool), 0)
+
+
+def _taken(taken: int, limit: int) -> str:
+    return f"{taken} of {count(limit, 'slot')} taken" if limit else f"{count(taken, 'slot')} taken"
 
 
 def _kept(facts: Facts, service: str, slot: LiveSlot, taken: int, limit: int) -> Diagnosis | None:
     """The slot of a call that was cut off."""
     here, jobs = facts[Here], _waiting(facts, service)
     left = here.lasts(max(0, slot.slot.until - here.now))
-    if not slot.slot.until or not jobs or taken < limit:
+    if not slot.slot.until or not jobs or not limit or taken < limit:
         return None
     text = (
-        f"{waits(jobs)}, {taken} of {count(limit, 'slot')} taken; one is held for "
+        f"{waits(jobs)}, {_taken(taken, limit)}; one is held for "
         f"{left} at most, because a call of job {slot.job} was cut off and may "
         "still run"
     )
@@ -204,15 +213,15 @@ def _held(
         else f"was last heard {here.lasts(now - heard_at)} ago"
     )
     text = (
-        f"{waits(jobs)}, {taken} of {count(limit, 'slot')} taken; one is held by job "
+        f"{waits(jobs)}, {_taken(taken, limit)}; one is held by job "
         f"{job.id} since {here.lasts(runs)} (usually {here.lasts(usual * SECOND)}), "
         f"worker {worker} {silent}"
     )
     if job.lease_until is not None and now - job.lease_until > REAP_MICROSECONDS:
         text += f", and the lease ended {here.lasts(now - job.lease_until)} ago"
-        return wrong(text, here.lasts(runs), f"fairlane jobs cancel {job.id}", service)
+        return wrong(text, here.lasts(runs), f"fairlane jobs show {job.id}", service)
     too_long = max(MIN_LONG_RUN_MICROSECONDS, LONG_RUN_FACTOR * usual * SECOND)
-    if runs > too_long and jobs and taken >= limit:
+    if runs > too_long and jobs and limit and taken >= limit:
         return warn(text, here.lasts(runs), f"fairlane jobs show {job.id}", service)
     return None
 
@@ -283,7 +292,7 @@ def queue_full(facts: Facts) -> Iterator[Diagnosis]:
     for name, jobs, limit in queues:
         if limit and jobs >= catalog.limits.lowest_tier_share * limit:
             refused = "every job is" if jobs >= limit else f"{lowest} jobs are"
-            text = f"{jobs:,} of at most {limit:,} jobs wait, so {refused} refused"
+            text = f"{jobs:,} of at most {count(limit, 'job')} wait, so {refused} refused"
             known = catalog.knows(name) and name != "queue"
             command = (
                 f"fairlane services set {name} --waiting {2 * limit}"

@@ -8,6 +8,7 @@ from fairlane.doctor.facts import (
     DriftFacts,
     Facts,
     Here,
+    IndexAnswer,
     IndexFacts,
     InvariantFacts,
     LedgerFacts,
@@ -18,6 +19,8 @@ from fairlane.doctor.words import count, lasts, share, size
 from fairlane.units import SECOND
 
 PSQL = 'psql "$DATABASE_URL" -c'
+REDIS_CLI = 'redis-cli -u "$REDIS_URL"'
+WHY_READ_ONLY = "SELECT current_database(), pg_is_in_recovery()"
 CONNECTIONS = "SELECT application_name, count(*) FROM pg_stat_activity GROUP BY 1"
 TRANSACTIONS = "SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start"
 MIN_FREE_SHARE, MIN_FREE_BYTES = 0.1, 1 << 30
@@ -30,15 +33,20 @@ SKEW_MICROSECONDS, LARGE_SKEW_MICROSECONDS = SECOND, 60 * SECOND
 @check(
     "index-ready",
     "queue",
-    (IndexFacts,),
+    (IndexAnswer, IndexFacts),
     "The index does not answer, is being rebuilt, or this process uses another index than the "
     "one that is in force. Submits are accepted; no job starts until the index is ready.",
-    "`/readyz` answers 503. The server's log says why, in lines with `index`.",
+    f"`{REDIS_CLI} PING` answers `PONG` if Redis runs. `/readyz` answers 200, because submits are "
+    "accepted, with `ok, claims paused: …`. The server's log says why, in lines with `index`.",
     "If Redis is down, start it: the index is rebuilt from the ledger, nothing is lost. If two "
     "processes name different Redis servers, give all of them the same `REDIS_URL`.",
     public=True,
 )
 def index_ready(facts: Facts) -> Iterator[Diagnosis]:
+    if not facts[IndexAnswer].answers:
+        text = "Redis does not answer: no job starts; start Redis"
+        yield wrong(text, "0 claims", f"{REDIS_CLI} PING", "index")
+        return
     state = facts[IndexFacts].state
     command = "fairlane doctor --only index-ready --wait 60"
     if not state.ready:
@@ -92,13 +100,22 @@ def index_drift(facts: Facts) -> Iterator[Diagnosis]:
     (LedgerFacts,),
     "The ledger accepts no writes: PostgreSQL is a replica or was made read-only, or the file "
     "cannot be written by this user. Submits are refused with 503.",
-    f'`{PSQL} "SHOW default_transaction_read_only"`; `ls -l` of the ledger file.',
-    "Name the primary in `DATABASE_URL`, or give the file back to the user that runs the server.",
+    f'`{PSQL} "{WHY_READ_ONLY}"`: `t` means a replica. `{PSQL} "SHOW '
+    'default_transaction_read_only"`. `ls -l` of the ledger file.',
+    "Replica: name the primary in `DATABASE_URL`. `default_transaction_read_only` is on: switch it "
+    "off where it was set. Every new session of a database with `ALTER DATABASE … SET "
+    "default_transaction_read_only = on` is read-only, so connect to another database of the same "
+    'server to undo it: `psql -d postgres -c "ALTER DATABASE name RESET '
+    'default_transaction_read_only"`. Sessions keep what they began with: restart the Fairlane '
+    "processes. File: give it back to the user that runs the server.",
 )
 def ledger_read_only(facts: Facts) -> Iterator[Diagnosis]:
     server = facts[LedgerFacts].server
     name = _name(server.kind)
-    if server.read_only:
+    if server.read_only and server.kind == "postgres":
+        text = f"{name} accepts no writes: it is a replica, or default_transaction_read_only is on"
+        yield wrong(text, "0 writes", f'{PSQL} "{WHY_READ_ONLY}"', server.kind)
+    elif server.read_only:
         yield wrong(f"{name} accepts no writes", "0 writes", "fairlane doctor --pre", server.kind)
     else:
         text = f"{name} {server.version} accepts writes ({size(server.size_bytes)})"
@@ -214,7 +231,7 @@ def postgres_vacuum(facts: Facts) -> Iterator[Diagnosis]:
     (IndexFacts,),
     "Redis may delete keys when its memory is full. Parts of the index would be lost and "
     "rebuilt again and again.",
-    "`redis-cli CONFIG GET maxmemory-policy`",
+    f"`{REDIS_CLI} CONFIG GET maxmemory-policy`",
     "Set `maxmemory-policy noeviction`, also in the server's settings file, and give the index "
     "a Redis of its own if another program needs eviction.",
 )
@@ -226,7 +243,7 @@ def redis_eviction(facts: Facts) -> Iterator[Diagnosis]:
         yield fine(f"Redis evicts nothing ({server.version})", server.eviction_policy)
     else:
         text = f"Redis may delete the index: its maxmemory-policy is {server.eviction_policy}"
-        command = "redis-cli CONFIG SET maxmemory-policy noeviction"
+        command = f"{REDIS_CLI} CONFIG SET maxmemory-policy noeviction"
         yield wrong(text, server.eviction_policy, command, "redis")
 
 
@@ -237,19 +254,26 @@ def redis_eviction(facts: Facts) -> Iterator[Diagnosis]:
     "Redis accepts no writes, so no job starts. The finding says why: a read-only replica, a "
     "snapshot or an append-only file that cannot be written, full memory. The index needs no "
     "persistence: it is rebuilt from the ledger.",
-    "`redis-cli INFO persistence` and `redis-cli INFO replication`",
-    "Make room on the disk of Redis, or switch persistence off with `redis-cli CONFIG SET save "
-    "''`. Name the primary in `REDIS_URL`.",
+    f"`{REDIS_CLI} INFO memory`, `{REDIS_CLI} INFO persistence` and `{REDIS_CLI} INFO replication`",
+    f"Full memory: raise `maxmemory` with `{REDIS_CLI} CONFIG SET maxmemory BYTES`, also in the "
+    "server's settings file. A file that cannot be written: make room on the disk of Redis, or "
+    f"switch persistence off with `{REDIS_CLI} CONFIG SET save ''`. A replica: name the primary in "
+    "`REDIS_URL`.",
 )
 def redis_writes(facts: Facts) -> Iterator[Diagnosis]:
     server = facts[IndexFacts].state.server
     if server is None:
         return
-    if server.refuses_writes:
-        text = f"Redis accepts no writes: {server.refuses_writes}"
-        yield wrong(text, "0 writes", "redis-cli INFO persistence", "redis")
-    else:
+    if not server.refuses_writes:
         yield fine("Redis accepts writes")
+        return
+    text = f"Redis accepts no writes: {server.refuses_writes}"
+    if server.memory_is_full:
+        text += "; raise maxmemory"
+        command = f"{REDIS_CLI} CONFIG SET maxmemory {2 * server.max_bytes}"
+    else:
+        command = f"{REDIS_CLI} INFO"
+    yield wrong(text, "0 writes", command, "redis")
 
 
 @check(
@@ -257,8 +281,8 @@ def redis_writes(facts: Facts) -> Iterator[Diagnosis]:
     "stores",
     (IndexFacts,),
     "The memory or the connections of Redis are nearly used up.",
-    "`redis-cli INFO memory` and `redis-cli INFO clients`",
-    "Raise `maxmemory` or `maxclients`. 100,000 waiting jobs need about 60 MB.",
+    f"`{REDIS_CLI} INFO memory` and `{REDIS_CLI} INFO clients`",
+    "Raise `maxmemory` or `maxclients`. 100,000 waiting jobs need about 25 MB.",
 )
 def redis_memory(facts: Facts) -> Iterator[Diagnosis]:
     server = facts[IndexFacts].state.server
@@ -268,13 +292,13 @@ def redis_memory(facts: Facts) -> Iterator[Diagnosis]:
     most = f" of {size(server.max_bytes)}" if server.max_bytes else ""
     text = f"Redis uses {size(server.used_bytes)}{most}"
     if used >= NEARLY_FULL:
-        yield warn(text, share(used, 1), "redis-cli INFO memory", "redis")
+        yield warn(text, share(used, 1), f"{REDIS_CLI} INFO memory", "redis")
     else:
         yield fine(text, size(server.used_bytes))
     if server.max_connections and server.connections >= NEARLY_FULL * server.max_connections:
         text = f"{server.connections} of {server.max_connections} connections to Redis in use"
         figure = share(server.connections, server.max_connections)
-        yield warn(text, figure, "redis-cli INFO clients", "redis")
+        yield warn(text, figure, f"{REDIS_CLI} INFO clients", "redis")
 
 
 @check(
@@ -337,8 +361,8 @@ def credits_balance(facts: Facts) -> Iterator[Diagnosis]:
     found = counts.unbalanced_operations + counts.wrong_balances
     if found:
         text = (
-            f"{counts.unbalanced_operations} credit operations and {counts.wrong_balances} "
-            "balances do not add up"
+            f"{count(counts.unbalanced_operations, 'credit operation')} and "
+            f"{count(counts.wrong_balances, 'balance')} with a wrong sum"
         )
         yield wrong(text, found, "fairlane doctor --only credits", "credits")
     else:
@@ -360,7 +384,8 @@ def fan_outs(facts: Facts) -> Iterator[Diagnosis]:
     found = counts.stuck_parents + counts.unlisted
     if found:
         text = (
-            f"{counts.stuck_parents} fan-outs with a wrong count, {counts.unlisted} jobs in no list"
+            f"{count(counts.stuck_parents, 'fan-out')} with a wrong count, "
+            f"{count(counts.unlisted, 'job')} in no list"
         )
         yield wrong(text, found, "fairlane doctor --only fan-outs", "ledger")
     else:
@@ -392,16 +417,16 @@ def clock_skew(facts: Facts) -> Iterator[Diagnosis]:
 
 
 CHECKS = (
-    index_ready,
-    index_drift,
     ledger_read_only,
+    index_ready,
+    redis_writes,
+    redis_memory,
+    redis_eviction,
+    index_drift,
     schema,
     postgres_durability,
     postgres_connections,
     postgres_vacuum,
-    redis_eviction,
-    redis_writes,
-    redis_memory,
     disk_space,
     retention_behind,
     credits_balance,

@@ -160,7 +160,7 @@ def failures(facts: Facts) -> Iterator[Diagnosis]:
     "Webhooks to a receiver fail again and again, or were given up. The jobs themselves are not "
     "affected.",
     "The log has a line `webhook` for each attempt with the status of the answer.",
-    "Repair the receiver. Deliveries are repeated for about a day and have the same "
+    "Repair the receiver. Deliveries are repeated for about three days and have the same "
     "`webhook-id` each time. A blocked address must be allowed first: `callbacks` in the "
     "settings.",
 )
@@ -203,7 +203,7 @@ def celery_idle(facts: Facts) -> Iterator[Diagnosis]:
         text = f"{count(pending, 'task')} wait in the Celery queue {name} and none runs"
         yield warn(text, pending, "fairlane doctor --only celery-idle --wait 60", "celery")
     if loads and not idle:
-        yield fine(f"{count(len(loads), 'Celery queue')} with tasks are served", len(loads))
+        yield fine(f"every Celery queue with tasks is served ({len(loads)})", len(loads))
 
 
 CHECKS = (

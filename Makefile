@@ -5,12 +5,12 @@ PYTHON ?= python3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench cluster versions chaos celery deploy docs browser mutants check setup
+.PHONY: help run test lint bench cluster versions chaos soak celery deploy docs browser mutants check setup
 
 help:
 	@$(PYTHON) dev.py help
 
-run test lint bench cluster versions celery deploy docs browser mutants check setup:
+run test lint bench cluster versions soak celery deploy docs browser mutants check setup:
 	@$(PYTHON) dev.py $@ $(ARGS)
 
 # make chaos SEED=7 MINUTES=5

@@ -62,6 +62,10 @@ COMMANDS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
         "a cluster under load and random faults, and its verdict",
         (("python", "-m", "tests.chaos"),),
     ),
+    "soak": (
+        "constant load for a long time; the verdict says what grew",
+        (("python", "-m", "tests.soak"),),
+    ),
     "celery": (
         "tests with Celery workers; `versions` for 5.5 to 5.7",
         (("python", "-m", "tests.celery"),),

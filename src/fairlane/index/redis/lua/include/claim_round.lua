@@ -401,6 +401,7 @@ function round.next(token)
       grant(view, flow, is_fresh and candidate == up, token)
       return true
     end
+    if flow.parked then error('a parked flow was chosen: it is ranked in a queue that is not its own') end
     local reserved = hold.get()
     if reserved and reserved.job == flow.head.id then hold.set(false) end
     flows.park(flow)
